@@ -107,9 +107,7 @@ void add_allow_option(CLI::App& command, OpenOptions& open) {
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   OpenOptions open = options.open;
   if (options.verbose) open.log = stderr_log();
-  Result<Checkpoint> checkpoint = Checkpoint::open(options.file, open);
-  if (!checkpoint) return tl::unexpected<Error>(about(options, checkpoint.error()));
-  return checkpoint;
+  return about(options, Checkpoint::open(options.file, open));
 }
 
 std::vector<SourceInfo> files_of(const Checkpoint& checkpoint) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/support/columns.hpp"
@@ -50,6 +51,12 @@ std::string unlisted_text(const CheckpointInfo& info);
 
 // Adds the file's name to `error` if the library did not.
 Error about(const CommonOptions& options, Error error);
+// The same of what may have failed.
+template <class T>
+Result<T> about(const CommonOptions& options, Result<T> result) {
+  if (!result) result.error() = about(options, std::move(result.error()));
+  return result;
+}
 
 // Each adds one subcommand to `app`, whose parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);

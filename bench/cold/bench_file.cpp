@@ -6,20 +6,22 @@
 #include <utility>
 
 #include "bench/cold/checksum.hpp"
-#include "bench/cold/process.hpp"
-#include "bench/cold/python_source.hpp"
 #include "bench/cold/wanted_tensors.hpp"
+#include "runtime/base/try.hpp"
+#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
 
 namespace fs = std::filesystem;
 
-Error about(const std::string& path, Error error) {
-  if (error.file.empty()) error.file = printable(path);
-  return error;
+template <class T>
+Result<T> about(const std::string& path, Result<T> result) {
+  if (!result && result.error().file.empty()) result.error().file = printable(path);
+  return result;
 }
 
 Result<std::string> choose_named(const std::vector<NamedTensor>& tensors,
@@ -68,6 +70,22 @@ Result<TemporaryFolder> write_orders(const std::vector<NamedTensor>& tensors,
   return folder;
 }
 
+// The tensors that are measured, each by itself, whatever they share.
+Result<void> write_converted(const std::string& from, const fs::path& target) {
+  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(from));
+  std::vector<SafetensorsTensor> tensors;
+  for (const NamedTensor& tensor : eligible_tensors(checkpoint)) {
+    TRY_ASSIGN(SafetensorsTensor made,
+               SafetensorsTensor::of(std::string(tensor.name), tensor.view));
+    tensors.push_back(std::move(made));
+  }
+  SafetensorsOptions options;
+  options.shared = SharedElements::copy;
+  options.progress = [](std::uint64_t, std::uint64_t) { return !interrupted(); };
+  TRY(write_safetensors(std::move(tensors), {}, target, options));
+  return {};
+}
+
 }  // namespace
 
 BenchFile::BenchFile(FileResults description, Format format, std::size_t files, std::uint64_t sum,
@@ -80,19 +98,15 @@ BenchFile::BenchFile(FileResults description, Format format, std::size_t files, 
       checkpoint_(std::move(checkpoint)) {}
 
 Result<BenchFile> BenchFile::open(const std::string& path, const std::string& named) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(path);
-  if (!checkpoint) return tl::unexpected<Error>(about(path, checkpoint.error()));
-  const std::vector<NamedTensor> tensors = eligible_tensors(*checkpoint);
-  const Result<std::string> first = choose_named(tensors, named);
-  if (!first) return tl::unexpected<Error>(about(path, first.error()));
-  Result<TemporaryFolder> orders = write_orders(tensors, *first);
-  if (!orders) return tl::unexpected<Error>(orders.error());
-  Result<WatchedFile> watched = WatchedFile::open(path);
-  if (!watched) return tl::unexpected<Error>(about(path, watched.error()));
+  TRY_ASSIGN(const Checkpoint checkpoint, about(path, Checkpoint::open(path)));
+  const std::vector<NamedTensor> tensors = eligible_tensors(checkpoint);
+  TRY_ASSIGN(const std::string first, about(path, choose_named(tensors, named)));
+  TRY_ASSIGN(TemporaryFolder orders, write_orders(tensors, first));
+  TRY_ASSIGN(WatchedFile watched, about(path, WatchedFile::open(path)));
   std::uint64_t sum = 0;
   for (const NamedTensor& tensor : tensors) sum += bench::checksum(tensor.view.bytes());
-  return BenchFile(describe(*checkpoint, path, tensors, *first), checkpoint->info().format,
-                   count_files(*checkpoint), sum, std::move(*orders), std::move(*watched));
+  return BenchFile(describe(checkpoint, path, tensors, first), checkpoint.info().format,
+                   count_files(checkpoint), sum, std::move(orders), std::move(watched));
 }
 
 bool BenchFile::is_torch_file() const noexcept {
@@ -126,22 +140,14 @@ std::string BenchFile::order_file(Order order) const {
   return (orders_.path() / to_string(order)).string();
 }
 
-Result<WhyNot> BenchFile::convert(const std::string& python) {
+Result<WhyNot> BenchFile::convert() {
   const fs::path parent = fs::absolute(description_.path).parent_path();
-  const std::uint64_t needed = description_.tensor_bytes + (std::uint64_t{64} << 20);
-  std::error_code error;
-  const fs::space_info space = fs::space(parent, error);
-  if (!error && space.available < needed)
-    return "a conversion to safetensors needs " + human_bytes(needed) + " beside the file, where " +
-           human_bytes(space.available) + " are free";
   Result<TemporaryFolder> folder = TemporaryFolder::create(parent);
   if (!folder) return to_string(folder.error());
   const fs::path target = folder->path() / "model.safetensors";
-  const Result<Finished> done =
-      run_process({python, "-c", std::string(python_source()), "--convert", description_.path,
-                   target.string(), order_file(Order::file)});
-  if (!done) return tl::unexpected<Error>(done.error());
-  if (done->exit_code != 0) return "cannot be converted to safetensors: " + failure_text(*done);
+  const Result<void> written = write_converted(description_.path, target);
+  TRY(go_on());
+  if (!written) return "cannot be converted to safetensors: " + to_string(written.error());
   Result<WatchedFile> watched = WatchedFile::open(target.string());
   if (!watched) return to_string(watched.error());
   safetensors_.emplace(std::move(*watched));

@@ -33,9 +33,9 @@ class BenchFile {
 
   // True for a single torch file, which engines for safetensors need converted.
   bool is_torch_file() const noexcept;
-  // Writes the tensors as safetensors beside the file, with Python; the destructor removes them.
-  // Returns the reason for a failure as a sentence; empty on success.
-  Result<WhyNot> convert(const std::string& python);
+  // Writes the tensors as safetensors beside the file; the destructor removes them. Returns the
+  // reason for a failure as a sentence; empty on success. Fails with io only if interrupted().
+  Result<WhyNot> convert();
 
   // Returns the file that engines read: the conversion if it exists and fits them.
   WatchedFile& watched(Reads reads) noexcept {

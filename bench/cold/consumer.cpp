@@ -9,6 +9,7 @@
 #include "bench/cold/direct_reader.hpp"
 #include "bench/cold/stopwatch.hpp"
 #include "bench/cold/wanted_tensors.hpp"
+#include "runtime/base/try.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli::bench {
@@ -62,9 +63,7 @@ Result<std::uint64_t> read_mapped(const NativeEngine& engine, const Checkpoint& 
                                   const std::vector<NamedTensor>& tensors, Stopwatch& watch) {
   std::optional<Warmer> warmer;
   if (engine.way == Way::warm) {
-    Result<Warmer> started = start_warmer(checkpoint, tensors, engine);
-    if (!started) return tl::unexpected<Error>(started.error());
-    warmer = std::move(*started);
+    TRY_ASSIGN(warmer, start_warmer(checkpoint, tensors, engine));
   }
   watch.opened();
   const std::uint64_t sum = add_up(views(tensors), watch, [&](std::size_t i) {
@@ -81,9 +80,8 @@ Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
   std::vector<CopiedFile> copies;
   for (std::size_t i = 0; i < checkpoint.source_count(); ++i) {
     if (checkpoint.source(i).is_copy) break;  // memory, behind all files
-    Result<CopiedFile> copy = CopiedFile::read(checkpoint.source(i).path.string());
-    if (!copy) return tl::unexpected<Error>(copy.error());
-    copies.push_back(std::move(*copy));
+    TRY_ASSIGN(CopiedFile copy, CopiedFile::read(checkpoint.source(i).path.string()));
+    copies.push_back(std::move(copy));
   }
   return copies;
 }
@@ -91,9 +89,7 @@ Result<std::vector<CopiedFile>> copy_files(const Checkpoint& checkpoint) {
 Result<std::uint64_t> read_copied(const Checkpoint& checkpoint,
                                   const std::vector<NamedTensor>& tensors,
                                   std::vector<CopiedFile>& copies, Stopwatch& watch) {
-  Result<std::vector<CopiedFile>> made = copy_files(checkpoint);
-  if (!made) return tl::unexpected<Error>(made.error());
-  copies = std::move(*made);
+  TRY_ASSIGN(copies, copy_files(checkpoint));
   std::vector<Bytes> bytes;
   for (const NamedTensor& tensor : tensors)
     bytes.push_back(
@@ -110,18 +106,15 @@ Result<Consumed> consume(const NativeEngine& engine, const std::string& file,
   if (engine.way == Way::direct) buffers.emplace();
   Stopwatch watch;
   const bool maps = engine.way == Way::map || engine.way == Way::warm;
-  const Result<Checkpoint> checkpoint = open(file, maps && engine.huge_pages);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<NamedTensor>> tensors = wanted_tensors(*checkpoint, names);
-  if (!tensors) return tl::unexpected<Error>(tensors.error());
+  TRY_ASSIGN(const Checkpoint checkpoint, open(file, maps && engine.huge_pages));
+  TRY_ASSIGN(const std::vector<NamedTensor> tensors, wanted_tensors(checkpoint, names));
   std::vector<CopiedFile> copies;
   if (buffers) watch.opened();
-  const Result<std::uint64_t> sum = buffers ? read_directly(*checkpoint, *tensors, *buffers, watch)
-                                    : maps  ? read_mapped(engine, *checkpoint, *tensors, watch)
-                                            : read_copied(*checkpoint, *tensors, copies, watch);
-  if (!sum) return tl::unexpected<Error>(sum.error());
-  Consumed consumed{watch.stop(), total_bytes(*tensors)};
-  consumed.sample.checksum = *sum;
+  TRY_ASSIGN(const std::uint64_t sum, buffers ? read_directly(checkpoint, tensors, *buffers, watch)
+                                      : maps  ? read_mapped(engine, checkpoint, tensors, watch)
+                                              : read_copied(checkpoint, tensors, copies, watch));
+  Consumed consumed{watch.stop(), total_bytes(tensors)};
+  consumed.sample.checksum = sum;
   return consumed;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bench/cold/raw_file.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -28,9 +29,8 @@ bool read_part(int file, std::span<std::byte> memory, std::size_t from, std::siz
 }  // namespace
 
 Result<CopiedFile> CopiedFile::read(const std::string& path) {
-  const Result<RawFile> file = RawFile::open(path);
-  if (!file) return tl::unexpected<Error>(file.error());
-  const std::size_t size = file->bytes();
+  TRY_ASSIGN(const RawFile file, RawFile::open(path));
+  const std::size_t size = file.bytes();
   if (size == 0) return CopiedFile({});
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return tl::unexpected<Error>(system_error(path, "cannot be copied"));
@@ -38,8 +38,8 @@ Result<CopiedFile> CopiedFile::read(const std::string& path) {
   ::madvise(memory, size, MADV_HUGEPAGE);
   const std::size_t half = size / 2 / huge_page * huge_page;
   bool good = false;
-  std::thread other([&] { good = read_part(file->descriptor(), copy.memory_, half, size); });
-  const bool mine = read_part(file->descriptor(), copy.memory_, 0, half);
+  std::thread other([&] { good = read_part(file.descriptor(), copy.memory_, half, size); });
+  const bool mine = read_part(file.descriptor(), copy.memory_, 0, half);
   other.join();
   if (!mine || !good) return tl::unexpected<Error>(system_error(path, "a read failed"));
   return copy;

@@ -11,6 +11,7 @@
 
 #include "bench/cold/stopwatch.hpp"
 #include "bench/cold/trace_marks.hpp"
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 
 namespace weightmap::cli::bench {
@@ -24,11 +25,11 @@ class Tracer {
 
   // Returns the process's final wait status.
   Result<int> run() {
-    if (Result<void> ok = begin(); !ok) return tl::unexpected<Error>(ok.error());
+    TRY(begin());
     for (;;) {
       int status = 0;
       const pid_t thread = ::waitpid(-1, &status, __WALL);
-      if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());
+      TRY(go_on());
       if (thread < 0 && errno == EINTR) continue;
       if (thread < 0) return refused("waitpid");
       if (thread == main_ && !WIFSTOPPED(status)) return status;
@@ -94,15 +95,12 @@ class Tracer {
 }  // namespace
 
 Result<TracedRun> count_system_calls(const std::vector<std::string>& command) {
-  Result<Process> process = Process::start(command, Process::Traced::yes);
-  if (!process) return tl::unexpected<Error>(process.error());
-  process->write(std::string(go_line) + "\n");
-  Tracer tracer(process->pid());
-  const Result<int> status = tracer.run();
-  if (!status) return tl::unexpected<Error>(status.error());
-  Result<Finished> finished = process->finish(*status);
-  if (!finished) return tl::unexpected<Error>(finished.error());
-  return TracedRun{std::move(*finished), tracer.system_calls()};
+  TRY_ASSIGN(Process process, Process::start(command, Process::Traced::yes));
+  process.write(std::string(go_line) + "\n");
+  Tracer tracer(process.pid());
+  TRY_ASSIGN(const int status, tracer.run());
+  TRY_ASSIGN(Finished finished, process.finish(status));
+  return TracedRun{std::move(finished), tracer.system_calls()};
 }
 
 }  // namespace weightmap::cli::bench

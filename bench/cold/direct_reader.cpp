@@ -13,6 +13,7 @@
 
 #include "bench/cold/checksum.hpp"
 #include "bench/cold/raw_file.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -104,9 +105,8 @@ DirectBuffers::DirectBuffers() {
 Result<std::uint64_t> read_directly(const Checkpoint& checkpoint,
                                     std::span<const NamedTensor> tensors,
                                     const DirectBuffers& buffers, Stopwatch& watch) {
-  const Result<std::vector<RawFile>> files = open_sources(checkpoint, O_DIRECT);
-  if (!files) return tl::unexpected<Error>(files.error());
-  DirectReader reader(*files, tensors, watch);
+  TRY_ASSIGN(const std::vector<RawFile> files, open_sources(checkpoint, O_DIRECT));
+  DirectReader reader(files, tensors, watch);
   reader.run(buffers);
   if (reader.failed())
     return tl::unexpected<Error>(

@@ -73,8 +73,6 @@ BenchEngine from_json(const Json& json) {
 
 }  // namespace
 
-std::span<const NativeEngine> native_engines() noexcept { return native; }
-
 const NativeEngine* find_native(std::string_view name) noexcept {
   const auto found = std::find_if(native.begin(), native.end(),
                                   [&](const NativeEngine& engine) { return engine.name == name; });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +26,6 @@ struct NativeEngine {
   bool window = false;     // for warm: within the available memory, dropping used pages
 };
 
-std::span<const NativeEngine> native_engines() noexcept;
 // Returns nullptr if there is none of this name.
 const NativeEngine* find_native(std::string_view name) noexcept;
 

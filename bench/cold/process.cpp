@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 
@@ -19,48 +20,34 @@ namespace weightmap::cli::bench {
 namespace {
 
 struct Pipe {
-  int read = -1;
-  int write = -1;
+  Descriptor read;
+  Descriptor write;
 };
 
-class Pipes {
- public:
-  Pipes() = default;
-  Pipes(const Pipes&) = delete;
-  Pipes& operator=(const Pipes&) = delete;
-  ~Pipes() {
-    for (const Pipe& one : pipes) {
-      if (one.read >= 0) ::close(one.read);
-      if (one.write >= 0) ::close(one.write);
-    }
-  }
+struct Pipes {
+  Pipe input, output, errors;
+  Pipe failure;  // errno, if there was no exec
+
   bool open() noexcept {
-    for (Pipe& one : pipes) {
+    for (Pipe* const one : {&input, &output, &errors, &failure}) {
       int ends[2];
       if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-      one = {ends[0], ends[1]};
+      *one = {Descriptor(ends[0]), Descriptor(ends[1])};
     }
     return true;
   }
-  Pipe& input() noexcept { return pipes[0]; }
-  Pipe& output() noexcept { return pipes[1]; }
-  Pipe& errors() noexcept { return pipes[2]; }
-  Pipe& failure() noexcept { return pipes[3]; }  // errno if exec failed
-
- private:
-  Pipe pipes[4];
 };
 
 // Runs in the child after fork, where only async-signal-safe calls are allowed.
 [[noreturn]] void become(char* const* command, Pipes& pipes, bool traced) noexcept {
-  ::dup2(pipes.input().read, STDIN_FILENO);
-  ::dup2(pipes.output().write, STDOUT_FILENO);
-  ::dup2(pipes.errors().write, STDERR_FILENO);
+  ::dup2(pipes.input.read.get(), STDIN_FILENO);
+  ::dup2(pipes.output.write.get(), STDOUT_FILENO);
+  ::dup2(pipes.errors.write.get(), STDERR_FILENO);
   ::signal(SIGPIPE, SIG_DFL);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (!traced || ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0) ::execvp(command[0], command);
   const int error = errno;
-  [[maybe_unused]] const ssize_t written = ::write(pipes.failure().write, &error, sizeof error);
+  [[maybe_unused]] const ssize_t written = ::write(pipes.failure.write.get(), &error, sizeof error);
   ::_exit(127);
 }
 
@@ -72,8 +59,6 @@ tl::unexpected<Error> cannot_start(const std::string& program, int error) {
        {},
        error});
 }
-
-int take(int& descriptor) noexcept { return std::exchange(descriptor, -1); }
 
 int wait_for(pid_t pid) noexcept {
   int status = 0;
@@ -108,55 +93,44 @@ Result<Process> Process::start(const std::vector<std::string>& command, Traced t
   if (pid < 0) return cannot_start(command[0], errno);
   if (pid == 0) become(words.data(), pipes, traced == Traced::yes);
 
-  ::close(take(pipes.failure().write));
-  Process process(pid, take(pipes.input().write), take(pipes.output().read),
-                  take(pipes.errors().read));
+  pipes.failure.write = Descriptor();
+  Process process(pid, std::move(pipes.input.write), std::move(pipes.output.read),
+                  std::move(pipes.errors.read));
   int error = 0;
   ssize_t got = 0;
-  while ((got = ::read(pipes.failure().read, &error, sizeof error)) < 0 && errno == EINTR) {
+  while ((got = ::read(pipes.failure.read.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (got == sizeof error) return cannot_start(command[0], error);
   return process;
 }
 
-Process::Process(pid_t pid, int input, int output, int errors) noexcept
-    : pid_(pid), input_(input), streams_{output, errors} {}
-
 Process::Process(Process&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
-      input_(take(other.input_)),
-      streams_{take(other.streams_[0]), take(other.streams_[1])},
-      texts_{std::move(other.texts_[0]), std::move(other.texts_[1])} {}
+      input_(std::move(other.input_)),
+      streams_(std::move(other.streams_)),
+      texts_(std::move(other.texts_)) {}
 
 Process::~Process() {
-  if (pid_ > 0) {
-    ::kill(pid_, SIGKILL);
-    wait_for(pid_);
-  }
-  close_input();
-  for (const int stream : streams_)
-    if (stream >= 0) ::close(stream);
-}
-
-void Process::close_input() noexcept {
-  if (input_ >= 0) ::close(take(input_));
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  wait_for(pid_);
 }
 
 Result<bool> Process::listen() {
-  pollfd polled[2] = {{streams_[0], POLLIN, 0}, {streams_[1], POLLIN, 0}};
-  if (streams_[0] < 0 && streams_[1] < 0) return false;
+  pollfd polled[2] = {{streams_[0].get(), POLLIN, 0}, {streams_[1].get(), POLLIN, 0}};
+  if (polled[0].fd < 0 && polled[1].fd < 0) return false;
   // The timeout covers a signal that arrives just before.
   if (::poll(polled, 2, 100) < 0 && errno != EINTR)
     return failure(ErrorCode::io, "cannot wait: " + std::generic_category().message(errno));
-  if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());
-  for (int i = 0; i < 2; ++i) {
-    if (streams_[i] < 0 || polled[i].revents == 0) continue;
+  TRY(go_on());
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (polled[i].fd < 0 || polled[i].revents == 0) continue;
     char bytes[4096];
-    const ssize_t got = ::read(streams_[i], bytes, sizeof bytes);
+    const ssize_t got = ::read(polled[i].fd, bytes, sizeof bytes);
     if (got > 0)
       texts_[i].append(bytes, static_cast<std::size_t>(got));
     else if (got == 0 || errno != EINTR)
-      ::close(take(streams_[i]));
+      streams_[i] = Descriptor();
   }
   return true;
 }
@@ -168,18 +142,18 @@ Result<bool> Process::wait_for_line(std::string_view line) {
       texts_[0].erase(0, wanted.size());
       return true;
     }
-    if (streams_[0] < 0 || texts_[0].find('\n') != std::string::npos) return false;
+    if (streams_[0].get() < 0 || texts_[0].find('\n') != std::string::npos) return false;
     if (Result<bool> heard = listen(); !heard || !*heard) return heard;
   }
 }
 
 void Process::write(std::string_view text) noexcept {
   // main() ignores SIGPIPE.
-  [[maybe_unused]] const ssize_t written = ::write(input_, text.data(), text.size());
+  [[maybe_unused]] const ssize_t written = ::write(input_.get(), text.data(), text.size());
 }
 
 Result<void> Process::drain() {
-  close_input();
+  input_ = Descriptor();
   for (;;) {
     const Result<bool> heard = listen();
     if (!heard) return tl::unexpected<Error>(heard.error());
@@ -188,21 +162,20 @@ Result<void> Process::drain() {
 }
 
 Result<Finished> Process::finish() {
-  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(drain());
   const int status = wait_for(std::exchange(pid_, -1));
   return Finished{exit_code(status), std::move(texts_[0]), std::move(texts_[1])};
 }
 
 Result<Finished> Process::finish(int wait_status) {
   pid_ = -1;
-  if (Result<void> ok = drain(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(drain());
   return Finished{exit_code(wait_status), std::move(texts_[0]), std::move(texts_[1])};
 }
 
 Result<Finished> run_process(const std::vector<std::string>& command) {
-  Result<Process> process = Process::start(command);
-  if (!process) return tl::unexpected<Error>(process.error());
-  return process->finish();
+  TRY_ASSIGN(Process process, Process::start(command));
+  return process.finish();
 }
 
 }  // namespace weightmap::cli::bench

@@ -3,10 +3,13 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "tools/support/descriptor.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli::bench {
@@ -45,17 +48,17 @@ class Process {
   Result<Finished> finish(int wait_status);
 
  private:
-  Process(pid_t pid, int input, int output, int errors) noexcept;
+  Process(pid_t pid, Descriptor input, Descriptor output, Descriptor errors) noexcept
+      : pid_(pid), input_(std::move(input)), streams_{std::move(output), std::move(errors)} {}
   // Waits for bytes of either stream. Returns false once both are closed.
   Result<bool> listen();
   // Reads both streams to their ends.
   Result<void> drain();
-  void close_input() noexcept;
 
   pid_t pid_;  // -1: waited for
-  int input_;
-  int streams_[2];  // its standard output and errors; -1: closed
-  std::string texts_[2];
+  Descriptor input_;
+  std::array<Descriptor, 2> streams_;  // its standard output and errors; -1: closed
+  std::array<std::string, 2> texts_;
 };
 
 // Starts a process, and waits for its end.

@@ -1,7 +1,6 @@
 """The Python libraries that `weightmap bench` measures. One fresh process for each sample.
 
     --list                       what can be measured here, as JSON
-    --convert FILE OUT ORDER     the tensors of a torch checkpoint as a safetensors file
     ENGINE FILE ORDER            measures once and prints a JSON object; before, prints a line
                                  "ready" and waits for a line on standard input
 
@@ -10,7 +9,6 @@ The tensors are read in that order, but for engines that hand them out in an ord
 The tool hands this text to `python -c`, so nothing here may ask for the file that it lies in.
 """
 import contextlib
-import ctypes
 import gc
 import glob
 import json
@@ -318,8 +316,8 @@ def warm_up(one):
         state = {"a": torch.ones(64), "b": torch.ones(13, dtype=torch.uint8)}
         torch.save(state, path)
         if one.reads == "safetensors":
-            path, source = os.path.join(folder, "small.safetensors"), path
-            convert(source, path, ["a", "b"])
+            path = os.path.join(folder, "small.safetensors")
+            write_safetensors(path, state)
         elif one.reads == "gguf":
             path = os.path.join(folder, "small.gguf")
             write_gguf(path, state)
@@ -328,6 +326,18 @@ def warm_up(one):
             path = os.path.join(folder, "small")
             dcp.save(state, checkpoint_id=path, no_dist=True)
         consume(one.open, path, ["a", "b"], read_counters)
+
+
+def write_safetensors(path, state):
+    """By hand: not every library that reads such files brings one that writes them."""
+    header, content = {}, b""
+    for name, tensor in state.items():
+        begin, content = len(content), content + bytes(flat_bytes(tensor).tolist())
+        header[name] = {"dtype": {1: "U8", 4: "F32"}[tensor.element_size()],
+                        "shape": list(tensor.shape), "data_offsets": [begin, len(content)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + content)
 
 
 def write_gguf(path, state):
@@ -355,42 +365,6 @@ def describe(one):
             "reads": one.reads}
 
 
-# ---- safetensors, written in the requested order
-
-SAFETENSORS_DTYPES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
-    "int32": "I32", "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16",
-    "float32": "F32", "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
-}
-
-
-def convert(source, target, names):
-    """Writes the tensors in the order of names, but wider elements first: all are aligned then."""
-    root = load(source, mmap=True)
-    tensors = [(name, tensor_at(root, name)) for name in names]
-    tensors.sort(key=lambda item: -item[1].element_size())
-    header, parts, end = {}, [], 0
-    for name, tensor in tensors:
-        dtype = str(tensor.dtype).split(".")[-1]
-        with naming(name):
-            if dtype not in SAFETENSORS_DTYPES:
-                raise ValueError(f"safetensors has no {dtype}")
-            parts.append((name, flat_bytes(tensor)))
-        begin, end = end, end + parts[-1][1].numel()
-        header[name] = {"dtype": SAFETENSORS_DTYPES[dtype], "shape": list(tensor.shape),
-                        "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
-    with open(target, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, flat in parts:
-            with naming(name):
-                file.write((ctypes.c_char * flat.numel()).from_address(flat.data_ptr()))
-        file.flush()
-        os.fsync(file.fileno())
-
-
 # ---- the command line
 
 def one_line(error):
@@ -408,8 +382,6 @@ def run(arguments, stand_ready):
     """Returns the object to print as JSON, or None."""
     if arguments == ["--list"]:
         return [describe(one) for one in ENGINES]
-    if len(arguments) == 4 and arguments[0] == "--convert":
-        return convert(arguments[1], arguments[2], read_names(arguments[3]))
     for one in ENGINES:
         if len(arguments) == 3 and arguments[0] == one.name:
             return measure(one, arguments[1], read_names(arguments[2]), stand_ready)
@@ -428,12 +400,10 @@ def main():
         sys.stdin.readline()
 
     try:
-        made = run(sys.argv[1:], stand_ready)
+        print(json.dumps(run(sys.argv[1:], stand_ready)), file=answer, flush=True)
     except Exception as error:
         print(one_line(error), file=sys.stderr)
         sys.exit(1)
-    if made is not None:
-        print(json.dumps(made), file=answer, flush=True)
 
 
 main()

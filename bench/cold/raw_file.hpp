@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tools/support/descriptor.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/result.hpp"
 
@@ -18,16 +20,13 @@ class RawFile {
   // `flags` are added to O_RDONLY | O_CLOEXEC.
   static Result<RawFile> open(const std::string& path, int flags = 0);
 
-  RawFile(RawFile&& other) noexcept;
-  RawFile& operator=(RawFile&&) = delete;
-  ~RawFile();
-
-  int descriptor() const noexcept { return descriptor_; }
+  int descriptor() const noexcept { return descriptor_.get(); }
   std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  RawFile(int descriptor, std::uint64_t bytes) noexcept : descriptor_(descriptor), bytes_(bytes) {}
-  int descriptor_;
+  RawFile(Descriptor descriptor, std::uint64_t bytes) noexcept
+      : descriptor_(std::move(descriptor)), bytes_(bytes) {}
+  Descriptor descriptor_;
   std::uint64_t bytes_;
 };
 

@@ -12,6 +12,7 @@
 #include "bench/cold/read_ahead.hpp"
 #include "bench/cold/sampling.hpp"
 #include "bench/cold/turns.hpp"
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
@@ -85,9 +86,7 @@ class Runner {
       return engine.reads == Reads::safetensors;
     });
     if (!wanted || !file.is_torch_file()) return {};
-    Result<WhyNot> why = file.convert(options_.python);
-    if (!why) return tl::unexpected<Error>(why.error());
-    no_safetensors_ = std::move(*why);
+    TRY_ASSIGN(no_safetensors_, file.convert());
     return {};
   }
 
@@ -95,10 +94,9 @@ class Runner {
     std::vector<Lane> lanes = make_lanes(file, scenario, order);
     Turns turns(lanes.size());
     for (unsigned round = 0; round < options_.rounds; ++round)
-      for (const std::size_t turn : turns.next_round())
-        if (Result<void> ok = sample(file, lanes[turn]); !ok) return ok;
+      for (const std::size_t turn : turns.next_round()) TRY(sample(file, lanes[turn]));
     for (Lane& lane : lanes) {
-      if (Result<void> ok = count_calls(file, lane); !ok) return ok;
+      TRY(count_calls(file, lane));
       results_.files.back().series.push_back(std::move(lane.series));
     }
     return {};
@@ -146,7 +144,7 @@ class Runner {
       return {};
     if (!file.watched(lane.engine->reads).prepare(lane.task.scenario).empty()) return {};
     const Result<TracedRun> run = count_system_calls(lane.task.command);
-    if (Result<void> ok = go_on(); !ok) return ok;
+    TRY(go_on());
     if (run && run->finished.exit_code == 0) {
       lane.series.system_calls = run->system_calls;
       return {};
@@ -207,8 +205,7 @@ Result<std::vector<ReadAhead>> set_read_ahead(const BenchOptions& options) {
   if (!options.read_ahead_bytes) return settings;
   for (const std::string& file : options.files) {
     settings.push_back(ReadAhead::of(file));
-    if (Result<void> ok = settings.back().set(*options.read_ahead_bytes); !ok)
-      return tl::unexpected<Error>(ok.error());
+    TRY(settings.back().set(*options.read_ahead_bytes));
   }
   return settings;
 }
@@ -216,10 +213,9 @@ Result<std::vector<ReadAhead>> set_read_ahead(const BenchOptions& options) {
 Result<std::vector<BenchFile>> open_files(const BenchOptions& options, Results& results) {
   std::vector<BenchFile> files;
   for (const std::string& path : options.files) {
-    Result<BenchFile> file = BenchFile::open(path, options.tensor);
-    if (!file) return tl::unexpected<Error>(file.error());
-    warn_of_size(*file, results);
-    files.push_back(std::move(*file));
+    TRY_ASSIGN(BenchFile file, BenchFile::open(path, options.tensor));
+    warn_of_size(file, results);
+    files.push_back(std::move(file));
   }
   return files;
 }
@@ -237,19 +233,15 @@ Result<Results> run_bench(const BenchOptions& options) {
   results.machine = describe_machine(options.files.front());
   warn_of_load(results);
 
-  const Result<std::vector<BenchEngine>> engines = choose_engines(options);
-  if (!engines) return tl::unexpected<Error>(engines.error());
-  for (const BenchEngine& engine : *engines) results.engines.push_back(engine);
-  const Result<std::vector<ReadAhead>> settings = set_read_ahead(options);
-  if (!settings) return tl::unexpected<Error>(settings.error());
+  TRY_ASSIGN(const std::vector<BenchEngine> engines, choose_engines(options));
+  for (const BenchEngine& engine : engines) results.engines.push_back(engine);
+  TRY_ASSIGN(const std::vector<ReadAhead> settings, set_read_ahead(options));
   results.machine.read_ahead_bytes = ReadAhead::of(options.files.front()).bytes();
-  Result<std::vector<BenchFile>> files = open_files(options, results);
-  if (!files) return tl::unexpected<Error>(files.error());
+  TRY_ASSIGN(std::vector<BenchFile> files, open_files(options, results));
 
   const ProcessorTime before = ProcessorTime::now();
-  Runner runner(options, *engines, results);
-  for (BenchFile& file : *files)
-    if (Result<void> ok = runner.run(file); !ok) return tl::unexpected<Error>(ok.error());
+  Runner runner(options, engines, results);
+  for (BenchFile& file : files) TRY(runner.run(file));
   warn_of_steal(before, results);
   return results;
 }

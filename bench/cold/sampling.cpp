@@ -4,6 +4,7 @@
 #include "bench/cold/python_source.hpp"
 #include "bench/cold/recycle_memory.hpp"
 #include "bench/cold/stopwatch.hpp"
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -78,7 +79,7 @@ Result<Attempt> attempt(WatchedFile& file, const SampleTask& task) {
   Sample before;
   if (*ready)
     if (WhyNot why = prepare(file, task, before); !why.empty()) return hopeless(std::move(why));
-  if (Result<void> ok = go_on(); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(go_on());
   process->write(std::string(go_line) + "\n");
   const Result<Finished> finished = process->finish();
   if (!finished) return tl::unexpected<Error>(finished.error());
@@ -112,9 +113,7 @@ std::vector<std::string> sample_command(const BenchEngine& engine, const std::st
 Result<void> add_sample(Series& series, WatchedFile& file, const SampleTask& task) {
   Attempt last;
   for (int i = 0; i < tries; ++i) {
-    Result<Attempt> result = attempt(file, task);
-    if (!result) return tl::unexpected<Error>(result.error());
-    last = std::move(*result);
+    TRY_ASSIGN(last, attempt(file, task));
     if (!last.why_not.empty()) {
       give_up(series, std::move(last.why_not));
       return {};

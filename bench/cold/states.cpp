@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
@@ -44,14 +45,12 @@ std::string staying(const EvictReport& report) {
 void WatchedFile::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
 Result<WatchedFile> WatchedFile::open(const std::string& path) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(path);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  Result<std::vector<RawFile>> sources = open_sources(*checkpoint);
-  if (!sources) return tl::unexpected<Error>(sources.error());
+  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  TRY_ASSIGN(std::vector<RawFile> sources, open_sources(checkpoint));
   std::vector<RawFile> files;
-  for (RawFile& file : *sources)
+  for (RawFile& file : sources)
     if (file.bytes() > 0) files.push_back(std::move(file));
-  return WatchedFile(path, std::move(*checkpoint), std::move(files));
+  return WatchedFile(path, std::move(checkpoint), std::move(files));
 }
 
 std::uint64_t WatchedFile::bytes() const noexcept {
@@ -139,9 +138,8 @@ bool WatchedFile::is_cached() const {
 }
 
 Result<std::uint64_t> WatchedFile::cached_bytes() const {
-  const Result<ResidencyReport> report = residency(checkpoint_);
-  if (!report) return tl::unexpected<Error>(report.error());
-  return report->file.cached_bytes;
+  TRY_ASSIGN(const ResidencyReport report, residency(checkpoint_));
+  return report.file.cached_bytes;
 }
 
 std::optional<double> WatchedFile::huge_part() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
@@ -47,9 +48,8 @@ Result<std::vector<NamedTensor>> wanted_tensors(const Checkpoint& checkpoint,
   std::vector<NamedTensor> tensors;
   tensors.reserve(names.size());
   for (const std::string& name : names) {
-    const Result<NamedTensor> tensor = checkpoint.get(name);
-    if (!tensor) return tl::unexpected<Error>(tensor.error());
-    tensors.push_back(*tensor);
+    TRY_ASSIGN(const NamedTensor tensor, checkpoint.get(name));
+    tensors.push_back(tensor);
   }
   if (tensors.empty()) return failure(ErrorCode::invalid_argument, "no tensor is named");
   return tensors;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -106,9 +107,7 @@ PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tens
 }  // namespace
 
 nb::object buffer_of(const Tensor& tensor) {
-  PyObject* view = PyMemoryView_FromObject(nb::cast(TensorBuffer{tensor}).ptr());
-  if (view == nullptr) throw nb::python_error();
-  return nb::steal(view);
+  return checked(PyMemoryView_FromObject(nb::cast(TensorBuffer{tensor}).ptr()));
 }
 
 void bind_tensor_buffer(nb::module_& module) {

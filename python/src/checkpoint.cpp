@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/composed.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
@@ -38,8 +39,6 @@ namespace {
 
 namespace nb = nanobind;
 
-std::filesystem::path to_path(const nb::bytes& path) { return text_of(path); }
-
 OpenCheckpoint hold(Result<Checkpoint> opened, Origin origin) {
   if (!opened) raise(opened.error());
   return {std::make_shared<const Holder>(std::move(*opened), std::move(origin))};
@@ -60,16 +59,13 @@ OpenCheckpoint hold(Origin origin, nb::handle progress, const Open& open) {
     Result<Checkpoint> opened = call.run([&] { return open(options); });
     return hold(std::move(opened), std::move(origin));
   }
-  Result<Checkpoint> opened = [&] {
-    const nb::gil_scoped_release release;
-    return open(origin.options);
-  }();
+  Result<Checkpoint> opened = without_gil([&] { return open(origin.options); });
   return hold(std::move(opened), std::move(origin));
 }
 
 OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_torch,
                     nb::handle progress) {
-  const std::filesystem::path file = to_path(path);
+  const std::filesystem::path file = text_of(path);
   return hold({text_of(path), read_options(options, like_torch)}, progress,
               [&](const OpenOptions& read) { return Checkpoint::open(file, read); });
 }
@@ -77,7 +73,7 @@ OpenCheckpoint open(const nb::bytes& path, const nb::dict& options, bool like_to
 OpenCheckpoint open_files(const std::vector<nb::bytes>& paths, const nb::dict& options,
                           bool like_torch, nb::handle progress) {
   std::vector<std::filesystem::path> files;
-  for (const nb::bytes& path : paths) files.push_back(to_path(path));
+  for (const nb::bytes& path : paths) files.push_back(text_of(path));
   const std::string name = files.empty() ? std::string() : files.front().native();
   return hold({name, read_options(options, like_torch)}, progress,
               [&](const OpenOptions& read) { return Checkpoint::open_files(files, read); });
@@ -91,11 +87,7 @@ OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool lik
 }
 
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
-  Result<Checkpoint> opened = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().reopen();
-  }();
-  return hold(std::move(opened), self.owner->origin());
+  return hold(without_gil([&] { return self.checkpoint().reopen(); }), self.owner->origin());
 }
 
 nb::tuple origin_of(const OpenCheckpoint& self) {
@@ -207,9 +199,6 @@ nb::dict info(const OpenCheckpoint& self) {
 
 nb::dict stats(const OpenCheckpoint& self) {
   const OpenStats& stats = self.checkpoint().stats();
-  const auto seconds = [](std::chrono::nanoseconds time) {
-    return static_cast<double>(time.count()) * 1e-9;
-  };
   nb::dict fields;
   fields["strategy"] = to_string(stats.strategy);
   fields["storages_calculated"] = stats.storages_calculated;
@@ -234,11 +223,7 @@ nb::dict stats(const OpenCheckpoint& self) {
 }
 
 void verify_headers(const OpenCheckpoint& self) {
-  const Result<void> verified = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().verify_headers();
-  }();
-  if (!verified) raise(verified.error());
+  value_or_raise(without_gil([&] { return self.checkpoint().verify_headers(); }));
 }
 
 nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
@@ -286,7 +271,7 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
   fields["method"] = report.method;
   fields["method_reason"] = report.method_reason;
   fields["storages_checked"] = report.crc.storages_checked;
-  fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
+  fields["seconds"] = seconds(report.time);
   fields["was_reader"] = report.was_reader;
   fields["takeovers"] = report.takeovers;
   fields["bytes_read"] = report.bytes_read;
@@ -296,29 +281,20 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
 }
 
 void demand(const OpenCheckpoint& self, const Tensor& tensor) {
-  const Result<void> demanded = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().demand(tensor.view());
-  }();
-  value_or_raise(demanded);
+  value_or_raise(without_gil([&] { return self.checkpoint().demand(tensor.view()); }));
 }
 
 void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file = to_path(path);
-  const Result<void> saved = [&] {
-    const nb::gil_scoped_release release;
+  const std::filesystem::path file = text_of(path);
+  value_or_raise(without_gil([&] {
     return save_tensor_order(self.checkpoint(), self.checkpoint().demand_order(), file);
-  }();
-  value_or_raise(saved);
+  }));
 }
 
 std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file = to_path(path);
-  const Result<TensorOrder> loaded = [&] {
-    const nb::gil_scoped_release release;
-    return load_tensor_order(self.checkpoint(), file);
-  }();
-  return value_or_raise(loaded).tensors;
+  const std::filesystem::path file = text_of(path);
+  return value_or_raise(without_gil([&] { return load_tensor_order(self.checkpoint(), file); }))
+      .tensors;
 }
 
 nb::tuple range_fields(const RangeResidency& range) {
@@ -327,11 +303,8 @@ nb::tuple range_fields(const RangeResidency& range) {
 }
 
 nb::dict residency(const OpenCheckpoint& self) {
-  const Result<ResidencyReport> looked = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::residency(self.checkpoint());
-  }();
-  const ResidencyReport report = value_or_raise(looked);
+  const ResidencyReport report =
+      value_or_raise(without_gil([&] { return weightmap::residency(self.checkpoint()); }));
   nb::list tensors;
   for (const TensorResidency& tensor : report.tensors) tensors.append(range_fields(tensor));
   nb::list storages;
@@ -367,7 +340,7 @@ bool lies_on_remote_files(const OpenCheckpoint& self) {
 }
 
 nb::tuple evict(const nb::bytes& path, nb::handle progress) {
-  const std::filesystem::path file = to_path(path);
+  const std::filesystem::path file = text_of(path);
   LongCall call(progress);
   const Result<EvictReport> evicted =
       call.run([&] { return weightmap::evict(file, call.progress()); });
@@ -396,11 +369,8 @@ class WritableBuffer {
 
 void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer) {
   const WritableBuffer memory(buffer);
-  const Result<void> copied = [&] {
-    const nb::gil_scoped_release release;
-    return self.checkpoint().copy_bytes(tensor.view(), memory.bytes());
-  }();
-  value_or_raise(copied);
+  value_or_raise(
+      without_gil([&] { return self.checkpoint().copy_bytes(tensor.view(), memory.bytes()); }));
 }
 
 // For tensors that Python has copied out of lent memory.
@@ -413,11 +383,9 @@ void gather(const OpenCheckpoint& self, const nb::str& name,
             nb::handle buffer) {
   const WritableBuffer memory(buffer);
   const std::string text = to_utf8(name);
-  const Result<void> copied = [&] {
-    const nb::gil_scoped_release release;
+  value_or_raise(without_gil([&] {
     return weightmap::gather(self.checkpoint(), text, Box{offsets, sizes}, memory.bytes());
-  }();
-  value_or_raise(copied);
+  }));
 }
 
 bool has_chunks(const OpenCheckpoint& self) {
@@ -427,8 +395,8 @@ bool has_chunks(const OpenCheckpoint& self) {
 
 nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
                   bool any_content, nb::handle progress) {
-  const std::filesystem::path source = to_path(from);
-  const std::filesystem::path name = to_path(target);
+  const std::filesystem::path source = text_of(from);
+  const std::filesystem::path name = text_of(target);
   LongCall call(progress);
   PublishOptions options;
   options.copy = copy;

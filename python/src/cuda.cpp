@@ -1,4 +1,4 @@
-#include "python/src/cuda.hpp"
+#include "weightmap/cuda.hpp"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -15,14 +15,13 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/dlpack.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/holder.hpp"
 #include "python/src/plain_method.hpp"
 #include "python/src/tensor.hpp"
-#include "python/src/text.hpp"
-#include "weightmap/cuda.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -82,11 +81,7 @@ cuda::Uploader make_uploader(int device, std::uint64_t slots, std::uint64_t slot
   options.register_bytes = register_bytes;
   options.way = way_called(way);
   options.library = text_of(library);
-  const auto make = [&] {
-    const nb::gil_scoped_release release;
-    return cuda::Uploader::create(options);
-  };
-  return value_or_raise(make());
+  return value_or_raise(without_gil([&] { return cuda::Uploader::create(options); }));
 }
 
 nb::dict facts_of(const cuda::Uploader& uploader) {
@@ -105,28 +100,20 @@ std::unique_ptr<Upload> start(cuda::Uploader& uploader, const OpenCheckpoint& op
   std::vector<TensorView> views;
   views.reserve(tensors.size());
   for (nb::handle tensor : tensors) views.push_back(nb::cast<const Tensor&>(tensor).view());
-  const auto begin = [&] {
-    const nb::gil_scoped_release release;
-    return uploader.start(opened.checkpoint(), views);
-  };
-  return std::make_unique<Upload>(opened.owner, value_or_raise(begin()));
+  return std::make_unique<Upload>(
+      opened.owner,
+      value_or_raise(without_gil([&] { return uploader.start(opened.checkpoint(), views); })));
 }
 
 std::optional<DeviceTensor> next_of(Upload& upload) {
-  const auto wait = [&] {
-    const nb::gil_scoped_release release;
-    return upload.next();
-  };
-  std::optional<cuda::DeviceTensor> tensor = value_or_raise(wait());
+  std::optional<cuda::DeviceTensor> tensor =
+      value_or_raise(without_gil([&] { return upload.next(); }));
   if (!tensor) return std::nullopt;
   return DeviceTensor(std::move(*tensor));
 }
 
 nb::dict report_of(Upload& upload) {
-  const cuda::UploadReport report = [&] {
-    const nb::gil_scoped_release release;
-    return upload.report();
-  }();
+  const cuda::UploadReport report = without_gil([&] { return upload.report(); });
   nb::dict fields;
   fields["tensors"] = report.tensors;
   fields["bytes"] = report.bytes;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
 #include "weightmap/check_unchanged.hpp"
@@ -81,12 +82,7 @@ std::vector<std::byte> bytes_of(const Tensor& tensor) {
           "what a " + std::string(to_string(dtype)) +
               " tensor stores are not its values; .bits() gives the stored integers");
   std::vector<std::byte> bytes(tensor.view().nbytes());
-  Result<void> copied;
-  {
-    const nb::gil_scoped_release release;
-    copied = copy_elements(tensor, bytes);
-  }
-  value_or_raise(copied);
+  value_or_raise(without_gil([&] { return copy_elements(tensor, bytes); }));
   return bytes;
 }
 
@@ -98,13 +94,11 @@ nb::object list_of(const TensorView& view, std::size_t dim, const std::byte*& at
                    std::uint64_t& made) {
   if (++made % between_signals == 0 && PyErr_CheckSignals() != 0) throw nb::python_error();
   if (dim == view.rank()) {
-    PyObject* number = number_at(view.dtype(), at);
-    if (number == nullptr) throw nb::python_error();
+    nb::object number = checked(number_at(view.dtype(), at));
     at += element_size(view.dtype());
-    return nb::steal(number);
+    return number;
   }
-  const nb::object list = nb::steal(PyList_New(view.shape()[dim]));
-  if (!list.is_valid()) throw nb::python_error();
+  const nb::object list = checked(PyList_New(view.shape()[dim]));
   for (std::int64_t i = 0; i < view.shape()[dim]; ++i)
     if (PyList_SetItem(list.ptr(), i, list_of(view, dim + 1, at, made).release().ptr()) != 0)
       throw nb::python_error();
@@ -193,9 +187,8 @@ nb::object to_index(const Tensor& tensor) {
 nb::object stats_of(const Tensor& tensor) {
   const nb::object nobody = nb::none();
   LongCall call(nobody);
-  const Result<TensorStatistics> found =
-      call.run([&] { return statistics(tensor.view(), call.progress()); });
-  const TensorStatistics stats = value_or_raise(found);
+  const TensorStatistics stats =
+      value_or_raise(call.run([&] { return statistics(tensor.view(), call.progress()); }));
   value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
   return nb::module_::import_("weightmap.reports")
       .attr("TensorStats")(stats.count, to_object(stats.min), to_object(stats.max),

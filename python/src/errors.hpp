@@ -1,8 +1,6 @@
 // Errors of the library become exceptions of weightmap._errors.
 #pragma once
 
-#include <nanobind/nanobind.h>
-
 #include <utility>
 
 #include "weightmap/result.hpp"
@@ -13,12 +11,6 @@ namespace weightmap::python {
 // GIL.
 [[noreturn]] void raise(const Error& error);
 [[noreturn]] void raise(ErrorCode code, std::string message);
-
-// The object that a function of Python's C interface made, or the exception that it has set.
-inline nanobind::object checked(PyObject* made) {
-  if (made == nullptr) throw nanobind::python_error();
-  return nanobind::steal(made);
-}
 
 // The value, or an exception. Needs the GIL.
 template <class T>

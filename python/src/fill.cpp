@@ -1,4 +1,4 @@
-#include "python/src/fill.hpp"
+#include "weightmap/fill.hpp"
 
 #include <nanobind/stl/string_view.h>
 
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
-#include "weightmap/fill.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -17,12 +17,8 @@ namespace {
 namespace nb = nanobind;
 
 CheckpointFill open_fill(const nb::bytes& path) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
-  Result<CheckpointFill> fill = [&] {
-    const nb::gil_scoped_release release;
-    return CheckpointFill::open(file);
-  }();
-  return value_or_raise(std::move(fill));
+  const std::filesystem::path file = text_of(path);
+  return value_or_raise(without_gil([&] { return CheckpointFill::open(file); }));
 }
 
 nb::list storages(const CheckpointFill& fill) {
@@ -35,11 +31,7 @@ nb::list storages(const CheckpointFill& fill) {
 
 // So that writing to the tensor through any mapping of the file cannot fail.
 void prepare(CheckpointFill& fill, std::string_view name) {
-  Result<std::span<std::byte>> place = [&] {
-    const nb::gil_scoped_release release;
-    return fill.writable_bytes(name);
-  }();
-  value_or_raise(std::move(place));
+  value_or_raise(without_gil([&] { return fill.writable_bytes(name); }));
 }
 
 void mark_written(const CheckpointFill& fill, std::string_view name) {

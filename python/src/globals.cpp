@@ -1,7 +1,7 @@
 #include "weightmap/globals.hpp"
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
-#include "python/src/globals.hpp"
 #include "python/src/options.hpp"
 #include "python/src/text.hpp"
 
@@ -12,13 +12,10 @@ namespace nb = nanobind;
 
 // Each global as (module, name, verdict), pickle for pickle. Raises the first fault that there is.
 nb::list list_globals(const nb::bytes& path, const nb::dict& options) {
-  const std::filesystem::path file = std::string(path.c_str(), path.size());
+  const std::filesystem::path file = text_of(path);
   const OpenOptions read = read_options(options, false);
-  const Result<FileGlobals> looked = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::list_globals(file, read);
-  }();
-  const FileGlobals listed = value_or_raise(looked);
+  const FileGlobals listed =
+      value_or_raise(without_gil([&] { return weightmap::list_globals(file, read); }));
   nb::list found;
   for (const PickleGlobals& pickle : listed.pickles)
     for (const NamedGlobal& global : pickle.globals)

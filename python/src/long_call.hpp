@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "weightmap/progress.hpp"
@@ -29,8 +29,10 @@ class LongCall {
   // has been told to stop and has ended.
   template <class Work>
   auto run(const Work& work) {
-    std::optional<decltype(work())> answer;
-    run_and_watch([&] { answer.emplace(work()); });
+    using Answer = decltype(work());
+    // Not in an optional: GCC 12 takes what a Result there is moved from for uninitialized.
+    std::unique_ptr<Answer> answer;
+    run_and_watch([&] { answer = std::make_unique<Answer>(work()); });
     return std::move(*answer);
   }
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "python/src/errors.hpp"
+#include "python/src/bindings.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/value.hpp"

@@ -1,18 +1,12 @@
 #include <nanobind/nanobind.h>
 
+#include "python/src/bindings.hpp"
 #include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
-#include "python/src/cuda.hpp"
-#include "python/src/fill.hpp"
-#include "python/src/globals.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
-#include "python/src/processes.hpp"
-#include "python/src/safetensors_writer.hpp"
-#include "python/src/staging.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/torch_door.hpp"
-#include "python/src/writer.hpp"
 
 // nanobind's own entry point gets another name, so that ours comes before it.
 extern "C" PyObject* weightmap_core_init();

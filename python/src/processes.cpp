@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
-#include "python/src/processes.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/runtime_directory.hpp"
 #include "weightmap/write_protection.hpp"
@@ -23,8 +23,7 @@ nb::dict fields_of(const MappedCheckpoint& mapped) {
   fields["process"] = mapped.process;
   fields["command"] = to_bytes(mapped.command);
   fields["file"] = to_bytes(mapped.file);
-  const std::string_view version = to_string(mapped.version);
-  fields["version"] = nb::str(version.data(), version.size());
+  fields["version"] = to_str(to_string(mapped.version));
   fields["device"] = mapped.device;
   fields["inode"] = mapped.inode;
   fields["file_bytes"] = mapped.file_bytes;
@@ -42,45 +41,30 @@ nb::dict fields_of(const MappedCheckpoint& mapped) {
 
 nb::tuple processes(const nb::list& paths) {
   std::vector<std::filesystem::path> files;
-  for (nb::handle path : paths) {
-    const auto bytes = nb::cast<nb::bytes>(path);
-    files.emplace_back(std::string(bytes.c_str(), bytes.size()));
-  }
-  const Result<ProcessesReport> looked = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::processes(files);
-  }();
-  const ProcessesReport report = value_or_raise(looked);
+  for (nb::handle path : paths) files.emplace_back(text_of(nb::cast<nb::bytes>(path)));
+  const ProcessesReport report =
+      value_or_raise(without_gil([&] { return weightmap::processes(files); }));
   nb::list mapped;
   for (const MappedCheckpoint& one : report.mapped) mapped.append(fields_of(one));
   return nb::make_tuple(mapped, report.unreadable_processes);
 }
 
 nb::tuple protect(const nb::bytes& path) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
-  const Result<WriteProtection> protection = [&] {
-    const nb::gil_scoped_release release;
-    return protect_mappings(file);
-  }();
-  const WriteProtection done = value_or_raise(protection);
+  const std::filesystem::path file = text_of(path);
+  const WriteProtection done = value_or_raise(without_gil([&] { return protect_mappings(file); }));
   return nb::make_tuple(done.mappings, done.bytes, done.anonymous_bytes);
 }
 
 nb::list file_mappings(const std::vector<std::uintptr_t>& addresses, bool counted) {
-  const Result<std::vector<FileMapping>> looked = [&] {
-    const nb::gil_scoped_release release;
-    return weightmap::file_mappings(addresses, counted);
-  }();
   nb::list mappings;
-  for (const FileMapping& each : value_or_raise(looked))
+  const std::vector<FileMapping> looked =
+      value_or_raise(without_gil([&] { return weightmap::file_mappings(addresses, counted); }));
+  for (const FileMapping& each : looked)
     mappings.append(nb::make_tuple(each.begin, each.end, each.writable, each.anonymous_bytes));
   return mappings;
 }
 
-nb::bytes directory() {
-  const std::string path = value_or_raise(runtime_directory()).native();
-  return nb::bytes(path.data(), path.size());
-}
+nb::bytes directory() { return to_bytes(value_or_raise(runtime_directory()).native()); }
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #include "python/src/python_value.hpp"
 
-#include "python/src/errors.hpp"
+#include "python/src/bindings.hpp"
 #include "python/src/text.hpp"
 
 namespace weightmap::python {

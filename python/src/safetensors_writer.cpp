@@ -1,4 +1,4 @@
-#include "python/src/safetensors_writer.hpp"
+#include "weightmap/safetensors_writer.hpp"
 
 #include <nanobind/stl/string_view.h>
 
@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -33,23 +33,10 @@ SharedElements shared_from(std::string_view word) {
         "shared is \"" + std::string(word) + "\", expected \"refuse\", \"drop\" or \"copy\"");
 }
 
-// GCC 12 takes a Result that is moved into LongCall's answer for one that nobody made.
-Result<void> write_to(std::vector<SafetensorsTensor> tensors, const SafetensorsMetadata& metadata,
-                      const std::filesystem::path& path, const SafetensorsOptions& options,
-                      SafetensorsReport& report) {
-  Result<SafetensorsReport> written =
-      write_safetensors(std::move(tensors), metadata, path, options);
-  if (!written) return tl::unexpected<Error>(std::move(written.error()));
-  report = std::move(*written);
-  return {};
-}
-
 nb::tuple to_tuple(const SafetensorsReport& report) {
   nb::list files;
-  for (const SafetensorsReport::File& file : report.files) {
-    const std::string& path = file.path.native();
-    files.append(nb::make_tuple(nb::bytes(path.data(), path.size()), file.bytes));
-  }
+  for (const SafetensorsReport::File& file : report.files)
+    files.append(nb::make_tuple(to_bytes(file.path.native()), file.bytes));
   nb::dict dropped;
   for (const auto& [name, kept] : report.dropped) dropped[to_str(name)] = to_str(kept);
   return nb::make_tuple(files, report.tensor_bytes, dropped);
@@ -99,17 +86,15 @@ class SafetensorsWriter {
                   std::string_view shared, bool durable, nb::handle progress) {
     SafetensorsMetadata texts;
     for (const auto& [key, text] : metadata) texts.emplace_back(to_utf8(key), to_utf8(text));
-    const std::filesystem::path file(std::string(path.c_str(), path.size()));
+    const std::filesystem::path file = text_of(path);
     LongCall call(progress);
     SafetensorsOptions options;
     options.max_file_bytes = max_file_bytes;
     options.shared = shared_from(shared);
     options.file.durable = durable;
     options.progress = call.progress();
-    SafetensorsReport report;
-    value_or_raise(
-        call.run([&] { return write_to(std::move(tensors_), texts, file, options, report); }));
-    return to_tuple(report);
+    return to_tuple(value_or_raise(
+        call.run([&] { return write_safetensors(std::move(tensors_), texts, file, options); })));
   }
 
  private:

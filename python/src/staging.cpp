@@ -1,11 +1,10 @@
-#include "python/src/staging.hpp"
-
 #include <nanobind/stl/string.h>
 
 #include <filesystem>
 #include <string>
 #include <utility>
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
@@ -19,7 +18,7 @@ namespace nb = nanobind;
 
 StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t budget_bytes,
                  bool pinnable, nb::handle progress) {
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const std::filesystem::path file = text_of(path);
   StageOptions options;
   options.name = text_of(name);
   options.budget_bytes = budget_bytes;
@@ -30,10 +29,7 @@ StagedFile stage(const nb::bytes& path, const nb::bytes& name, std::uint64_t bud
   return value_or_raise(std::move(staged));
 }
 
-nb::bytes staged_path(const StagedFile& staged) {
-  const std::string& path = staged.path().native();
-  return nb::bytes(path.data(), path.size());
-}
+nb::bytes staged_path(const StagedFile& staged) { return to_bytes(staged.path().native()); }
 
 nb::dict report(const StagedFile& staged) {
   const StageReport& report = staged.report();
@@ -45,7 +41,7 @@ nb::dict report(const StagedFile& staged) {
   fields["why_not_direct"] = report.why_not_direct;
   fields["huge_bytes"] = report.huge_bytes;
   fields["sealed"] = report.sealed;
-  fields["seconds"] = static_cast<double>(report.time.count()) * 1e-9;
+  fields["seconds"] = seconds(report.time);
   return fields;
 }
 

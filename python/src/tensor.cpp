@@ -7,6 +7,7 @@
 #include <string>
 
 #include "python/src/arrays.hpp"
+#include "python/src/bindings.hpp"
 #include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/dlpack.hpp"
@@ -21,18 +22,13 @@ namespace {
 
 namespace nb = nanobind;
 
-nb::bytes tobytes(const Tensor& tensor) {
+nb::bytes copied_bytes(const Tensor& tensor) {
   check_repeats(tensor);
   const std::uint64_t size = tensor.view().nbytes();
-  nb::object bytes = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-  if (!bytes.is_valid()) throw nb::python_error();
+  const nb::object bytes =
+      checked(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
   auto* out = reinterpret_cast<std::byte*>(PyBytes_AsString(bytes.ptr()));
-  Result<void> copied;
-  {
-    const nb::gil_scoped_release release;
-    copied = copy_elements(tensor, {out, size});
-  }
-  value_or_raise(copied);
+  value_or_raise(without_gil([&] { return copy_elements(tensor, {out, size}); }));
   return nb::borrow<nb::bytes>(bytes);
 }
 
@@ -148,8 +144,8 @@ complex128.)");
 
 Blocked dtypes are computed by the package gguf, which must be installed; UnsupportedError for one
 that it cannot compute, and for quantized types of torch, whose scales lie elsewhere.)");
-  def_plain<tobytes>(type, "tobytes",
-                     "A copy of the elements, row-major and in this machine's byte order.");
+  def_plain<copied_bytes>(type, "tobytes",
+                          "A copy of the elements, row-major and in this machine's byte order.");
   def_plain<buffer_of>(type, "buffer",
                        R"(The elements by the buffer protocol, with their shape, strides and format.
 
@@ -254,7 +250,7 @@ with another protection than "map": replace checkpoints by rename.)");
           "file_index", [](const Tensor& t) { return t.named.source; },
           "Which of Checkpoint.files it lies in.");
   def_methods(type);
-  type.def("__bytes__", tobytes, "tobytes()")
+  type.def("__bytes__", copied_bytes, "tobytes()")
       .def("__int__", to_int, nb::sig("def __int__(self) -> int"))
       .def("__float__", to_float, nb::sig("def __float__(self) -> float"))
       .def("__complex__", to_complex, nb::sig("def __complex__(self) -> complex"))

@@ -30,10 +30,4 @@ inline std::string to_utf8(nanobind::handle text) {
   return {owned.c_str(), owned.size()};
 }
 
-inline nanobind::bytes to_bytes(std::string_view text) {
-  return nanobind::bytes(text.data(), text.size());
-}
-
-inline std::string text_of(const nanobind::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
-
 }  // namespace weightmap::python

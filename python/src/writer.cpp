@@ -1,5 +1,3 @@
-#include "python/src/writer.hpp"
-
 #include <nanobind/stl/string_view.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
@@ -359,15 +358,6 @@ Writer::Number Writer::reserved_tensor(std::string_view dtype, const nb::tuple& 
   return add(writer_.tensor(number, {.dtype = known, .sizes = dims, .strides = strides}));
 }
 
-// GCC 12 takes a Result<WritePlan> that is moved into LongCall's answer for one that nobody made.
-Result<void> write_to(CheckpointWriter& writer, const Value& tree,
-                      const std::filesystem::path& file, WritePlan& plan) {
-  Result<WritePlan> written = std::move(writer).write(tree, file);
-  if (!written) return tl::unexpected<Error>(std::move(written.error()));
-  plan = std::move(*written);
-  return {};
-}
-
 WritePlan Writer::done(Result<WritePlan> written) {
   progress_ = {};
   return value_or_raise(std::move(written));
@@ -375,15 +365,11 @@ WritePlan Writer::done(Result<WritePlan> written) {
 
 WritePlan Writer::write_file(Number root, const nb::bytes& path, nb::handle progress) {
   if (std::exchange(is_written_, true)) raise(ErrorCode::invalid_argument, "is written already");
-  const std::filesystem::path file(std::string(path.c_str(), path.size()));
+  const std::filesystem::path file = text_of(path);
   const Value tree = value(root);
   LongCall call(progress);
   progress_ = call.progress();
-  WritePlan plan{};
-  const Result<void> written = call.run([&] { return write_to(writer_, tree, file, plan); });
-  progress_ = {};
-  value_or_raise(written);
-  return plan;
+  return done(call.run([&] { return std::move(writer_).write(tree, file); }));
 }
 
 // In the thread that called, since what Python has to write to may be bound to it.
@@ -420,10 +406,7 @@ WritePlan Writer::write_through(Number root, const nb::object& write, nb::handle
     if (taken) return {};
     return failure(ErrorCode::io, "the function that writes raised an exception");
   };
-  Result<WritePlan> written = [&] {
-    const nb::gil_scoped_release release;
-    return std::move(writer_).write(tree, take);
-  }();
+  Result<WritePlan> written = without_gil([&] { return std::move(writer_).write(tree, take); });
   if (raised) std::rethrow_exception(raised);
   return done(std::move(written));
 }

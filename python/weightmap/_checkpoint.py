@@ -280,14 +280,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         """
         from weightmap._torch import tensors
 
-        if prefix and not prefix.endswith("."):
-            prefix += "."
-        named = [
-            (name[len(prefix) :], tensor)
-            for name, tensor in self.items()
-            if name.startswith(prefix)
-        ]
-        return tensors.state_dict(self._core, named, device, dtype)
+        return tensors.state_dict(self._core, self._below(prefix), device, dtype)
 
     def numpy(self, prefix: str = "") -> dict[str, Any]:
         """Arrays over the mapped file, by name: read-only, and without a copy.
@@ -295,13 +288,15 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         prefix: only the names below it, without it, as of torch(). bfloat16 and the like need the
             package ml_dtypes.
         """
+        return {name: tensor.numpy() for name, tensor in self._below(prefix)}
+
+    def _below(self, prefix: str) -> Iterator[tuple[str, CheckpointTensor]]:
+        """By the rest of their names."""
         if prefix and not prefix.endswith("."):
             prefix += "."
-        return {
-            name[len(prefix) :]: tensor.numpy()
-            for name, tensor in self.items()
-            if name.startswith(prefix)
-        }
+        for name, tensor in self.items():
+            if name.startswith(prefix):
+                yield name[len(prefix) :], tensor
 
     def load_into(
         self, model: torch_module.nn.Module, prefix: str = "", *, strict: bool = True

@@ -24,11 +24,6 @@ class Filling:
 
         with weightmap.open_for_filling("model.pt") as fill:
             fill["layers.0.weight"] = array          # of numpy, torch, ... of this dtype and shape
-            fill.array("layers.1.weight")[:512] = half   # or in place, and then
-            fill.mark_written("layers.1.weight")
-        ...                                          # when all are done, in one process:
-        with weightmap.open_for_filling("model.pt") as fill:
-            fill.seal()
 
     Errors are those of weightmap.open(). Closing it, or leaving the with block, seals nothing.
     """

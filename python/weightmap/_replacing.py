@@ -151,13 +151,9 @@ def replacing(path: PathLike, *, crc: bool = False) -> Replacing:
         with weightmap.replacing("model.pt") as new:
             trainer.save(new)
 
-    For a state that you have in hand weightmap.torch.save(state, "model.pt") does all of it.
-
-    `new` is a path on the same file system. When the block ends, "model.pt" is the new file, at
-    once and durably, with the permissions of the old one; see publish(). If the block ends with an
-    exception, or if what was written is no checkpoint, "model.pt" stays as it was and the new file
-    is removed. Tensors that are mapped from the old file stay valid, so they may be among what is
-    saved.
+    For a state that you have in hand weightmap.torch.save(state, "model.pt") does all of it. If the
+    block ends with an exception, or if what was written is no checkpoint, "model.pt" stays as it
+    was. Tensors that are mapped from the old file stay valid, so they may be among what is saved.
 
     path: need not exist; a symbolic link stays one, and what it leads to is replaced.
     crc: compare every byte of the new file with its CRC-32 before it is published.

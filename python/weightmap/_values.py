@@ -58,19 +58,13 @@ _PLAIN: dict[tuple[str, str], Any] = {
     ("collections", "Counter"): collections.Counter,
     ("collections", "defaultdict"): _defaultdict,
     ("collections", "deque"): _deque,
-    ("builtins", "bytes"): _no_bytes,
-    ("__builtin__", "bytes"): _no_bytes,
-    ("builtins", "set"): set,
-    ("builtins", "frozenset"): frozenset,
-    ("builtins", "bytearray"): bytearray,
-    ("builtins", "complex"): complex,
-    ("__builtin__", "set"): set,
-    ("__builtin__", "frozenset"): frozenset,
-    ("__builtin__", "bytearray"): bytearray,
-    ("__builtin__", "complex"): complex,
     ("_codecs", "encode"): _bytes,
     ("torch", "Size"): _tuple,
 }
+for _module in ("builtins", "__builtin__"):
+    _PLAIN[_module, "bytes"] = _no_bytes
+    for _kind in (set, frozenset, bytearray, complex):
+        _PLAIN[_module, _kind.__name__] = _kind
 # Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,
 # and a Counter or a set of an unknown object would call that object's methods.
 _DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, Global)

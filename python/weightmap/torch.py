@@ -90,22 +90,11 @@ def load(
     safe_globals: Iterable[Any] = (),
     **options: Unpack[OpenOptions],
 ) -> Any:
-    """What torch.load(f, map_location, mmap=True, weights_only=True) returns.
+    """What torch.load(f, map_location, mmap=True, weights_only=True) returns: the same types in the
+    same order, over the mapped file. docs/python.md has a table of what differs.
 
     NEVER torch.save() to the path that you loaded: that cuts the file first, and the process and
-    the checkpoint are lost. To resume and save:
-
-        state = weightmap.torch.load("model.pt")
-        ...
-        weightmap.torch.save(state, "model.pt")
-
-    The same types in the same order: OrderedDict with its _metadata, Parameter, torch.Size;
-    tensors that share a storage still do; strides, requires_grad, quantized, sparse and nested
-    tensors, tensor subclasses, classes registered with torch.serialization.add_safe_globals().
-    Tensors lie in the page cache; a write to one copies its page and stays in this process
-    (sharing="private", the default here). With sharing="shared", writable=True writes reach the
-    file, as with torch's MAP_SHARED. With copy_on_write=False or "small" the mapping is shared and
-    read-only: a write to a tensor in it ends the process.
+    the checkpoint are lost. To resume and save: weightmap.torch.save(state, "model.pt").
 
     f: a path; a descriptor that is open for reading, or what has one (fileno()): a file, a
         StagedFile; or a Checkpoint, which tells afterwards what has become of the file (state()).
@@ -114,20 +103,16 @@ def load(
         refused. The pickle is never given to a machine that could run code.
     only: the keys, joined by dots or as a tuple, on the way to the part that is wanted: "model",
         "optimizer.state". Nothing else is made, and no other name in the file matters. A list
-        stands for several parts, as a dict: only=["model", "ema"] gives {"model": ..., "ema": ...},
-        whose tensors share the storages that they share in the file.
+        stands for several parts, as a dict: only=["model", "ema"] gives {"model": ..., "ema": ...}.
     on_unknown: "object" makes of what would be refused what Checkpoint.root() makes of it: plain
         data, or a weightmap.Object that only says what the file says.
     safe_globals: classes and functions, or (thing, "full.name"), that are safe for this call, in
-        addition to those of torch.serialization.add_safe_globals(), which is add_safe_globals()
-        here, too.
-    Other options: as in weightmap.open(). protection="guard" is refused, unless f is a Checkpoint.
+        addition to those of torch.serialization.add_safe_globals().
+    Other options: as in weightmap.open(). By default a write to a tensor copies its page and stays
+        in this process (sharing="private"). protection="guard" is refused, unless f is a Checkpoint.
 
-    Python's cyclic garbage collector rests meanwhile, as gc.disable() would have it, and goes on
-    afterwards if it was enabled before.
-
-    Refuses what torch's weights-only unpickler refuses but for plain data of numpy, with UnsafePickleError, which is a
-    pickle.UnpicklingError and names everything that is refused.
+    What torch's weights-only unpickler refuses, but for plain data of numpy, raises
+    UnsafePickleError, a pickle.UnpicklingError that names everything that is refused.
 
     Of a safetensors file, or of a set of shards (an index, a folder): a dict of tensors by name.
     Of a TorchScript archive: what torch.jit.load(f).state_dict() has, without its code. Of a .pt2
@@ -154,21 +139,19 @@ def load_model(
 
         model = weightmap.torch.load_model(lambda: Model(config), "model.safetensors")
 
-    The module is made without memory (torch.device("meta")), then given the mapped tensors
-    (load_state_dict(assign=True)): nothing is copied, and all processes share one copy.
+    Nothing is copied, and all processes share one copy: the module is made without memory
+    (torch.device("meta")), then given the mapped tensors (load_state_dict(assign=True)).
 
     factory: a function without arguments. It is called once more, with parameters that are dropped
-        one by one, where the module has tensors that no file has: buffers that are not persistent,
-        plain attributes.
+        one by one, where the module has tensors that no file has.
     f: what weightmap.open() takes: a file of any format, an index, a folder.
     dtype: of all floating tensors of the file, or UnsupportedError says what converting them would
         cost. None: they stay what they are.
     strict: RuntimeError, as torch's own, if names differ. With False what the file lacks stays on
         "meta".
-    copy_on_write: as in weightmap.open(). By default the parameters may be written to: a write copies
-        its page (4 KiB), and all that was not written to stays shared; summary() says how much this
-        process has copied. False: they are only read. Then a write ends the process, after a line
-        on standard error that names the tensor, and backward() raises UnsupportedError.
+    copy_on_write: as in weightmap.open(). By default the parameters may be written to, page by
+        page; summary() says how much this process has copied. False: a write ends the process,
+        after a line that names the tensor, and backward() raises UnsupportedError.
     Other options: as in weightmap.open().
     """
     checkpoint = _open.open(f, **options)
@@ -210,19 +193,14 @@ def save(
     A path has its new file once that is whole and, with durable, on the disk; until then it keeps
     what it has, also if tensors of `obj` are mapped from it. What pickle cannot write (a lambda, a
     local class, an open file) raises UnsupportedError, which names all such places, before a byte
-    is written. As with torch.save, objects are asked by their __reduce_ex__() what to write; only
-    weights_only=False reads back what weights_only=True refuses.
+    is written. Only weights_only=False reads back what weights_only=True refuses.
 
     obj: also with weightmap.Tensor, Checkpoint, Subtree, Global and Object in it, so that what
-        Checkpoint.root() gives may be changed and saved: the tensors are written from their
-        mapping, names and calls as the file had them, without importing anything.
+        Checkpoint.root() gives may be changed and saved, without importing anything.
     f: a path, or what has a write().
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
-    progress: as in weightmap.save(). Objects that hold themselves, and a few others whose pickle is
-        no tree, are written by torch.save itself, beside the path and then renamed, without it.
-
-    Follows torch.utils.serialization.config.save and torch.serialization.skip_data().
+    progress: as in weightmap.save(). What torch.save writes itself, beside the path, is not told.
     """
     if not _torch_save.is_default_save(
         pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record

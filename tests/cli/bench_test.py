@@ -313,8 +313,7 @@ class Lists(Case):
         script = self.folder / "python"
         engines = [{"name": "torch-mmap", "title": "wrong", "why_not": "", "reads": "pt"},
                    {"name": "torch-copy", "title": "dies", "why_not": "", "reads": "pt"},
-                   {"name": "weightmap-torch", "title": "in a hurry", "why_not": "", "reads": "pt"},
-                   {"name": "safetensors-mmap", "title": "x", "why_not": "", "reads": "safetensors"}]
+                   {"name": "weightmap-torch", "title": "in a hurry", "why_not": "", "reads": "pt"}]
         sample = {key: 1 for key in
                   ("open_ms", "first_byte_ms", "first_tensor_ms", "all_ms", "disk_bytes",
                    "minor_faults", "major_faults", "anonymous_bytes", "file_bytes", "checksum")}
@@ -322,7 +321,6 @@ class Lists(Case):
         script.write_text(f"""#!/bin/sh
 case "$3" in
   --list) echo '{json.dumps(engines)}' ;;
-  --convert) echo "no room" >&2; exit 1 ;;
   torch-mmap) echo ready; read go; echo '{json.dumps(sample)}' ;;
   torch-copy) echo ready; read go; echo first >&2; echo "out of luck" >&2; exit 3 ;;
   weightmap-torch) echo '{json.dumps(sample)}' ;;
@@ -331,7 +329,7 @@ esac
         script.chmod(0o755)
         document = self.bench(self.file, "--reference", "map", "--scenarios", "warm", "--orders",
                               "file", "--rounds", "1", "--engines",
-                              "map,torch-mmap,torch-copy,weightmap-torch,safetensors-mmap",
+                              "map,torch-mmap,torch-copy,weightmap-torch",
                               python=("--python", script))
         series = {one["engine"]: one for one in document["files"][0]["series"]}
         self.assertEqual(len(series["map"]["samples"]), 1)
@@ -339,9 +337,6 @@ esac
                          r"^read other bytes: checksum 1 instead of \d+$")
         self.assertEqual(series["torch-copy"]["why_not"], "out of luck")
         self.assertIn("did not wait", series["weightmap-torch"]["why_not"])
-        self.assertEqual(series["safetensors-mmap"]["why_not"],
-                         "cannot be converted to safetensors: no room")
-
 
     def test_engines_of_other_formats_say_what_they_read(self):
         keep_cached(self, self.file)

@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/tensor_pieces.hpp"
 
@@ -40,27 +41,6 @@ Real load_real(DType dtype, const std::byte* at) {
   Real real{};
   with_small_float(dtype, [&](auto type) { real = load_small<decltype(type)>(at); });
   return real;
-}
-
-bool is_signed(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::int64:
-    case DType::int32:
-    case DType::int16:
-    case DType::int8:
-    case DType::qint32:
-    case DType::qint8:
-    case DType::int1:
-    case DType::int2:
-    case DType::int3:
-    case DType::int4:
-    case DType::int5:
-    case DType::int6:
-    case DType::int7:
-      return true;
-    default:
-      return false;
-  }
 }
 
 template <class Signed, class Unsigned>
@@ -113,7 +93,7 @@ bool Elements::boolean(std::size_t index) const noexcept { return bytes[index] !
 std::string Elements::integer(std::size_t index) const {
   const std::size_t size = element_size(dtype);
   const std::byte* at = bytes.data() + index * size;
-  const bool with_sign = is_signed(dtype);
+  const bool with_sign = element_format(dtype).numpy_kind == 'i';
   switch (size) {
     case 8:
       return integer_text<std::int64_t, std::uint64_t>(at, with_sign);

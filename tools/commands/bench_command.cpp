@@ -9,6 +9,7 @@
 #include "bench/cold/report_json.hpp"
 #include "bench/cold/report_text.hpp"
 #include "bench/cold/runner.hpp"
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/output_file.hpp"
@@ -78,10 +79,9 @@ Result<int> list(Output& out, const BenchCommand& options) {
 
 Result<void> write_report(const std::string& path, const BenchCommand& options,
                           const std::string& text) {
-  Result<OutputFile> file = OutputFile::create(path, options.files.front());
-  if (!file) return tl::unexpected<Error>(file.error());
-  if (Result<void> ok = file->write(std::as_bytes(std::span(text))); !ok) return ok;
-  return file->commit();
+  TRY_ASSIGN(OutputFile file, OutputFile::create(path, options.files.front()));
+  TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
 }
 
 bool was_measured(const FileResults& file) {
@@ -101,9 +101,7 @@ Result<int> run_bench_command(Output& out, const BenchCommand& options) {
     out.write(to_text(json_report(*results)) + "\n");
   else
     out.write(text_report(*results));
-  if (!options.html.empty())
-    if (Result<void> ok = write_report(options.html, options, html_report(*results)); !ok)
-      return tl::unexpected<Error>(ok.error());
+  if (!options.html.empty()) TRY(write_report(options.html, options, html_report(*results)));
   return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
                                                                                  : exit_failed;
 }

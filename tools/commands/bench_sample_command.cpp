@@ -6,6 +6,7 @@
 #include "bench/cold/consumer.hpp"
 #include "bench/cold/engines.hpp"
 #include "bench/cold/stopwatch.hpp"
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -54,14 +55,12 @@ Result<int> run_sample(Output& out, const SampleOptions& options) {
   const NativeEngine* engine = find_native(options.engine);
   if (engine == nullptr)
     return failure(ErrorCode::invalid_argument, "no engine \"" + printable(options.engine) + "\"");
-  const Result<std::vector<std::string>> names = read_order(options.order);
-  if (!names) return tl::unexpected<Error>(names.error());
+  TRY_ASSIGN(const std::vector<std::string> names, read_order(options.order));
   std::cout << ready_line << std::endl;
   std::string go;
   std::getline(std::cin, go);
-  const Result<Consumed> consumed = consume(*engine, options.file, *names);
-  if (!consumed) return tl::unexpected<Error>(consumed.error());
-  out.write(to_text(describe_consumed(*consumed)) + "\n");
+  TRY_ASSIGN(const Consumed consumed, consume(*engine, options.file, names));
+  out.write(to_text(describe_consumed(consumed)) + "\n");
   return exit_good;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/cat/array_text.hpp"
 #include "tools/cat/as_float32.hpp"
 #include "tools/cat/npy.hpp"
@@ -59,7 +60,7 @@ void check_usage(CatOptions& options) {
 
 Result<Elements> copy_elements(const TensorView& view) {
   Elements elements{view.dtype(), std::vector<std::byte>(view.nbytes())};
-  if (Result<void> ok = view.gather(elements.bytes); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(view.gather(elements.bytes));
   return elements;
 }
 
@@ -71,9 +72,8 @@ Result<void> append_shown(const TensorView& view, std::vector<std::byte>& bytes)
     return view.gather(std::span(bytes).subspan(end));
   }
   for (std::int64_t index : shown_indices(view.shape()[0], true)) {
-    const Result<TensorSlice> part = view.select(0, index);
-    if (!part) return tl::unexpected<Error>(part.error());
-    if (Result<void> ok = append_shown(*part, bytes); !ok) return ok;
+    TRY_ASSIGN(const TensorSlice part, view.select(0, index));
+    TRY(append_shown(part, bytes));
   }
   return {};
 }
@@ -91,10 +91,9 @@ Result<void> check_printable(const TensorView& view) {
 
 Result<Elements> shown_elements(const TensorView& view, bool shortened) {
   if (!shortened) return copy_elements(view);
-  if (Result<void> ok = check_printable(view); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(check_printable(view));
   Elements elements{view.dtype(), {}};
-  if (Result<void> ok = append_shown(view, elements.bytes); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(append_shown(view, elements.bytes));
   return elements;
 }
 
@@ -107,10 +106,9 @@ std::string values_text(const TensorView& view, const Elements& elements, bool s
 Result<void> print_values(Output& out, const FoundTensor& tensor) {
   const TensorView& view = tensor.view;
   const bool shortened = view.numel() > summary_threshold;
-  const Result<Elements> elements = shown_elements(view, shortened);
-  if (!elements) return tl::unexpected<Error>(elements.error());
+  TRY_ASSIGN(const Elements elements, shown_elements(view, shortened));
   out.write(printable(tensor.name) + ": " + std::string(to_string(view.dtype())) + " " +
-            dims(view.shape()) + "\n" + values_text(view, *elements, shortened) + "\n");
+            dims(view.shape()) + "\n" + values_text(view, elements, shortened) + "\n");
   return {};
 }
 
@@ -120,16 +118,15 @@ Result<void> print_json_values(Output& out, const CatOptions& options, const Fou
     return failure(ErrorCode::unsupported, "a tensor of shape " + dims(view.shape()) +
                                                " is too much for --json; choose a part with "
                                                "--slice, or write it with --raw or -o FILE.npy");
-  const Result<Elements> elements = copy_elements(view);
-  if (!elements) return tl::unexpected<Error>(elements.error());
+  TRY_ASSIGN(const Elements elements, copy_elements(view));
   std::string head = to_text({{"file", options.file},
                               {"name", tensor.name},
                               {"dtype", to_string(view.dtype())},
                               {"shape", view.shape()}});
   head.pop_back();
   out.write(head + ",\"values\":[");
-  for (std::size_t i = 0; i < elements->size() && !out.failed(); ++i)
-    out.write((i > 0 ? "," : "") + json_word(*elements, i));
+  for (std::size_t i = 0; i < elements.size() && !out.failed(); ++i)
+    out.write((i > 0 ? "," : "") + json_word(elements, i));
   out.write("]}\n");
   return {};
 }
@@ -155,24 +152,21 @@ Result<void> write_to_stdout(Output& out, const CatOptions& options, const Tenso
 
 Result<void> write_to_file(const CatOptions& options, const TensorView& view,
                            const std::string& header) {
-  Result<OutputFile> file = OutputFile::create(options.output, options.file);
-  if (!file) return tl::unexpected<Error>(file.error());
-  Result<void> written = file->write(bytes_of(header));
+  TRY_ASSIGN(OutputFile file, OutputFile::create(options.output, options.file));
+  Result<void> written = file.write(bytes_of(header));
   const Result<void> read = for_each_piece(options, view, [&](std::span<const std::byte> piece) {
-    if (written) written = file->write(piece);
+    if (written) written = file.write(piece);
     return written.has_value();
   });
   if (!read) return read;
-  return written ? file->commit() : written;
+  return written ? file.commit() : written;
 }
 
 Result<void> write_elements(Output& out, const CatOptions& options, const TensorView& view) {
   std::string header;
   if (!options.raw) {
     const DType dtype = options.as_float32 ? DType::float32 : view.dtype();
-    const Result<std::string> npy = npy_header(dtype, view.shape());
-    if (!npy) return tl::unexpected<Error>(npy.error());
-    header = *npy;
+    TRY_ASSIGN(header, npy_header(dtype, view.shape()));
   }
   const bool to_stdout = options.output.empty() || options.output == "-";
   return to_stdout ? write_to_stdout(out, options, view, header)
@@ -181,10 +175,9 @@ Result<void> write_elements(Output& out, const CatOptions& options, const Tensor
 
 Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
   if (is_blocked(tensor.view.dtype())) {  // only its bytes can be shown
-    const Result<TensorSlice> bytes = tensor.view.bits();
-    if (!bytes) return tl::unexpected<Error>(bytes.error());
+    TRY_ASSIGN(const TensorSlice bytes, tensor.view.bits());
     FoundTensor of_bytes = tensor;
-    of_bytes.view = *bytes;
+    of_bytes.view = bytes;
     of_bytes.name += " as bytes of " + std::string(to_string(tensor.view.dtype()));
     return show(out, options, of_bytes);
   }
@@ -196,9 +189,8 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
 // Shows all or a part of the tensor, as the options say.
 Result<void> show_part(Output& out, const CatOptions& options, FoundTensor tensor) {
   if (options.slice_items.empty()) return show(out, options, tensor);
-  const Result<TensorSlice> part = apply_slice(tensor.view, options.slice_items);
-  if (!part) return tl::unexpected<Error>(part.error());
-  tensor.view = *part;
+  TRY_ASSIGN(const TensorSlice part, apply_slice(tensor.view, options.slice_items));
+  tensor.view = part;
   tensor.name += "[" + *options.slice + "]";
   return show(out, options, tensor);
 }
@@ -230,11 +222,10 @@ Result<void> print_value(Output& out, const CatOptions& options, const Checkpoin
                    "\"" + printable(options.tensor) + "\" is no tensor (its type is " +
                        printable(type) + "), so there is nothing for --slice, --raw or -o");
   if (options.json) {
-    const Result<Json> value = describe(checkpoint, found);
-    if (!value) return tl::unexpected<Error>(value.error());
+    TRY_ASSIGN(const Json value, describe(checkpoint, found));
     out.write(
         to_text(
-            {{"file", options.file}, {"name", options.tensor}, {"type", type}, {"value", *value}}) +
+            {{"file", options.file}, {"name", options.tensor}, {"type", type}, {"value", value}}) +
         "\n");
   } else if (const std::optional<std::string_view> text = found.value.string()) {
     out.write(printable(*text) + "\n");
@@ -272,8 +263,7 @@ Result<FoundTensor> find_or_gather(const Checkpoint& checkpoint, const std::stri
                                    GatheredTensor& memory) {
   const Result<WholeTensor> whole = whole_tensor(checkpoint, name);
   if (!whole || whole->piece_count == 1) return look_up(checkpoint, name);
-  if (Result<void> ok = memory.gather(checkpoint, name, *whole); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(memory.gather(checkpoint, name, *whole));
   return FoundTensor{name, memory.view()};
 }
 
@@ -290,10 +280,8 @@ Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& check
 }
 
 Result<int> run_cat(Output& out, const CatOptions& options) {
-  const Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (Result<void> ok = cat(out, options, *checkpoint); !ok)
-    return tl::unexpected<Error>(about(options, ok.error()));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY(about(options, cat(out, options, checkpoint)));
   return exit_good;
 }
 

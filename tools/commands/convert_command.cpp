@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -54,15 +55,13 @@ Result<std::vector<std::string>> names_in_order(const ConvertCommand& command) {
   std::vector<Checkpoint> checkpoints;
   std::vector<std::string_view> names;
   for (const std::string& path : command.from) {
-    Result<Checkpoint> checkpoint = Checkpoint::open(path, command.how.open);
-    if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-    std::ranges::copy(whole_names(*checkpoint), std::back_inserter(names));
-    checkpoints.push_back(std::move(*checkpoint));
+    TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, command.how.open));
+    std::ranges::copy(whole_names(checkpoint), std::back_inserter(names));
+    checkpoints.push_back(std::move(checkpoint));
   }
-  const Result<TensorOrder> order = load_tensor_order(names, command.order);
-  if (!order) return tl::unexpected<Error>(order.error());
+  TRY_ASSIGN(const TensorOrder order, load_tensor_order(names, command.order));
   std::vector<std::string> ordered;
-  for (const std::size_t index : order->tensors) ordered.emplace_back(names[index]);
+  for (const std::size_t index : order.tensors) ordered.emplace_back(names[index]);
   return ordered;
 }
 
@@ -104,9 +103,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 Result<int> run_convert(Output& out, ConvertCommand& command) {
   if (command.order != "file") {
-    Result<std::vector<std::string>> names = names_in_order(command);
-    if (!names) return tl::unexpected<Error>(names.error());
-    command.how.order = std::move(*names);
+    TRY_ASSIGN(command.how.order, names_in_order(command));
   }
   ProgressBar bar;
   command.how.progress = bar.follow();

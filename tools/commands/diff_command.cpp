@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/number_text.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -37,19 +38,17 @@ struct Differences {
 
 Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const DiffOptions& options) {
   ProgressBar bar;
-  Result<std::vector<TensorPair>> pairs = compare_tensors(old, now, options.patterns, bar.follow());
-  if (!pairs) return tl::unexpected<Error>(pairs.error());
+  TRY_ASSIGN(std::vector<TensorPair> pairs,
+             compare_tensors(old, now, options.patterns, bar.follow()));
   Differences differences;
-  for (TensorPair& pair : *pairs) {
+  for (TensorPair& pair : pairs) {
     ++differences.tensors[static_cast<std::size_t>(pair.change)];
     if (pair.change != Change::none) differences.differing.push_back(std::move(pair));
   }
   if (!options.patterns.empty()) return differences;
   differences.values.emplace();
   if (have_same_files(old, now)) return differences;
-  Result<ValueDifferences> values = compare_values(old, now);
-  if (!values) return tl::unexpected<Error>(values.error());
-  differences.values = std::move(*values);
+  TRY_ASSIGN(differences.values, compare_values(old, now));
   return differences;
 }
 
@@ -266,15 +265,13 @@ bool name_what_was_not_compared(const DiffOptions& options, const Differences& d
 }
 
 Result<int> run_diff(Output& out, const DiffOptions& options) {
-  const Result<Checkpoint> old = open_checkpoint(options);
-  if (!old) return tl::unexpected<Error>(old.error());
+  TRY_ASSIGN(const Checkpoint old, open_checkpoint(options));
   CommonOptions options_of_other = options;
   options_of_other.file = options.other;
-  const Result<Checkpoint> now = open_checkpoint(options_of_other);
-  if (!now) return tl::unexpected<Error>(now.error());
-  const Result<Differences> differences = find(*old, *now, options);
+  TRY_ASSIGN(const Checkpoint now, open_checkpoint(options_of_other));
+  const Result<Differences> differences = find(old, now, options);
   if (!differences) return tl::unexpected<Error>(about(options, differences.error()));
-  print_differences(out, {*old, *now}, options, *differences);
+  print_differences(out, {old, now}, options, *differences);
   if (name_what_was_not_compared(options, *differences)) return exit_failed;
   return options.exit_code && !differences->are_equal() ? exit_failed : exit_good;
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/doctor/findings.hpp"
 #include "tools/doctor/patching.hpp"
@@ -69,21 +70,19 @@ Json describe_findings(const DoctorCommand& options, const std::vector<doctor::F
 Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options) {
   std::vector<doctor::Finding> found;
   if (!options.file.empty()) {
-    const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
-    if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-    found = findings(look_at(*checkpoint, options));
+    TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
+    found = findings(look_at(checkpoint, options));
   }
   if (!options.python.empty()) found.push_back(doctor::patching(options.python));
   return found;
 }
 
 Result<int> run_doctor(Output& out, const DoctorCommand& options) {
-  const Result<std::vector<doctor::Finding>> found = findings_about(options);
-  if (!found) return tl::unexpected<Error>(found.error());
+  TRY_ASSIGN(const std::vector<doctor::Finding> found, findings_about(options));
   if (options.json)
-    out.write(to_text(describe_findings(options, *found)) + "\n");
+    out.write(to_text(describe_findings(options, found)) + "\n");
   else
-    print_findings(out, *found);
+    print_findings(out, found);
   return exit_good;
 }
 

@@ -2,6 +2,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/sort_option.hpp"
 #include "tools/support/json_out.hpp"
@@ -62,13 +63,12 @@ void print_table(Output& out, const DuOptions& options, const std::vector<Tensor
 }
 
 Result<int> run_du(Output& out, const DuOptions& options) {
-  const Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<std::size_t>> indices = select(*checkpoint, options.selection);
-  if (!indices) return tl::unexpected<Error>(about(options, indices.error()));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const std::vector<std::size_t> indices,
+             about(options, select(checkpoint, options.selection)));
   const Grouping grouping =
-      options.depth ? Grouping{*options.depth} : Grouping::by_size(*checkpoint, *indices);
-  std::vector<TensorGroup> groups = group_tensors(*checkpoint, *indices, grouping);
+      options.depth ? Grouping{*options.depth} : Grouping::by_size(checkpoint, indices);
+  std::vector<TensorGroup> groups = group_tensors(checkpoint, indices, grouping);
   sort(
       groups, options.sort, [](const TensorGroup& group) { return std::string_view(group.name); },
       [](const TensorGroup& group) { return group.bytes; });

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/hold/hold_request.hpp"
 #include "tools/hold/hold_server.hpp"
@@ -74,9 +75,8 @@ class Metrics {
  public:
   static Result<Metrics> at(const std::string& path) {
     if (path.empty()) return Metrics(std::nullopt);
-    Result<hold::MetricsFile> file = hold::MetricsFile::at(path);
-    if (!file) return tl::unexpected<Error>(file.error());
-    return Metrics(std::move(*file));
+    TRY_ASSIGN(hold::MetricsFile file, hold::MetricsFile::at(path));
+    return Metrics(std::move(file));
   }
 
   bool are_wanted() const noexcept { return file_.has_value(); }
@@ -172,18 +172,15 @@ Result<void> hold_all(hold::Keeper& keeper, const std::vector<std::string>& file
 
 Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem::path& path) {
   const Interruptible interruptible;
-  const Result<hold::HoldSocket> socket = hold::HoldSocket::listen(path);
-  if (!socket) return tl::unexpected<Error>(socket.error());
-  Result<Metrics> metrics = Metrics::at(options.metrics);
-  if (!metrics) return tl::unexpected<Error>(metrics.error());
+  TRY_ASSIGN(const hold::HoldSocket socket, hold::HoldSocket::listen(path));
+  TRY_ASSIGN(Metrics metrics, Metrics::at(options.metrics));
   hold::Keeper keeper(!options.no_lock, say);
-  if (Result<void> ok = hold_all(keeper, options.files); !ok)
-    return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = metrics->write(keeper); !ok) return tl::unexpected<Error>(ok.error());
-  hold::HoldServer server(*socket,
+  TRY(hold_all(keeper, options.files));
+  TRY(metrics.write(keeper));
+  hold::HoldServer server(socket,
                           [&keeper](std::string_view line) { return hold::answer(keeper, line); });
   Rounds rounds(
-      keeper, *metrics,
+      keeper, metrics,
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval)));
   while (!interrupted()) {
     if (rounds.advance()) {
@@ -201,25 +198,23 @@ Result<int> ask_keeper(Output& out, const HoldCommand& options, const std::files
   const std::string& file = options.add.empty() ? options.release : options.add;
   const char* const operation =
       options.status ? "status" : (options.add.empty() ? "release" : "hold");
-  const Result<Json> answer =
-      hold::ask(path, hold::make_request(operation, options.status ? "" : file));
-  if (!answer) return tl::unexpected<Error>(answer.error());
+  TRY_ASSIGN(const Json answer,
+             hold::ask(path, hold::make_request(operation, options.status ? "" : file)));
   if (options.status)
-    print_status(out, *answer, options.json);
+    print_status(out, answer, options.json);
   else if (options.json)
-    out.write(to_text(*answer) + "\n");
+    out.write(to_text(answer) + "\n");
   else
-    out.write(printable((*answer)["file"].get<std::string>()) + ": " +
-              (options.add.empty() ? "released" : state_text(*answer)) + "\n");
+    out.write(printable(answer["file"].get<std::string>()) + ": " +
+              (options.add.empty() ? "released" : state_text(answer)) + "\n");
   return exit_good;
 }
 
 Result<int> run_hold(Output& out, const HoldCommand& options) {
-  const Result<std::filesystem::path> path = socket_path(options);
-  if (!path) return tl::unexpected<Error>(path.error());
+  TRY_ASSIGN(const std::filesystem::path path, socket_path(options));
   if (options.status || !options.add.empty() || !options.release.empty())
-    return ask_keeper(out, options, *path);
-  return keep(out, options, *path);
+    return ask_keeper(out, options, path);
+  return keep(out, options, path);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/ls/composed_table.hpp"
 #include "tools/output/globals_report.hpp"
@@ -173,26 +174,24 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
 
 // Also works for a file that cannot be opened.
 Result<int> run_globals(Output& out, const InfoOptions& options) {
-  const Result<FileGlobals> globals = list_globals(options.file, options.open);
-  if (!globals) return tl::unexpected<Error>(about(options, globals.error()));
+  TRY_ASSIGN(const FileGlobals globals, about(options, list_globals(options.file, options.open)));
   if (options.json) {
     Json described = {{"file", options.file}};
-    described.update(describe(*globals));
+    described.update(describe(globals));
     out.write(to_text(described) + "\n");
   } else {
-    print(out, {}, *globals);
+    print(out, {}, globals);
   }
-  return has_fault(*globals) ? exit_failed : exit_good;
+  return has_fault(globals) ? exit_failed : exit_good;
 }
 
 Result<int> run_info(Output& out, const InfoOptions& options) {
   if (options.globals) return run_globals(out, options);
-  Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
+  TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
   if (options.json)
-    out.write(to_text(describe_info(options.file, *checkpoint)) + "\n");
+    out.write(to_text(describe_info(options.file, checkpoint)) + "\n");
   else
-    print_block(out, options.file, *checkpoint);
+    print_block(out, options.file, checkpoint);
   return exit_good;
 }
 

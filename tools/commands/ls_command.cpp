@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/ls/composed_table.hpp"
 #include "tools/ls/record_table.hpp"
@@ -155,12 +156,11 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
 }
 
 Result<int> run_records(Output& out, const LsOptions& options) {
-  const Result<ArchiveReader> archive = ArchiveReader::open(options.file, options.open);
-  if (!archive) return tl::unexpected<Error>(archive.error());
+  TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(options.file, options.open));
   if (options.json)
-    print_records_json(out, *archive, options.file);
+    print_records_json(out, archive, options.file);
   else
-    print_records(out, *archive, options.style);
+    print_records(out, archive, options.style);
   return exit_good;
 }
 
@@ -178,18 +178,16 @@ std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
 
 Result<int> run_ls(Output& out, const LsOptions& options) {
   if (options.records) return run_records(out, options);
-  Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<std::size_t>> indices = listed(*checkpoint, options);
-  if (!indices) return tl::unexpected<Error>(about(options, indices.error()));
-  std::vector<std::size_t> in_file_order = *indices;
+  TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const std::vector<std::size_t> indices, about(options, listed(checkpoint, options)));
+  std::vector<std::size_t> in_file_order = indices;
   std::sort(in_file_order.begin(), in_file_order.end());
   const std::vector<ComposedTensor> composed =
-      listed(composed_tensors(*checkpoint), in_file_order, options.selection.patterns.empty());
+      listed(composed_tensors(checkpoint), in_file_order, options.selection.patterns.empty());
   if (options.json) {
-    print_json(out, *checkpoint, options, *indices, composed);
+    print_json(out, checkpoint, options, indices, composed);
   } else {
-    print_table(out, *checkpoint, options, *indices);
+    print_table(out, checkpoint, options, indices);
     print_composed(out, options, composed);
   }
   return exit_good;

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
@@ -152,8 +153,7 @@ Result<void> check_is_known(const std::string& file) {
 }
 
 Result<int> run_ps(Output& out, const PsOptions& options) {
-  for (const std::string& file : options.files)
-    if (Result<void> ok = check_is_known(file); !ok) return tl::unexpected<Error>(ok.error());
+  for (const std::string& file : options.files) TRY(check_is_known(file));
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
   if (options.json) {

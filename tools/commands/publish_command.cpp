@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -34,10 +35,9 @@ std::string publication_line(const PublishCommand& command, const PublishReport&
 }
 
 Result<int> run_publish(Output& out, const PublishCommand& command) {
-  const Result<PublishReport> report = publish(command.from, command.target, command.how);
-  if (!report) return tl::unexpected<Error>(report.error());
-  out.write(command.json ? to_text(describe_publication(command, *report)) + "\n"
-                         : publication_line(command, *report));
+  TRY_ASSIGN(const PublishReport report, publish(command.from, command.target, command.how));
+  out.write(command.json ? to_text(describe_publication(command, report)) + "\n"
+                         : publication_line(command, report));
   // main() reports the failure of the output, and the exit status is 1.
   if (!out.finish())
     std::fprintf(stderr, "weightmap: %s was published all the same\n",

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/output/terminal.hpp"
@@ -63,12 +64,11 @@ Grouping grouping_of(const Checkpoint& checkpoint, const std::vector<std::size_t
 
 Result<Picture> look(const Checkpoint& checkpoint, const std::vector<std::size_t>& indices,
                      const ResidencyOptions& options) {
-  const Result<ResidencyReport> report = residency(checkpoint);
-  if (!report) return tl::unexpected<Error>(report.error());
+  TRY_ASSIGN(const ResidencyReport report, residency(checkpoint));
   return Picture{
-      report->file,
-      group_tensors(checkpoint, indices, grouping_of(checkpoint, indices, options), *report),
-      storages_of(checkpoint, *report, indices)};
+      report.file,
+      group_tensors(checkpoint, indices, grouping_of(checkpoint, indices, options), report),
+      storages_of(checkpoint, report, indices)};
 }
 
 Json nullable(const std::optional<bool>& flag) { return flag ? Json(*flag) : Json(nullptr); }
@@ -201,13 +201,12 @@ void print_picture(Output& out, const Picture& picture, const ResidencyOptions& 
 
 Result<void> show(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
-  const Result<Picture> picture = look(checkpoint, indices, options);
-  if (!picture) return tl::unexpected<Error>(picture.error());
+  TRY_ASSIGN(const Picture picture, look(checkpoint, indices, options));
   if (options.json) {
-    out.write(to_text(describe_picture(options.file, *picture, std::nullopt)) + "\n");
+    out.write(to_text(describe_picture(options.file, picture, std::nullopt)) + "\n");
   } else {
     if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
-    print_picture(out, *picture, options, std::nullopt);
+    print_picture(out, picture, options, std::nullopt);
   }
   return {};
 }
@@ -217,8 +216,7 @@ Result<int> watch(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
   const Interruptible interruptible;
   while (!interrupted() && !out.failed()) {
-    if (Result<void> ok = show(out, checkpoint, indices, options); !ok)
-      return tl::unexpected<Error>(ok.error());
+    TRY(show(out, checkpoint, indices, options));
     if (!out.finish()) break;  // main() reports it once
     interruptible.sleep_for(watch_interval);
   }
@@ -226,40 +224,34 @@ Result<int> watch(Output& out, const Checkpoint& checkpoint,
 }
 
 Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOptions& options) {
-  const Result<ResidencyReport> before = residency(checkpoint);
-  if (!before) return tl::unexpected<Error>(before.error());
+  TRY_ASSIGN(const ResidencyReport before, residency(checkpoint));
   ProgressBar bar;
-  const Result<RepairReport> report = repair(options.file, bar.follow());
-  if (!report) return tl::unexpected<Error>(report.error());
-  return Repair{before->file, *report};
+  TRY_ASSIGN(const RepairReport report, repair(options.file, bar.follow()));
+  return Repair{before.file, report};
 }
 
 // Fails if the file is still fragmented.
 Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
                        const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
-  const Result<Repair> repair = repair_with_bar(checkpoint, options);
-  if (!repair) return tl::unexpected<Error>(repair.error());
-  const Result<Picture> after = look(checkpoint, indices, options);
-  if (!after) return tl::unexpected<Error>(after.error());
+  TRY_ASSIGN(const Repair repair, repair_with_bar(checkpoint, options));
+  TRY_ASSIGN(const Picture after, look(checkpoint, indices, options));
   if (options.json)
-    out.write(to_text(describe_picture(options.file, *after, *repair)) + "\n");
+    out.write(to_text(describe_picture(options.file, after, repair)) + "\n");
   else
-    print_picture(out, *after, options, *repair);
-  return after->file.is_fragmented.value_or(false) ? exit_failed : exit_good;
+    print_picture(out, after, options, repair);
+  return after.file.is_fragmented.value_or(false) ? exit_failed : exit_good;
 }
 
 Result<int> run_residency(Output& out, const ResidencyOptions& options) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(options.file, OpenOptions::to_look());
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  Result<std::vector<std::size_t>> indices = select(*checkpoint, options.selection);
+  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
+  Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
   if (!indices) {
     indices.error().file = printable(options.file);
     return tl::unexpected<Error>(indices.error());
   }
-  if (options.repair) return run_repair(out, *checkpoint, *indices, options);
-  if (options.watch) return watch(out, *checkpoint, *indices, options);
-  if (Result<void> ok = show(out, *checkpoint, *indices, options); !ok)
-    return tl::unexpected<Error>(ok.error());
+  if (options.repair) return run_repair(out, checkpoint, *indices, options);
+  if (options.watch) return watch(out, checkpoint, *indices, options);
+  TRY(show(out, checkpoint, *indices, options));
   return exit_good;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -107,25 +108,23 @@ Error become(const std::vector<std::string>& command, const StagedFile& staged) 
 }
 
 Result<int> run_stage(Output& out, StageCommand& options) {
-  const Result<StagedFile> staged = stage_with_bar(options);
-  if (!staged) return tl::unexpected<Error>(staged.error());
-  say_what_was_done(*staged);
-  if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, *staged));
+  TRY_ASSIGN(const StagedFile staged, stage_with_bar(options));
+  say_what_was_done(staged);
+  if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, staged));
   if (options.json)
-    out.write(to_text(describe_staged(options, *staged)) + "\n");
+    out.write(to_text(describe_staged(options, staged)) + "\n");
   else
-    out.write(printable(staged->path().native()) + "\n");
+    out.write(printable(staged.path().native()) + "\n");
   if (options.stage.name.empty())
-    keep(out, *staged);
+    keep(out, staged);
   else if (!out.finish())  // main() reports it
-    say(printable(staged->path().native()) + " was made all the same; weightmap stage --remove " +
+    say(printable(staged.path().native()) + " was made all the same; weightmap stage --remove " +
         printable(options.stage.name) + " removes it");
   return exit_good;
 }
 
 Result<int> run_remove(const StageCommand& options) {
-  if (Result<void> ok = remove_staged(options.remove); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(remove_staged(options.remove));
   return exit_good;
 }
 

@@ -1,6 +1,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/number_text.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -76,18 +77,17 @@ void print_rows(Output& out, const Checkpoint& checkpoint, const StatsOptions& o
 }
 
 Result<int> run_stats(Output& out, const StatsOptions& options) {
-  const Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::vector<std::size_t>> chosen = select(*checkpoint, {options.patterns, {}, {}});
-  if (!chosen) return tl::unexpected<Error>(about(options, chosen.error()));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const std::vector<std::size_t> chosen,
+             about(options, select(checkpoint, {options.patterns, {}, {}})));
   std::uint64_t all = 0;
-  for (const std::size_t index : *chosen) all += checkpoint->tensors()[index].view.nbytes();
+  for (const std::size_t index : chosen) all += checkpoint.tensors()[index].view.nbytes();
   std::vector<Row> rows;
   {
     ProgressBar bar;
     std::uint64_t before = 0;
-    for (const std::size_t index : *chosen) {
-      const NamedTensor tensor = checkpoint->tensors()[index];
+    for (const std::size_t index : chosen) {
+      const NamedTensor tensor = checkpoint.tensors()[index];
       rows.push_back({tensor, statistics(tensor.view, [&](std::uint64_t done, std::uint64_t) {
                         bar.update(before + done, all);
                         return true;
@@ -95,7 +95,7 @@ Result<int> run_stats(Output& out, const StatsOptions& options) {
       before += tensor.view.nbytes();
     }
   }
-  print_rows(out, *checkpoint, options, rows);
+  print_rows(out, checkpoint, options, rows);
   return exit_good;
 }
 

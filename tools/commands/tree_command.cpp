@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/tensors/lookup.hpp"
@@ -18,17 +19,14 @@ Result<NamedValue> start(const Checkpoint& checkpoint, const std::string& path) 
 }
 
 Result<int> run_tree(Output& out, const TreeOptions& options) {
-  const Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<NamedValue> from = start(*checkpoint, options.path);
-  if (!from) return tl::unexpected<Error>(about(options, from.error()));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options.path)));
   if (!options.json) {
-    print_tree(out, *checkpoint, *from, options.limits);
+    print_tree(out, checkpoint, from, options.limits);
     return exit_good;
   }
-  const Result<Json> value = describe(*checkpoint, *from);
-  if (!value) return tl::unexpected<Error>(about(options, value.error()));
-  out.write(to_text({{"file", options.file}, {"value", *value}}) + "\n");
+  TRY_ASSIGN(const Json value, about(options, describe(checkpoint, from)));
+  out.write(to_text({{"file", options.file}, {"value", value}}) + "\n");
   return exit_good;
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -84,7 +85,7 @@ void use_order_beside(const Checkpoint& checkpoint, WarmCommand& options) {
 // Chooses the tensors and their order; none for the whole file.
 Result<void> choose_tensors(const Checkpoint& checkpoint, WarmCommand& options) {
   if (!options.order.empty()) {
-    if (Result<void> ok = use_given_order(checkpoint, options); !ok) return ok;
+    TRY(use_given_order(checkpoint, options));
   } else if (options.tensors.patterns.empty() && !options.no_order) {
     use_order_beside(checkpoint, options);
   }
@@ -97,15 +98,14 @@ Result<void> choose_tensors(const Checkpoint& checkpoint, WarmCommand& options) 
 }
 
 Result<WarmReport> warm(const Checkpoint& checkpoint, const WarmOptions& options) {
-  Result<Warmer> warmer = Warmer::start(checkpoint, options);
-  if (!warmer) return tl::unexpected<Error>(warmer.error());
+  TRY_ASSIGN(Warmer warmer, Warmer::start(checkpoint, options));
   ProgressBar bar;
-  for (WarmProgress progress = warmer->progress(); !progress.finished;
-       progress = warmer->progress()) {
+  for (WarmProgress progress = warmer.progress(); !progress.finished;
+       progress = warmer.progress()) {
     bar.update(progress.bytes_done, progress.bytes_all);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return warmer->wait();
+  return warmer.wait();
 }
 
 Json describe_election(const WarmReport& report) {
@@ -223,18 +223,15 @@ void hold(Output& out) {
 }
 
 Result<int> run_warm(Output& out, WarmCommand& options) {
-  Result<Checkpoint> checkpoint = open_checkpoint(options);
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  if (Result<void> ok = choose_tensors(*checkpoint, options); !ok)
-    return tl::unexpected<Error>(about(options, ok.error()));
-  const Result<WarmReport> report = warm(*checkpoint, options.warm);
-  if (!report) return tl::unexpected<Error>(about(options, report.error()));
+  TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
+  TRY(about(options, choose_tensors(checkpoint, options)));
+  TRY_ASSIGN(const WarmReport report, about(options, warm(checkpoint, options.warm)));
   if (options.json)
-    out.write(to_text(describe_warming(options, *report)) + "\n");
+    out.write(to_text(describe_warming(options, report)) + "\n");
   else
-    print_report(out, options, *report);
-  if (options.warm.lock && report->crc.faults.empty()) hold(out);
-  return report->crc.faults.empty() ? exit_good : exit_failed;
+    print_report(out, options, report);
+  if (options.warm.lock && report.crc.faults.empty()) hold(out);
+  return report.crc.faults.empty() ? exit_good : exit_failed;
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 
 #include <utility>
 
+#include "runtime/base/try.hpp"
+
 namespace weightmap::cli::hold {
 
 Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path,
                                                  bool wants_lock) {
-  Result<Checkpoint> checkpoint = Checkpoint::open(path, OpenOptions::to_look());
-  if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(*checkpoint), wants_lock));
+  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, OpenOptions::to_look()));
+  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(checkpoint), wants_lock));
   copy->touch();
   return copy;
 }

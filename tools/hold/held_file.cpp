@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
 
@@ -24,9 +25,8 @@ std::string lock_words(const HeldCopy& copy) {
 }  // namespace
 
 Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock, Say say) {
-  Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path, wants_lock);
-  if (!copy) return tl::unexpected<Error>(copy.error());
-  return HeldFile(std::move(path), std::move(*copy), wants_lock, std::move(say));
+  TRY_ASSIGN(std::unique_ptr<HeldCopy> copy, HeldCopy::open(path, wants_lock));
+  return HeldFile(std::move(path), std::move(copy), wants_lock, std::move(say));
 }
 
 HeldFile::HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock,

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "runtime/base/try.hpp"
 #include "tools/hold/hold_server.hpp"
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/system_failure.hpp"
@@ -36,17 +37,14 @@ Result<std::filesystem::path> file_of(const Json& request) {
 }
 
 Result<Json> hold_file(Keeper& keeper, const Json& request) {
-  const Result<std::filesystem::path> path = file_of(request);
-  if (!path) return tl::unexpected<Error>(path.error());
-  return keeper.hold(*path);
+  TRY_ASSIGN(const std::filesystem::path path, file_of(request));
+  return keeper.hold(path);
 }
 
 Result<Json> release_file(Keeper& keeper, const Json& request) {
-  const Result<std::filesystem::path> path = file_of(request);
-  if (!path) return tl::unexpected<Error>(path.error());
-  if (Result<void> released = keeper.release(*path); !released)
-    return tl::unexpected<Error>(released.error());
-  return Json{{"file", path->native()}};
+  TRY_ASSIGN(const std::filesystem::path path, file_of(request));
+  TRY(keeper.release(path));
+  return Json{{"file", path.native()}};
 }
 
 Result<Json> act_on(Keeper& keeper, std::string_view line) {
@@ -108,14 +106,11 @@ std::string answer(Keeper& keeper, std::string_view line) {
 }
 
 Result<Json> ask(const std::filesystem::path& socket, const Json& request) {
-  const Result<Descriptor> keeper = connect_to_keeper(socket);
-  if (!keeper) return tl::unexpected<Error>(keeper.error());
-  ::setsockopt(keeper->get(), SOL_SOCKET, SO_RCVTIMEO, &longest_silence, sizeof longest_silence);
-  if (Result<void> sent = send_all(*keeper, to_text(request) + "\n"); !sent)
-    return tl::unexpected<Error>(sent.error());
-  const Result<std::string> line = receive_line(*keeper);
-  if (!line) return tl::unexpected<Error>(line.error());
-  Json answer = Json::parse(*line, nullptr, false);
+  TRY_ASSIGN(const Descriptor keeper, connect_to_keeper(socket));
+  ::setsockopt(keeper.get(), SOL_SOCKET, SO_RCVTIMEO, &longest_silence, sizeof longest_silence);
+  TRY(send_all(keeper, to_text(request) + "\n"));
+  TRY_ASSIGN(const std::string line, receive_line(keeper));
+  Json answer = Json::parse(line, nullptr, false);
   const bool is_good = answer.is_object() && answer.value("ok", Json()) == Json(true);
   if (!is_good) return tl::unexpected<Error>(error_in(answer));
   return answer;

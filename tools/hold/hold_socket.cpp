@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/base/try.hpp"
 #include "tools/hold/system_failure.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/runtime_directory.hpp"
@@ -94,19 +95,16 @@ Result<std::filesystem::path> default_socket_path() {
 }
 
 Result<HoldSocket> HoldSocket::listen(const std::filesystem::path& path) {
-  const Result<sockaddr_un> address = address_of(path);
-  if (!address) return tl::unexpected<Error>(address.error());
-  const Result<Descriptor> folder = lock_folder_of(path);
-  if (!folder) return tl::unexpected<Error>(folder.error());
+  TRY_ASSIGN(const sockaddr_un address, address_of(path));
+  TRY_ASSIGN(const Descriptor folder, lock_folder_of(path));
   Descriptor socket = new_socket(SOCK_NONBLOCK);
   // The file gets the mode that the socket has at bind().
   if (socket.get() < 0 || ::fchmod(socket.get(), 0600) != 0)
     return system_failure("make a socket", errno);
-  int error = bind_to(socket, *address);
+  int error = bind_to(socket, address);
   if (error == EADDRINUSE) {
-    if (Result<void> ok = remove_stale(path, *address); !ok)
-      return tl::unexpected<Error>(ok.error());
-    error = bind_to(socket, *address);
+    TRY(remove_stale(path, address));
+    error = bind_to(socket, address);
   }
   struct stat status {};
   if (error == 0 && ::lstat(path.c_str(), &status) != 0) error = errno;
@@ -135,11 +133,10 @@ HoldSocket::Accepted HoldSocket::accept() const noexcept {
 }
 
 Result<Descriptor> connect_to_keeper(const std::filesystem::path& path) {
-  const Result<sockaddr_un> address = address_of(path);
-  if (!address) return tl::unexpected<Error>(address.error());
+  TRY_ASSIGN(const sockaddr_un address, address_of(path));
   Descriptor socket = new_socket(0);
   if (socket.get() < 0) return system_failure("make a socket", errno);
-  if (const int error = connect_with(socket, *address); error != 0)
+  if (const int error = connect_with(socket, address); error != 0)
     return system_failure("reach a daemon on " + named(path), error);
   return socket;
 }

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "tools/hold/descriptor.hpp"
+#include "tools/support/descriptor.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli::hold {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
@@ -16,9 +17,8 @@ std::vector<HeldFile>::iterator Keeper::find(const std::filesystem::path& path) 
 
 Result<Json> Keeper::hold(const std::filesystem::path& path) {
   if (const auto held = find(path); held != files_.end()) return held->describe();
-  Result<HeldFile> file = HeldFile::open(path, wants_lock_, say_);
-  if (!file) return tl::unexpected<Error>(file.error());
-  files_.push_back(std::move(*file));
+  TRY_ASSIGN(HeldFile file, HeldFile::open(path, wants_lock_, say_));
+  files_.push_back(std::move(file));
   ++changes_;
   return files_.back().describe();
 }

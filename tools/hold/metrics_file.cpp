@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 
+#include "runtime/base/try.hpp"
 #include "tools/hold/metrics_text.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/new_file.hpp"
@@ -51,11 +52,10 @@ MetricsFile::~MetricsFile() {
 Result<void> MetricsFile::write(const Json& status) const {
   NewFileOptions options;
   options.durable = false;
-  Result<NewFile> file = NewFile::create(path_, options);
-  if (!file) return tl::unexpected<Error>(file.error());
+  TRY_ASSIGN(NewFile file, NewFile::create(path_, options));
   const std::string text = metrics_text(status, read_bytes());
-  if (Result<void> written = file->write(std::as_bytes(std::span(text))); !written) return written;
-  return file->commit();
+  if (Result<void> written = file.write(std::as_bytes(std::span(text))); !written) return written;
+  return file.commit();
 }
 
 }  // namespace weightmap::cli::hold

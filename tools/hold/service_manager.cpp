@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "tools/hold/descriptor.hpp"
+#include "tools/support/descriptor.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

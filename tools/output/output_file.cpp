@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
@@ -48,9 +49,7 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
   }
   NewFileOptions options;
   if (const Result<Generation> kept = generation_at(input)) options.kept = *kept;
-  Result<NewFile> file = NewFile::create(path, options);
-  if (!file) return tl::unexpected<Error>(file.error());
-  output.file_ = std::move(*file);
+  TRY_ASSIGN(output.file_, NewFile::create(path, options));
   return output;
 }
 

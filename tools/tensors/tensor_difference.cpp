@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/tensors/tensor_selection.hpp"
 #include "weightmap/tensor_match.hpp"
 
@@ -31,9 +32,8 @@ Result<std::vector<NamedTensor>> choose(const Checkpoint& checkpoint, const Chec
       selection.patterns.push_back(pattern);
   std::vector<NamedTensor> chosen;
   if (selection.patterns.empty() && !patterns.empty()) return chosen;
-  const Result<std::vector<std::size_t>> indices = select(checkpoint, selection);
-  if (!indices) return tl::unexpected<Error>(indices.error());
-  for (const std::size_t index : *indices) chosen.push_back(checkpoint.tensors()[index]);
+  TRY_ASSIGN(const std::vector<std::size_t> indices, select(checkpoint, selection));
+  for (const std::size_t index : indices) chosen.push_back(checkpoint.tensors()[index]);
   return chosen;
 }
 
@@ -170,11 +170,9 @@ std::string_view to_string(Change change) noexcept {
 Result<std::vector<TensorPair>> compare_tensors(const Checkpoint& old, const Checkpoint& now,
                                                 const std::vector<std::string>& patterns,
                                                 const Progress& progress) {
-  const Result<std::vector<NamedTensor>> olds = choose(old, now, patterns);
-  if (!olds) return tl::unexpected<Error>(olds.error());
-  const Result<std::vector<NamedTensor>> nows = choose(now, old, patterns);
-  if (!nows) return tl::unexpected<Error>(nows.error());
-  Pairs pairs = pair_by_path(old, *olds, now, *nows);
+  TRY_ASSIGN(const std::vector<NamedTensor> olds, choose(old, now, patterns));
+  TRY_ASSIGN(const std::vector<NamedTensor> nows, choose(now, old, patterns));
+  Pairs pairs = pair_by_path(old, olds, now, nows);
   if (have_same_files(old, now)) return pairs;
   find_renamed(pairs);
   compare_elements(pairs, progress);

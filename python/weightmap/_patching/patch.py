@@ -25,31 +25,16 @@ def patch(
     *, files: Literal["mmap", "all"] = "all", save: bool | None = None
 ) -> Iterator[PatchReport]:
     """Makes torch.load(path) and safetensors' safe_open() use weightmap, in the whole process, for
-    a block; safe_open() for files of any format.
+    a block; safe_open() for files of any format. docs/python.md says what goes to torch and
+    safetensors all the same, and how blocks and settings of several threads go together.
 
     files: which calls of torch.load. "all": whatever they say of mmap, so that programs which read
-        whole checkpoints into memory map them. Their tensors are then of the file: who writes over
-        it in place, other than by torch.save in this block, ends the process. Files of less than
-        1 MiB, which programs may keep by the thousand, are left to torch, and so is what weightmap
-        refuses. "mmap": those with mmap=True, or where torch.utils.serialization.config.load.mmap
-        is set; what weightmap refuses raises.
+        whole checkpoints into memory map them; what weightmap refuses, and files of less than
+        1 MiB, are left to torch. The tensors are then of the file: who writes over it in place,
+        other than by torch.save in this block, ends the process. "mmap": those with mmap=True, or
+        where torch.utils.serialization.config.load.mmap is set; what weightmap refuses raises.
     save: also torch.save(): a path keeps what it has until the new file is whole. Default True
         with files="all", since torch's own would cut what is mapped, and False otherwise.
-
-    What weightmap does not do (weights_only=False, a file object, a path that ends with
-    .safetensors, a TorchScript archive) still goes to torch. torch's default for mmap_options and
-    torch.utils.serialization.config are followed.
-
-    Modules that have imported safe_open already get weightmap's, too (transformers, accelerate,
-    vLLM, safetensors.torch, whose load_file() and load_model() call it); all have safetensors' own
-    back when the last block ends. A file that weightmap refuses goes to safetensors, as does a
-    framework other than "pt" and "np". What is not installed is left out; what is imported later,
-    in the block, is patched, but for a torch that was not installed when it began.
-
-    Tensors are views of the mapped file, as safetensors' are: weightmap.config says which
-    (copy_on_write). What weightmap.config.override() says where the block begins holds in it for
-    this thread and for those that are started in it; other threads keep their own settings. Blocks
-    may nest and overlap, in several threads.
 
     Yields a weightmap.reports.PatchReport: who was served, and who was not and why.
     """

@@ -8,6 +8,7 @@ import sys
 
 from weightmap import config
 from weightmap._errors import LimitExceededError, UnsupportedError
+from weightmap._saving.names import PLAIN_DTYPES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +20,7 @@ if TYPE_CHECKING:
 _CPU = 1  # DLPack's device type
 _MOST_GAPS = 2  # as many bytes as elements have, and no more, may lie between them
 # Types whose elements are one element of torch each, by their names.
-DTYPES = frozenset(
-    {
-        "bfloat16", "bool", "complex128", "complex64", "float16", "float32", "float64",
-        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-        "int16", "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
-    }
-)
+DTYPES = frozenset(PLAIN_DTYPES) - {"complex32"}  # which numpy has not
 
 
 class Arrays:

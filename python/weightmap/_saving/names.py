@@ -12,12 +12,13 @@ _STORAGES = (
     "BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float", "Half",
     "Int", "Long", "QInt32", "QInt8", "QUInt2x4", "QUInt4x2", "QUInt8", "Short",
 )
-_DTYPES = (
+# Of tensors that are elements of a storage, and nothing more.
+PLAIN_DTYPES = (
     "bfloat16", "bool", "complex128", "complex32", "complex64", "float16", "float32", "float64",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int16",
-    "int32", "int64", "int8", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "uint16",
-    "uint32", "uint64", "uint8",
+    "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
 )
+_DTYPES = (*PLAIN_DTYPES, "qint32", "qint8", "quint2x4", "quint4x2", "quint8")
 _REBUILD = (
     "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_meta_tensor_no_storage",
     "_rebuild_nested_tensor", "_rebuild_parameter", "_rebuild_parameter_with_state",

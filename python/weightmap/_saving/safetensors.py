@@ -31,41 +31,30 @@ def save_safetensors(
     durable: bool = True,
     progress: Progress | None = None,
 ) -> SafetensorsReport:
-    """Writes a safetensors file, or a set of files with its index.
+    """Writes a safetensors file, or a set of files with its index. docs/writing.md has the layout.
 
     tensors: names and tensors of torch, arrays of numpy (with the types of ml_dtypes) or of
         whatever speaks DLPack, and weightmap.Tensor, which is written from its mapping. Or a
         Checkpoint: all its tensors by their names, and nothing else of it. Those of a Checkpoint,
         and arrays of numpy, are written row-major however they lie; another tensor that is not
-        contiguous raises InvalidArgumentError, a ValueError. Tensors on a device are copied to the
-        CPU. Elements of the other byte order are converted.
+        contiguous raises InvalidArgumentError, a ValueError.
     path: the file, which appears once it is whole; what was there stays until then, also if it is
-        the checkpoint that is being saved. Its permissions are those of the umask, or of the file
-        that it replaces.
+        the checkpoint that is being saved.
     metadata: texts by their names, in this order. Default: that of the safetensors file, if
         `tensors` is one, with {"format": "pt"}, which transformers asks for; {"format": "pt"} for
         another Checkpoint, or if there is a tensor of torch; else none.
-    max_size: bytes of tensors in one file. Tensors that need more of them go, in the order given,
-        to model-00001-of-00003.safetensors ..., where path is model.safetensors, and
-        model.safetensors.index.json says which file has which. A tensor that is larger has a file
-        of its own. Default: one file.
+    max_size: bytes of tensors in one file. More of them become a set, whose files get their names
+        together; remove what a longer set left. Default: one file.
     shared: of tensors that share their elements, which the format cannot say: "refuse" raises
-        InvalidArgumentError, which names two of them. "drop" writes those that are one and the same
-        under the first of their names, and puts the others into the metadata, each with that name,
-        as safetensors.torch.save_model does; what shares only a part of its elements is refused.
-        "copy" writes each.
+        InvalidArgumentError, which names two of them; "drop" writes one under the first of its
+        names and puts the others into the metadata, as safetensors.torch.save_model does; "copy"
+        writes each.
     durable: wait until the files are on the disk.
     progress: is called with the bytes done and the bytes in all. What it raises, and Ctrl-C, ends
         the writing and leaves nothing of it.
 
-    Equal tensors give equal bytes. Tensors whose bytes are a multiple of 64 begin at a multiple of
-    64 in the file, others at one of their element's size. A type that the format does not have
-    (complex128, quantized ones) raises UnsupportedError. All files of a set get their names
-    together, once all are on the disk; a file of an older set that has another name stays, so
-    remove what a longer set left, and a model.safetensors, which loaders prefer to a set.
-
-    Works without torch and numpy. The GIL is released while bytes are written; the tensors must
-    stay as they are until then.
+    A type that the format does not have (complex128, quantized ones) raises UnsupportedError. The
+    tensors must stay as they are until the call returns.
     """
     file = os.fsdecode(path)
     if max_size is not None and max_size <= 0:

@@ -56,17 +56,15 @@ def save(
 ) -> SaveReport:
     """Writes a checkpoint that torch.load(weights_only=True) reads, and that opens here.
 
-    obj: dicts, OrderedDicts (with attributes such as _metadata), Counters, lists, tuples, sets,
-        numbers, text, bytes, None, torch.Size, dtypes, devices; in them tensors of torch of every
-        kind, arrays of numpy and of whatever speaks DLPack, which become tensors, weightmap.Tensor,
-        Checkpoint and Subtree, which are written from their mapping, and empty(). What is one
-        object, or one storage, stays one. Anything else raises UnsupportedError, which names the
-        way to it, before anything is written.
+    obj: what torch.save takes and weights_only=True reads; in it also arrays of numpy and of what
+        speaks DLPack, which become tensors, weightmap.Tensor, Checkpoint and Subtree, which are
+        written from their mapping, and empty(). What is one object, or one storage, stays one.
+        Anything else raises UnsupportedError, which names the way to it, before a byte is written.
     path: the file, which appears once it is whole; what was there stays until then, also if it is
         the checkpoint that is being saved. Or what has a write(), which is given bytes.
     reserve: storages that get their room, and no bytes: True for all; "meta" for those of torch's
         meta tensors, which otherwise are saved without any; the names of tensors, or a function
-        that is asked for each name. A storage that tensors share goes by the first of them.
+        that is asked for each name.
     alignment: each storage begins at a multiple of it. Default: 64, or that of the Checkpoint that
         is saved; 4096 or 2 MiB are good for mapping.
     crc: give each record its checksum.
@@ -74,8 +72,7 @@ def save(
     progress: is called with the bytes done and the bytes in all. What it raises, and Ctrl-C, ends
         the writing and leaves nothing of it.
 
-    Works without torch and numpy. Raises weightmap.Error. The GIL is released while bytes are
-    written; the tensors must stay as they are until then.
+    The tensors must stay as they are until the call returns.
     """
     return write(obj, path, False, reserve, alignment, crc, durable, progress)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from weightmap._errors import UnsupportedError
+from weightmap._saving.names import PLAIN_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,15 +15,7 @@ if TYPE_CHECKING:
     from weightmap._saving.values import Made, Values
 
 # Those that no other function than torch's two for plain tensors rebuilds.
-_PLAIN = {
-    getattr(torch, name): name
-    for name in (
-        "bfloat16", "bool", "complex128", "complex32", "complex64", "float16", "float32", "float64",
-        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-        "int16", "int32", "int64", "int8", "uint16", "uint32", "uint64", "uint8",
-    )
-    if hasattr(torch, name)
-}
+_PLAIN = {getattr(torch, name): name for name in PLAIN_DTYPES if hasattr(torch, name)}
 
 
 class Tensors:

@@ -20,7 +20,6 @@ from weightmap._errors import (
     UnsupportedError,
     about_file,
 )
-from weightmap._options import OpenOptions
 from weightmap._left_out import warn_of_left_out
 from weightmap._options import OpenOptions
 from weightmap._place import has_tensors_by_name_only, missing_path, path_to

@@ -19,19 +19,15 @@ _MOST_PARTS = 4096
 
 class SliceRecorder(TorchDispatchMode):
     """While it is entered, in this thread, notes which parts of the tensors that were add()ed any
-    operation reads.
+    operation of torch reads: what plan() makes a SlicePlan of, for Checkpoint.warm().
 
         with weightmap.torch.SliceRecorder() as recorder:
             for name, tensor in checkpoint.torch().items():
                 recorder.add(name, tensor)
                 parameters[name].copy_(part_for_this_rank(tensor))
-        recorder.plan().save("rank0.slices.json")
-        ...
-        checkpoint.warm(weightmap.SlicePlan.load("rank0.slices.json"))    # at the next start
 
-    Views of a tensor read nothing; what reads is what is done to them. What reads memory past
-    torch (numpy(), a data_ptr() given to other code) is not seen: a plan then has less than is
-    needed, and what it has not is read when it is touched.
+    What reads memory past torch (numpy(), a data_ptr() given to other code) is not seen: it is read
+    when it is touched.
     """
 
     def __init__(self) -> None:

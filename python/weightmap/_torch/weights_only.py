@@ -274,12 +274,7 @@ def registered_globals(more: Iterable[Any] = ()) -> dict[str, Any]:
     functions, or (thing, name)."""
     named = dict(unpickler._get_user_allowed_globals())
     for thing in more:
-        if isinstance(thing, tuple):
-            if len(thing) != 2 or type(thing[1]) is not str:
-                raise InvalidArgumentError(
-                    f"safe_globals has {thing!r}, expected a class, a function, or a tuple of one "
-                    "and its full name"
-                )
+        if isinstance(thing, tuple) and len(thing) == 2 and type(thing[1]) is str:
             named[thing[1]] = thing[0]
         elif callable(thing):
             named[f"{thing.__module__}.{thing.__qualname__}"] = thing

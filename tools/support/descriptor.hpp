@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace weightmap::cli::hold {
+namespace weightmap::cli {
 
 class Descriptor {
  public:
@@ -26,4 +26,4 @@ class Descriptor {
   int number_ = -1;
 };
 
-}  // namespace weightmap::cli::hold
+}  // namespace weightmap::cli
