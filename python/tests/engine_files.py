@@ -53,17 +53,6 @@ def names(pairs):
     return [name for name, _ in pairs]
 
 
-def permissions(tensor):
-    """Of the mapping that a tensor lies in."""
-    address = tensor.data_ptr()
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if begin <= address < end:
-                return line.split()[1]
-    raise AssertionError("is in no mapping")
-
-
 def file_with_dtype_beyond_torch(path):
     """A safetensors file of a float32 tensor, and behind it one that torch has no dtype for."""
     header = {

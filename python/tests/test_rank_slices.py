@@ -206,10 +206,3 @@ def test_a_reload_learns_nothing(vllm, load, model):
     for _, tensor in loader.get_all_weights(described, types.SimpleNamespace()):
         tensor.clone()
     assert len(plans(model)) == 1
-
-
-def test_the_key_is_refused_by_its_value():
-    from weightmap._engines.options import parse_engine_options
-
-    with pytest.raises(weightmap.InvalidArgumentError, match="slices is 'yes', expected 'auto'"):
-        parse_engine_options({"slices": "yes"})

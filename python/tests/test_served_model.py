@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from memory_maps import mapping_of
 
 import weightmap
 
@@ -18,11 +19,9 @@ KIB = 1024
 
 
 def permissions(tensor):
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if begin <= tensor.data_ptr() < end:
-                return line.split()[1], os.path.basename(line.split()[-1])
+    """Of the mapping, and the name of its file."""
+    fields = mapping_of(tensor)
+    return fields[1], os.path.basename(fields[-1])
 
 
 class Rotary(torch.nn.Module):

@@ -14,9 +14,9 @@ from engine_files import (
     file_with_dtype_beyond_torch,
     imported_anew,
     names,
-    permissions,
     write,
 )
+from memory_maps import permissions
 
 import weightmap
 from weightmap._engines.options import parse_engine_options
@@ -123,6 +123,7 @@ def test_unknown_key_is_refused_by_name(load, tmp_path):
         ("window_bytes", 1.5, "None or a number of bytes"),
         ("window_bytes", "8", "None or a number of bytes"),
         ("upload", "device", "'auto' or 'mapped' or 'copied' or 'pinned'"),
+        ("slices", "yes", "'auto' or 'on' or 'off'"),
         ("release", None, "'keep' or 'node' or 'hold'"),
         ("strict", 0, "False or True"),
         ("strict", "yes", "False or True"),
