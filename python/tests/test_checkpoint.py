@@ -15,13 +15,8 @@ from weightmap import Global, Object
 from weightmap._summary import Share
 
 STATE_DICT_NAMES = [
-    "embedding.weight",
-    "layers.0.weight",
-    "layers.0.bias",
-    "layers.1.weight",
-    "layers.1.mask",
-    "steps",
-    "position_ids",
+    "embedding.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.mask",
+    "steps", "position_ids",
 ]
 
 
@@ -430,10 +425,7 @@ def test_stats_of_a_file_that_was_packed_again(checkpoint):
 def test_stats_have_times_that_add_up(checkpoint):
     stats = checkpoint("training.pt", verify="chain").stats
     stages = (
-        stats.directory_seconds,
-        stats.pickle_seconds,
-        stats.catalog_seconds,
-        stats.mapping_seconds,
+        stats.directory_seconds, stats.pickle_seconds, stats.catalog_seconds, stats.mapping_seconds,
     )
     assert all(isinstance(stage, float) and stage > 0 for stage in stages)
     assert sum(stages) <= stats.seconds < 60
@@ -568,10 +560,7 @@ def test_root_of_quantized_tensors_has_their_integers(checkpoint):
     opened = checkpoint("quantized.pt")
     root = opened.root()
     assert [(name, tensor.dtype) for name, tensor in root.items()] == [
-        ("qint8", "qint8"),
-        ("quint8", "quint8"),
-        ("qint32", "qint32"),
-        ("channels", "qint8"),
+        ("qint8", "qint8"), ("quint8", "quint8"), ("qint32", "qint32"), ("channels", "qint8"),
     ]
     # round(value / 0.5) + 3
     assert list(root["qint8"].tobytes()) == [3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25]

@@ -413,9 +413,7 @@ class Dispatching(torch.utils._python_dispatch.TorchDispatchMode):
 @contextlib.contextmanager
 def own_package():
     before = list(torch.serialization._package_registry)
-    torch.serialization.register_package(
-        0, lambda storage: None, lambda storage, location: None
-    )
+    torch.serialization.register_package(0, lambda storage: None, lambda storage, location: None)
     try:
         yield
     finally:

@@ -11,18 +11,10 @@ import pytest
 import weightmap
 
 FAMILY = [
-    weightmap.Error,
-    weightmap.FileError,
-    weightmap.MissingFileError,
-    weightmap.FilePermissionError,
-    weightmap.NotACheckpointError,
-    weightmap.CorruptError,
-    weightmap.UnsupportedError,
-    weightmap.UnsafePickleError,
-    weightmap.LimitExceededError,
-    weightmap.InvalidArgumentError,
-    weightmap.TensorNotFoundError,
-    weightmap.MissingPackageError,
+    weightmap.Error, weightmap.FileError, weightmap.MissingFileError, weightmap.FilePermissionError,
+    weightmap.NotACheckpointError, weightmap.CorruptError, weightmap.UnsupportedError,
+    weightmap.UnsafePickleError, weightmap.LimitExceededError, weightmap.InvalidArgumentError,
+    weightmap.TensorNotFoundError, weightmap.MissingPackageError,
 ]
 
 
@@ -133,11 +125,7 @@ def test_a_compressed_storage_is_not_zero_copy_and_has_a_place(data):
             "not_found",
             [weightmap.InvalidArgumentError, KeyError, LookupError],
         ),
-        (
-            weightmap.MissingPackageError,
-            "unsupported",
-            [weightmap.UnsupportedError, ImportError],
-        ),
+        (weightmap.MissingPackageError, "unsupported", [weightmap.UnsupportedError, ImportError]),
     ],
 )
 def test_has_a_code_and_the_parents_that_people_catch(kind, code, parents):
@@ -216,10 +204,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 @pytest.mark.parametrize(
     ("make", "word"),
-    [
-        (lambda path: path.mkdir(), "folder in which there is no checkpoint"),
-        (os.mkfifo, "FIFO"),
-    ],
+    [(lambda path: path.mkdir(), "folder in which there is no checkpoint"), (os.mkfifo, "FIFO")],
 )
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path, make, word):
     path = tmp_path / "thing"
@@ -345,12 +330,7 @@ def test_survives_pickling(kind, duplicate):
     made = duplicate(error)
     assert type(made) is kind
     assert (made.message, made.file, made.file_offset, made.errno, made.code, str(made)) == (
-        "says no",
-        "model.pt",
-        12,
-        5,
-        kind.code,
-        "model.pt: says no (at byte 12)",
+        "says no", "model.pt", 12, 5, kind.code, "model.pt: says no (at byte 12)",
     )
     assert made.args == error.args
 

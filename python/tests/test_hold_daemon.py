@@ -172,9 +172,7 @@ def test_without_the_tool_it_is_a_remark(torch, runtime, tmp_path, monkeypatch):
     write(tmp_path, "model.safetensors", {"a": torch.ones(4)})
     weights, lines = load([tmp_path / "model.safetensors"], {"release": "hold"})
     assert names(list(weights)) == ["a"]
-    assert lines[-1].endswith(
-        "not held: this package was built without the command line tool"
-    )
+    assert lines[-1].endswith("not held: this package was built without the command line tool")
 
 
 def test_a_daemon_that_does_not_come_is_not_waited_for(runtime, tmp_path, monkeypatch):

@@ -58,15 +58,8 @@ def take_iterator(opened):
 
 
 PLAIN = [
-    take_tensor,
-    take_slice,
-    take_memoryview,
-    take_memoryview_of_slice,
-    take_bits,
-    take_root,
-    take_values,
-    take_capsule,
-    take_iterator,
+    take_tensor, take_slice, take_memoryview, take_memoryview_of_slice, take_bits, take_root,
+    take_values, take_capsule, take_iterator,
 ]
 
 

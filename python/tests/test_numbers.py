@@ -127,15 +127,9 @@ def test_item_of_more_or_of_nothing_is_a_value_error(checkpoint, name, count):
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("float32", [0.0, 1.0, 2.0]),
-        ("float64", [0.0, 1.0]),
-        ("bfloat16", [0.0, 1.0, 2.0]),
-        ("int64", [0, 1]),
-        ("int16", [0, 1, 2]),
-        ("uint8", [0, 1, 2]),
-        ("bool", [True, False]),
-        ("complex64", [1 + 2j, 3 - 4j]),
-        ("transposed", [[0, 3], [1, 4], [2, 5]]),
+        ("float32", [0.0, 1.0, 2.0]), ("float64", [0.0, 1.0]), ("bfloat16", [0.0, 1.0, 2.0]),
+        ("int64", [0, 1]), ("int16", [0, 1, 2]), ("uint8", [0, 1, 2]), ("bool", [True, False]),
+        ("complex64", [1 + 2j, 3 - 4j]), ("transposed", [[0, 3], [1, 4], [2, 5]]),
     ],
 )
 def test_tolist_of_the_other_byte_order(checkpoint, name, values):

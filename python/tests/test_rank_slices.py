@@ -106,9 +106,7 @@ def test_the_second_start_reads_what_the_first_one_used(load, model):
     assert load(model) == WHOLE
     (kept,) = plans(model)
     assert kept.name.endswith("-tp2-rank1.json")
-    assert dict(SlicePlan.load(kept)) == {
-        "a": (SlicePart(32 * 64, (32, 64), (64, 1)),), "b": None,
-    }
+    assert dict(SlicePlan.load(kept)) == {"a": (SlicePart(32 * 64, (32, 64), (64, 1)),), "b": None}
     before = kept.stat()
     assert load(model) == SLICES
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

@@ -11,11 +11,7 @@ import types
 import fake_sglang
 import pytest
 from engine_files import (
-    check_import_is_light,
-    file_with_dtype_beyond_torch,
-    imported_anew,
-    names,
-    write,
+    check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
 )
 from memory_maps import permissions
 

@@ -62,9 +62,7 @@ def test_what_does_not_fit_is_mapped(files, monkeypatch):
     monkeypatch.setattr(_staged_files, "stage", refuse)
     weights, lines = load(files[:1], {"warm": "stage"})
     assert names(list(weights)) == ["w1"]
-    assert lines[-1].endswith(
-        "model-1.safetensors not staged: needs more memory than there is"
-    )
+    assert lines[-1].endswith("model-1.safetensors not staged: needs more memory than there is")
     assert "from 1 mapped files" in lines[-1]
     with pytest.raises(weightmap.FileError):
         list(load(files[:1], {"warm": "stage", "strict": True})[0])

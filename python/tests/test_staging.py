@@ -98,14 +98,6 @@ def test_a_descriptor_can_be_sent(data, staged):
         os.close(received)
 
 
-def test_opens_what_has_a_descriptor(data):
-    with open(data / "training.pt", "rb") as file:
-        by_file = weightmap.open(file)
-        by_number = weightmap.open(file.fileno())
-    by_file.verify_crc()
-    by_number.verify_crc()
-
-
 def test_an_order_is_saved_by_name_only(data, tmp_path):
     with open(data / "training.pt", "rb") as file:
         checkpoint = weightmap.open(file)

@@ -388,16 +388,9 @@ def test_cannot_be_assigned_to(checkpoint):
 @pytest.mark.parametrize(
     ("name", "bits"),
     [
-        ("float64", "uint64"),
-        ("float32", "uint32"),
-        ("bfloat16", "uint16"),
-        ("int8", "uint8"),
-        ("bool", "uint8"),
-        ("complex64", "uint64"),
-        ("complex32", "uint32"),
-        ("float8_e4m3fn", "uint8"),
-        ("bits16", "uint16"),
-        ("uint16", "uint16"),
+        ("float64", "uint64"), ("float32", "uint32"), ("bfloat16", "uint16"), ("int8", "uint8"),
+        ("bool", "uint8"), ("complex64", "uint64"), ("complex32", "uint32"),
+        ("float8_e4m3fn", "uint8"), ("bits16", "uint16"), ("uint16", "uint16"),
     ],
 )
 def test_bits_are_integers_of_the_same_size(checkpoint, name, bits):

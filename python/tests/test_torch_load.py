@@ -712,9 +712,7 @@ def test_only_takes_no_path_that_leads_nowhere(training):
 
 def test_a_name_that_leads_along_very_many_ways_is_given_up(archive):
     # {"a": itself, "a.a": itself}
-    path = archive(
-        b"\x80\x02}q\x00(X\x01\x00\x00\x00ah\x00X\x03\x00\x00\x00a.ah\x00u."
-    )
+    path = archive(b"\x80\x02}q\x00(X\x01\x00\x00\x00ah\x00X\x03\x00\x00\x00a.ah\x00u.")
     with pytest.raises(weightmap.TensorNotFoundError, match="has nothing called"):
         weightmap.torch.load(path, only=".".join("a" * 1000) + ".b")
 

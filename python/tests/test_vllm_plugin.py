@@ -10,11 +10,7 @@ import weakref
 import fake_vllm
 import pytest
 from engine_files import (
-    check_import_is_light,
-    file_with_dtype_beyond_torch,
-    imported_anew,
-    names,
-    write,
+    check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
 )
 from memory_maps import permissions
 
@@ -178,10 +174,8 @@ def test_bin_is_what_torch_load_gives(load, torch, tmp_path):
 @pytest.mark.parametrize(
     ("upload", "platform", "expected"),
     [
-        ("auto", "cpu", ["r--s", "rw-p"]),
-        ("mapped", "npu", ["r--s", "rw-p"]),
-        ("copied", "cpu", ["rw-p", "rw-p"]),
-        ("auto", "npu", ["rw-p", "rw-p"]),
+        ("auto", "cpu", ["r--s", "rw-p"]), ("mapped", "npu", ["r--s", "rw-p"]),
+        ("copied", "cpu", ["rw-p", "rw-p"]), ("auto", "npu", ["rw-p", "rw-p"]),
     ],
 )
 def test_upload_says_what_large_and_small_tensors_lie_in(

@@ -100,8 +100,7 @@ class Ps(Case):
                                             "anonymous_bytes", "copies_bytes")},
             {"file": str(self.file), "version": "current", "file_bytes": size, "processes": 8,
              "anonymous_bytes": 0, "copies_bytes": 8 * size})
-        self.assertEqual(total["pss_bytes"],
-                         sum(line["pss_bytes"] for line in report["processes"]))
+        self.assertEqual(total["pss_bytes"], sum(line["pss_bytes"] for line in report["processes"]))
 
     def test_prints_a_table_and_what_copies_would_take(self):
         self.worker(self.file)

@@ -131,11 +131,6 @@ class Sets(Case):
             "verify", "model",
         )
 
-    def test_scan_knows_that_nothing_is_pickled(self):
-        scanned = self.run_tool("scan", "model")
-        rows = [line.split()[:3] for line in scanned.stdout.splitlines()[1:3]]
-        self.assertEqual(rows, [["safe", "safetensors", f"model/{shard}"] for shard in SHARDS])
-
     def test_what_needs_records_says_that_there_are_none(self):
         path = f"model/{SHARDS[0]}"
         self.fails(f"{path}: is a safetensors file, which is no archive", "ls", "--records", path)

@@ -144,8 +144,7 @@ class Stage(unittest.TestCase):
         self.assertEqual(path.read_bytes(), self.file.read_bytes())
         again = run("stage", self.file, "--name", self.name)
         self.assertEqual((again.stdout, again.returncode), ("", 1))
-        self.assertEqual(again.stderr,
-                         f'weightmap: "{path}" is there already; remove it first\n')
+        self.assertEqual(again.stderr, f'weightmap: "{path}" is there already; remove it first\n')
         removed = run("stage", "--remove", self.name)
         self.assertEqual((removed.stdout, removed.stderr, removed.returncode), ("", "", 0))
         self.assertFalse(path.exists())
