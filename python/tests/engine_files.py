@@ -1,12 +1,12 @@
 """What the tests of the plug-ins for inference engines share."""
 
 import contextlib
-import json
 import os
-import struct
 import subprocess
 import sys
 import types
+
+from safetensors_files import file_of, floats
 
 import weightmap
 from weightmap._engines.options import parse_engine_options
@@ -55,12 +55,8 @@ def names(pairs):
 
 def file_with_dtype_beyond_torch(path):
     """A safetensors file of a float32 tensor, and behind it one that torch has no dtype for."""
-    header = {
-        "known": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
-        "strange": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [4, 7]},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<f", 7.0) + b"\1\2\3")
+    tensors = {"known": floats(7.0), "strange": ("F6_E2M3", [4], b"\1\2\3")}
+    path.write_bytes(file_of(tensors, align=1))
 
 
 def load(files, keys, stock=None):

@@ -8,7 +8,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -108,14 +107,9 @@ def test_a_load_leaves_the_daemon_behind(torch, tool, runtime, tmp_path):
     assert parent != str(os.getpid())
 
 
-def test_many_that_end_at_once_start_one(data, tool, runtime):
+def test_many_that_end_at_once_start_one(data, tool, runtime, start_python):
     program = "import sys; from weightmap._engines.hold_daemon import hold; hold(sys.argv[1:])"
-    path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", program, data / name], env=environment)
-        for name in ("module.pt", "dtypes.pt") * 3
-    ]
+    ranks = [start_python(program, data / name) for name in ("module.pt", "dtypes.pt") * 3]
     assert [rank.wait() for rank in ranks] == [0] * 6
     assert held(runtime) == ["dtypes.pt", "module.pt"]
     assert len(daemons(runtime)) == 1

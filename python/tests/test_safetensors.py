@@ -8,27 +8,9 @@ import struct
 import sys
 
 import pytest
+from safetensors_files import file_of, floats
 
 import weightmap
-
-
-def file_of(tensors, metadata=None, pad=True):
-    """Bytes of a file: name -> (dtype, shape, bytes), one behind the other."""
-    header, data = {}, b""
-    if metadata is not None:
-        header["__metadata__"] = metadata
-    for name, (dtype, shape, content) in tensors.items():
-        offsets = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        data += content
-    text = json.dumps(header).encode()
-    if pad:
-        text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def floats(*values):
-    return "F32", [len(values)], struct.pack(f"<{len(values)}f", *values)
 
 
 @pytest.fixture
@@ -99,7 +81,7 @@ def test_arrays_below_a_prefix(model, numpy):
 
 def test_unaligned_tensors_are_read_all_the_same(tmp_path, numpy, torch):
     path = tmp_path / "unaligned.safetensors"
-    path.write_bytes(file_of({"a": ("U8", [1], b"\7"), "b": floats(1.5, -2.5)}, pad=False))
+    path.write_bytes(file_of({"a": ("U8", [1], b"\7"), "b": floats(1.5, -2.5)}, align=1))
     opened = weightmap.open(path)
     assert opened["b"].file_offset % 4 != 0
     assert opened["b"].numpy().tolist() == [1.5, -2.5]

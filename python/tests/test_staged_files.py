@@ -2,10 +2,8 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from engine_files import load, names, write
@@ -116,25 +114,9 @@ with StagedFiles(files, ReadingWindow(files, None), counts) as ahead:
 
 
 @pytest.fixture
-def another():
-    """Another process that stages files, and says what it has of the first."""
-    started = []
-
-    def start(*files):
-        path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        started.append(subprocess.Popen(
-            [sys.executable, "-c", OTHER, *files],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
-        each.communicate()
+def another(start_python):
+    """Starts another process that stages files, and says what it has of the first."""
+    return lambda *files: start_python(OTHER, *files)
 
 
 def test_one_process_stages_for_all(files, another, monkeypatch):

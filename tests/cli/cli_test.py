@@ -28,13 +28,14 @@ import time
 import unittest
 import zipfile
 
+from tool_case import ENVIRONMENT, FolderCase
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from held_pages import cached, keep_cached  # noqa: E402
 
 ROOT, TOOL, MAKER = (pathlib.Path(argument) for argument in sys.argv[1:4])
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 
 def run(*arguments, **options):
@@ -117,14 +118,7 @@ class Terminal:
         return self.text
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Case(FolderCase):
     def prints(self, text, *arguments):
         done = run(*arguments)
         self.assertEqual((done.stdout.decode(), done.stderr.decode(), done.returncode), (text, "", 0))

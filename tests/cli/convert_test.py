@@ -13,12 +13,12 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 
 def run(*arguments):
@@ -32,13 +32,11 @@ def header_of(path):
     return json.loads(content[8:8 + length])
 
 
-class Convert(unittest.TestCase):
-    maxDiff = None
+class Convert(FolderCase):
+    place = FOLDER
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.model = self.folder / "model.pt"
         subprocess.run([MAKER, self.model, "--count", "5", "--shape", "16x16", "--dtype",
                         "float32"], check=True)

@@ -10,21 +10,17 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
 
 ROOT, TOOL = (pathlib.Path(argument) for argument in sys.argv[1:3])
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
+class Case(FolderCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         shutil.copyfile(DATA / "views.pt", self.folder / "model.pt")
         shutil.copyfile(DATA / "dtypes.pt", self.folder / "next.pt")
 

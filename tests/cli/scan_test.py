@@ -11,27 +11,20 @@ import pickle
 import pickletools
 import subprocess
 import sys
-import tempfile
 import unittest
 import zipfile
 
+from tool_case import ENVIRONMENT, FolderCase
+
 ROOT, TOOL = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 HARMLESS = b"\x80\x02]ccollections\nOrderedDict\na."
 UNKNOWN = b"\x80\x02cfractions\nFraction\n."
 EVIL = b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00id\x85R."
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Case(FolderCase):
     def archive(self, name, pickled=HARMLESS, **records):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,11 +10,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
+from tool_case import ENVIRONMENT, FolderCase
+
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 MIB = 1 << 20
 
 
@@ -33,11 +33,11 @@ def open_files():
         yield status.st_dev, status.st_ino
 
 
-class Stage(unittest.TestCase):
+class Stage(FolderCase):
+    place = FOLDER
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.file = self.folder / "model.pt"
         self.make(4)
         self.name = f"weightmap-stage-test-{os.getpid()}"
