@@ -107,11 +107,6 @@ class Terminal:
         self.text += text
         return bool(text)
 
-    def read_until(self, wanted):
-        while wanted not in self.text and self.read():
-            pass
-        return wanted in self.text
-
     def read_all(self):
         while self.read():
             pass
