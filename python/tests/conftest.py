@@ -153,19 +153,40 @@ def mappings_of():
     return count
 
 
+def fresh_python(program, arguments, environment):
+    """How an interpreter is started that finds the same packages."""
+    # An installed package needs no help; one on sys.path for another reason does.
+    found_in = str(Path(weightmap.__file__).parents[1])
+    paths = [found_in, *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
+    command = [sys.executable, *(["-c", program] if program else []), *map(str, arguments)]
+    return {"args": command, "env": settings, "text": True}
+
+
 @pytest.fixture
 def python():
-    """Runs a program in a fresh interpreter that finds the same packages."""
+    """Runs a program in a fresh interpreter."""
 
     def run(program, *arguments, **environment):
-        # An installed package needs no help; one on sys.path for another reason does.
-        found_in = str(Path(weightmap.__file__).parents[1])
-        paths = [found_in, *filter(None, [os.environ.get("PYTHONPATH")])]
-        settings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment}
-        command = [sys.executable, *(["-c", program] if program else []), *map(str, arguments)]
-        return subprocess.run(command, env=settings, capture_output=True, text=True)
+        return subprocess.run(**fresh_python(program, arguments, environment), capture_output=True)
 
     return run
+
+
+@pytest.fixture
+def start_python():
+    """Starts programs in fresh interpreters, at the other end of pipes; kills all in the end."""
+    started = []
+
+    def start(program, *arguments, **environment):
+        started.append(subprocess.Popen(**fresh_python(program, arguments, environment),
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """What the tests of the plug-ins for inference engines share."""
 
 import contextlib
-import json
 import os
-import struct
 import subprocess
 import sys
 import types
+
+from safetensors_files import file_of, floats
 
 import weightmap
 from weightmap._engines.options import parse_engine_options
@@ -53,25 +53,10 @@ def names(pairs):
     return [name for name, _ in pairs]
 
 
-def permissions(tensor):
-    """Of the mapping that a tensor lies in."""
-    address = tensor.data_ptr()
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if begin <= address < end:
-                return line.split()[1]
-    raise AssertionError("is in no mapping")
-
-
 def file_with_dtype_beyond_torch(path):
     """A safetensors file of a float32 tensor, and behind it one that torch has no dtype for."""
-    header = {
-        "known": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
-        "strange": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [4, 7]},
-    }
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<f", 7.0) + b"\1\2\3")
+    tensors = {"known": floats(7.0), "strange": ("F6_E2M3", [4], b"\1\2\3")}
+    path.write_bytes(file_of(tensors, align=1))
 
 
 def load(files, keys, stock=None):

@@ -1,7 +1,7 @@
 """weightmap.accelerate.offload(): accelerate's hooks over a mapped checkpoint."""
 
 import pytest
-from engine_files import permissions
+from memory_maps import anonymous_bytes, permissions
 
 import weightmap
 
@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="these tests offload models")
 pytest.importorskip("weightmap.torch", reason="this torch is too old")
 accelerate = pytest.importorskip("accelerate", reason="these tests offload with it")
 
-WIDTH, LAYERS, KIB = 1024, 8, 1024
+WIDTH, LAYERS = 1024, 8
 PARTLY = {str(layer): "disk" if layer % 2 else "cpu" for layer in range(LAYERS)}
 
 
@@ -30,11 +30,6 @@ def saved(tmp_path, monkeypatch):
     torch.save(model.state_dict(), tmp_path / "model.pt")
     monkeypatch.chdir(tmp_path)
     return model, tmp_path / "model.pt"
-
-
-def anonymous_bytes():
-    with open("/proc/self/smaps_rollup") as rollup:
-        return next(int(line.split()[1]) * KIB for line in rollup if line.startswith("Anonymous:"))
 
 
 @torch.no_grad()

@@ -413,9 +413,7 @@ class Dispatching(torch.utils._python_dispatch.TorchDispatchMode):
 @contextlib.contextmanager
 def own_package():
     before = list(torch.serialization._package_registry)
-    torch.serialization.register_package(
-        0, lambda storage: None, lambda storage, location: None
-    )
+    torch.serialization.register_package(0, lambda storage: None, lambda storage, location: None)
     try:
         yield
     finally:
@@ -681,18 +679,6 @@ def test_a_write_goes_where_it_did_before(tmp_path, options, reaches_file):
     assert loaded["a"].tolist() == [3.0] * 4
     assert loaded["b"].tolist() == [1.0] * 4
     assert torch.load(path)["a"].tolist() == [3.0 if reaches_file else 1.0] * 4
-
-
-def test_a_guarded_file_that_is_cut_is_no_signal(tmp_path, python):
-    path = save({"a": torch.ones(1 << 20)}, tmp_path)
-    run = python("""
-import os, sys, torch, weightmap.torch
-checkpoint = weightmap.open(sys.argv[1], protection="guard")
-loaded = weightmap.torch.load(checkpoint)["a"]
-os.truncate(sys.argv[1], 4096)
-print(loaded._version, float(loaded[1 << 19:].sum()))
-""", path)
-    assert (run.returncode, run.stdout) == (0, "0 0.0\n"), run.stderr
 
 
 def resident_kib():

@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 
 import pytest
+from safetensors_files import file_of
 
 import weightmap
 
@@ -63,15 +64,6 @@ def booleans(nbytes):
     return bytes(i % 3 == 0 for i in range(nbytes))
 
 
-def write_safetensors(path, shape, dtype, content, offsets):
-    info = json.dumps({"w": {"saved_offsets": offsets}})
-    header = json.dumps({
-        "__metadata__": {"DCP_SHARDING_INFO": info, "DCP_VERSION": "1.0"},
-        "w": {"dtype": dtype, "shape": shape, "data_offsets": [0, len(content)]},
-    }).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + content)
-
-
 def write_shards(folder, dtype, bits, content, divided):
     """[4, 2, 8] elements, or two halves along the dimension `divided`, as DCP writes them for HF."""
     whole = numpy.frombuffer(content, numpy.uint8).reshape(4, 2, bits)  # 8 elements a row
@@ -84,7 +76,10 @@ def write_shards(folder, dtype, bits, content, divided):
         if bits == 4:
             offsets[2] //= 2  # of torch's pairs
         name = f"shard-0000{half + 1}-model-00001-of-00001.safetensors"
-        write_safetensors(folder / name, shape, dtype, part.tobytes(), offsets)
+        info = json.dumps({"w": {"saved_offsets": offsets}})
+        (folder / name).write_bytes(file_of(
+            {"w": (dtype, shape, part.tobytes())},
+            {"DCP_SHARDING_INFO": info, "DCP_VERSION": "1.0"}, align=1))
     return folder
 
 

@@ -145,12 +145,6 @@ def test_a_name_that_is_not_there_is_refused(path):
             fill["layer.9"] = values_of(0)
 
 
-def test_a_file_without_reserved_storages_is_refused(tmp_path):
-    weightmap.save({"a": values_of(0)}, tmp_path / "a.pt")
-    with pytest.raises(weightmap.InvalidArgumentError, match="has no reserved storages"):
-        weightmap.open_for_filling(tmp_path / "a.pt")
-
-
 def test_a_sealed_file_is_refused(path):
     with weightmap.open_for_filling(path) as fill:
         fill_all(fill)

@@ -57,13 +57,6 @@ def reader(model):
     return {tensor.name: tensor for tensor in gguf.GGUFReader(model).tensors}
 
 
-def test_names_and_shapes_are_those_of_gguf(opened, reader):
-    assert list(opened) == list(reader)
-    for name, tensor in reader.items():
-        assert opened[name].shape == tuple(reversed(tensor.shape.tolist()))
-        assert opened[name].nbytes == tensor.n_bytes
-
-
 def test_metadata_is_the_root(opened):
     assert opened.root() == {
         "general.architecture": "test",
@@ -171,18 +164,3 @@ def test_the_other_byte_order(tmp_path):
     with pytest.raises(weightmap.UnsupportedError, match="blocks in the other byte order"):
         opened["q"].tobytes()
     assert opened["q"].bits().shape == (2, 18)
-
-
-def test_a_split_is_opened_by_any_of_its_files(tmp_path):
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "test", split_max_tensors=2)
-    for number in range(5):
-        writer.add_tensor(f"t{number}", numpy.full((4, 8), number, numpy.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    for number in (1, 2, 3):
-        opened = weightmap.open(tmp_path / f"m-0000{number}-of-00003.gguf")
-        assert list(opened) == ["t0", "t1", "t2", "t3", "t4"]
-        assert opened["t4"].tolist() == [[4.0] * 8] * 4
-    assert len(weightmap.open(tmp_path).files) == 3

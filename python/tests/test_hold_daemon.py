@@ -8,7 +8,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -108,14 +107,9 @@ def test_a_load_leaves_the_daemon_behind(torch, tool, runtime, tmp_path):
     assert parent != str(os.getpid())
 
 
-def test_many_that_end_at_once_start_one(data, tool, runtime):
+def test_many_that_end_at_once_start_one(data, tool, runtime, start_python):
     program = "import sys; from weightmap._engines.hold_daemon import hold; hold(sys.argv[1:])"
-    path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", program, data / name], env=environment)
-        for name in ("module.pt", "dtypes.pt") * 3
-    ]
+    ranks = [start_python(program, data / name) for name in ("module.pt", "dtypes.pt") * 3]
     assert [rank.wait() for rank in ranks] == [0] * 6
     assert held(runtime) == ["dtypes.pt", "module.pt"]
     assert len(daemons(runtime)) == 1
@@ -172,9 +166,7 @@ def test_without_the_tool_it_is_a_remark(torch, runtime, tmp_path, monkeypatch):
     write(tmp_path, "model.safetensors", {"a": torch.ones(4)})
     weights, lines = load([tmp_path / "model.safetensors"], {"release": "hold"})
     assert names(list(weights)) == ["a"]
-    assert lines[-1].endswith(
-        "not held: this package was built without the command line tool"
-    )
+    assert lines[-1].endswith("not held: this package was built without the command line tool")
 
 
 def test_a_daemon_that_does_not_come_is_not_waited_for(runtime, tmp_path, monkeypatch):

@@ -51,13 +51,6 @@ def test_a_replaced_file_is_noticed_and_opened_again(model):
             assert list(fresh) != list(checkpoint)
 
 
-def test_a_copy_can_be_published(model):
-    path, other = model
-    report = weightmap.publish(str(other), os.fsencode(path), copy=True, crc=True)
-    assert report.copied
-    assert other.read_bytes() == path.read_bytes()
-
-
 def test_what_is_no_checkpoint_is_not_published(model, tmp_path):
     path, _ = model
     text = tmp_path / "text.pt"

@@ -298,8 +298,7 @@ def unsafe_listed(cell):
                   "numpy.dtype"] for form in ("pt", "legacy")},
         "pt, protocol 5": [f"{made.__reduce_ex__(5)[0].__module__}._frombuffer", "numpy.dtype"],
     }
-    return all(weightmap.unsafe_globals(path) == expected.get(cell.form, [])
-               for path in cell.paths)
+    return all(weightmap.unsafe_globals(path) == expected.get(cell.form, []) for path in cell.paths)
 
 
 def filled(cell):
@@ -569,8 +568,7 @@ OPERATORS = {
 }
 SAFE_OPEN = {
     "get_slice": from_safe_open(has_slices),
-    "get_tensor": from_safe_open(
-        lambda file, name, tensor: same(file.get_tensor(name), tensor)),
+    "get_tensor": from_safe_open(lambda file, name, tensor: same(file.get_tensor(name), tensor)),
     "get_tensor_meta": from_safe_open(has_meta),
     "get_tensors": from_safe_open(
         lambda file, name, tensor: same(file.get_tensors()[name], tensor)),
@@ -590,10 +588,8 @@ CHECKPOINT = {
     "demand": demanded,
     "demand_order": demanded,
     "files": lambda cell: all(map(os.path.isfile, cell.opened.files)),
-    "find": lambda cell: cell.opened.find("*we*") == [
-        name for name in cell.opened if "we" in name],
-    "generation": lambda cell: cell.opened.generation.inode == os.stat(
-        cell.opened.files[0]).st_ino,
+    "find": lambda cell: cell.opened.find("*we*") == [name for name in cell.opened if "we" in name],
+    "generation": lambda cell: cell.opened.generation.inode == os.stat(cell.opened.files[0]).st_ino,
     "get": lambda cell: cell.opened.get("missing", 5) == 5
     and all(cell.opened.get(name).name == name for name in cell.tensors),
     "info": lambda cell: (cell.opened.info.file_bytes, cell.opened.info.unsupported) == (

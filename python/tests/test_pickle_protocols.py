@@ -175,9 +175,7 @@ PYTHON_2 = [
 
 @pytest.mark.parametrize("protocol", range(3))
 def test_pickles_of_python_2(root_of, protocol):
-    assert root_of(PYTHON_2[protocol]) == {
-        "wé": [1, "é", True, 2**70], "raw": b"\xff\0", None: 0.5
-    }
+    assert root_of(PYTHON_2[protocol]) == {"wé": [1, "é", True, 2**70], "raw": b"\xff\0", None: 0.5}
 
 
 def test_a_class_of_python_2(root_of):

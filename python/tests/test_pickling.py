@@ -30,22 +30,6 @@ def test_a_pickled_checkpoint_is_opened_by_its_path_and_options(copy_of, monkeyp
     assert pickle.loads(pickle.dumps(again)).info == again.info
 
 
-def test_a_pickled_checkpoint_goes_to_a_process_that_is_spawned(copy_of, python):
-    program = """
-import multiprocessing, sys, weightmap
-def names(checkpoint):
-    return list(checkpoint)[:1]
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.apply(names, [weightmap.open(sys.argv[1])]))
-"""
-    path = copy_of("views.pt")
-    script = path.parent / "program.py"
-    script.write_text(program)
-    ran = python(None, script, path)
-    assert ran.stdout == "['base']\n", ran.stderr
-
-
 def test_another_generation_is_not_taken_for_the_pickled_one(copy_of, data):
     path = copy_of("views.pt")
     pickled = pickle.dumps(weightmap.open(path))
@@ -70,14 +54,6 @@ def test_what_has_no_path_is_not_pickled(data):
         pass
     with pytest.raises(weightmap.InvalidArgumentError, match="is closed"):
         pickle.dumps(closed)
-
-
-def test_the_path_is_that_of_the_open(copy_of, monkeypatch):
-    path = copy_of("views.pt")
-    monkeypatch.chdir(path.parent)
-    checkpoint = weightmap.open(path.name)
-    monkeypatch.chdir("/")
-    assert pickle.loads(pickle.dumps(checkpoint)).path == str(path)
 
 
 def test_options_that_were_not_given_are_those_of_the_other_process(copy_of, monkeypatch):
@@ -242,27 +218,6 @@ def test_tensors_go_to_a_process_that_is_spawned(copy_of, python):
     script.write_text(DATASET)
     ran = python(None, script, path)
     assert ran.stdout == "([0.0, 6.0, 12.0, 18.0], (3, 6), 1)\n", ran.stderr
-
-
-class Rows:
-    """A data set for torch's loader."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __len__(self):
-        return len(self.tensor)
-
-    def __getitem__(self, index):
-        return self.tensor[index].torch()
-
-
-def test_a_loader_of_torch_spawns_workers_with_tensors(copy_of):
-    data = pytest.importorskip("torch.utils.data", reason="starts torch's workers")
-    spawn = multiprocessing.get_context("spawn")
-    rows = Rows(weightmap.open(copy_of("views.pt"))["base"])
-    loader = data.DataLoader(rows, batch_size=2, num_workers=1, multiprocessing_context=spawn)
-    assert [batch.tolist() for batch in loader] == rows.tensor.torch().view(2, 2, 6).tolist()
 
 
 # --- refused

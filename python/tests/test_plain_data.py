@@ -221,9 +221,7 @@ MALFORMED = {
     "an array of a shape that is larger": array_of(b"K\x02\x85", "x" * 8),
     "an array of a negative shape": array_of(b"J\xff\xff\xff\xff\x85", "x" * 8),
     "an array of a huge shape": array_of(b"\x8a\x08" + b"\xff" * 7 + b"\x7f\x85", "x" * 8),
-    "an array that is empty and huge": array_of(
-        b"(\x8a\x08" + b"\xff" * 7 + b"\x7fK\x00t", ""
-    ),
+    "an array that is empty and huge": array_of(b"(\x8a\x08" + b"\xff" * 7 + b"\x7fK\x00t", ""),
     "an array of an unknown dtype": array_of(b"K\x01\x85", "x" * 8, dtype=text("f8")),
     "an array of another class": array_of(b"K\x01\x85", "x" * 8, first=b"cnumpy\nmatrix\n"),
     "a scalar of too few bytes": call("numpy.core.multiarray.scalar", DTYPE, b"C\x01a"),

@@ -190,9 +190,7 @@ def same(first, second):
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
-def test_a_program_loads_the_same_and_saves_over_what_is_mapped(
-    kind, tmp_path, monkeypatch, run
-):
+def test_a_program_loads_the_same_and_saves_over_what_is_mapped(kind, tmp_path, monkeypatch, run):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_ENABLE_PARALLEL_LOADING", "true")  # of shards
     folder = tmp_path / "folder"

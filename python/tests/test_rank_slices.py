@@ -106,9 +106,7 @@ def test_the_second_start_reads_what_the_first_one_used(load, model):
     assert load(model) == WHOLE
     (kept,) = plans(model)
     assert kept.name.endswith("-tp2-rank1.json")
-    assert dict(SlicePlan.load(kept)) == {
-        "a": (SlicePart(32 * 64, (32, 64), (64, 1)),), "b": None,
-    }
+    assert dict(SlicePlan.load(kept)) == {"a": (SlicePart(32 * 64, (32, 64), (64, 1)),), "b": None}
     before = kept.stat()
     assert load(model) == SLICES
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -206,10 +204,3 @@ def test_a_reload_learns_nothing(vllm, load, model):
     for _, tensor in loader.get_all_weights(described, types.SimpleNamespace()):
         tensor.clone()
     assert len(plans(model)) == 1
-
-
-def test_the_key_is_refused_by_its_value():
-    from weightmap._engines.options import parse_engine_options
-
-    with pytest.raises(weightmap.InvalidArgumentError, match="slices is 'yes', expected 'auto'"):
-        parse_engine_options({"slices": "yes"})

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import types
@@ -33,26 +32,15 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def process():
-    """Starts Python programs, which answer a line with a line; all are killed in the end."""
-    started = []
+def process(start_python):
+    """Starts Python programs, which say that they are ready and answer a line with a line."""
 
-    def start(program, *arguments):
-        path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        started.append(subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ))
-        assert started[-1].stdout.readline() == "ready\n"
-        return started[-1]
+    def start(*arguments):
+        started = start_python(*arguments)
+        assert started.stdout.readline() == "ready\n"
+        return started
 
-    yield start
-    for each in started:
-        each.kill()
-        each.communicate()
+    return start
 
 
 def tell(process, line):

@@ -22,12 +22,8 @@ def test_a_record_is_made_by_position_or_by_name():
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ((1, 2, 3, 4), {}),
-        ((1, 2, 3, 4, 5, 6), {}),
-        ((1, 2, 3, 4, 5), {"ctime_ns": 5}),
-        ((1, 2, 3, 4), {"size": 3}),
-        ((1, 2, 3, 4), {"age": 5}),
-        ((1, 2, 3, 4, 5), {"age": 5}),
+        ((1, 2, 3, 4), {}), ((1, 2, 3, 4, 5, 6), {}), ((1, 2, 3, 4, 5), {"ctime_ns": 5}),
+        ((1, 2, 3, 4), {"size": 3}), ((1, 2, 3, 4), {"age": 5}), ((1, 2, 3, 4, 5), {"age": 5}),
     ],
 )
 def test_a_record_takes_each_field_once(values, named):

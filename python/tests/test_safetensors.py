@@ -8,27 +8,9 @@ import struct
 import sys
 
 import pytest
+from safetensors_files import file_of, floats
 
 import weightmap
-
-
-def file_of(tensors, metadata=None, pad=True):
-    """Bytes of a file: name -> (dtype, shape, bytes), one behind the other."""
-    header, data = {}, b""
-    if metadata is not None:
-        header["__metadata__"] = metadata
-    for name, (dtype, shape, content) in tensors.items():
-        offsets = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        data += content
-    text = json.dumps(header).encode()
-    if pad:
-        text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def floats(*values):
-    return "F32", [len(values)], struct.pack(f"<{len(values)}f", *values)
 
 
 @pytest.fixture
@@ -99,7 +81,7 @@ def test_arrays_below_a_prefix(model, numpy):
 
 def test_unaligned_tensors_are_read_all_the_same(tmp_path, numpy, torch):
     path = tmp_path / "unaligned.safetensors"
-    path.write_bytes(file_of({"a": ("U8", [1], b"\7"), "b": floats(1.5, -2.5)}, pad=False))
+    path.write_bytes(file_of({"a": ("U8", [1], b"\7"), "b": floats(1.5, -2.5)}, align=1))
     opened = weightmap.open(path)
     assert opened["b"].file_offset % 4 != 0
     assert opened["b"].numpy().tolist() == [1.5, -2.5]
@@ -246,12 +228,6 @@ def test_eviction_and_processes_look_at_all_files(model):
     assert sorted(mapped.file for mapped in mine) == sorted(opened.files)
 
 
-def test_a_set_is_not_published(model, tmp_path):
-    with pytest.raises(weightmap.UnsupportedError, match="several files"):
-        weightmap.publish(model, tmp_path / "target")
-    assert not (tmp_path / "target").exists()
-
-
 def test_a_model_of_the_hub_cache_is_opened_by_its_name(model, tmp_path, monkeypatch):
     repository = tmp_path / "hub" / "models--org--name"
     shutil.copytree(model, repository / "snapshots" / "c0ffee")
@@ -315,21 +291,6 @@ def test_takes_the_backends_of_safetensors(one, numpy, backend):
 def test_refuses_other_backends(one):
     with pytest.raises(weightmap.InvalidArgumentError, match="backend is 'rdma'"):
         weightmap.safe_open(one, "np", backend="rdma")
-
-
-def test_a_slice_is_as_those_of_safetensors(one, torch):
-    theirs = pytest.importorskip("safetensors", reason="compares with the package safetensors")
-    with weightmap.safe_open(one) as ours, theirs.safe_open(one, "pt") as other:
-        assert (ours.keys(), ours.metadata()) == (other.keys(), other.metadata())
-        for name in ours.keys():
-            mine, known = ours.get_tensor(name), other.get_tensor(name)
-            assert (mine.dtype, mine.shape, mine.stride()) == (
-                known.dtype, known.shape, known.stride()
-            )
-            assert torch.equal(mine, known)
-        for key in ((slice(0, 2), slice(1, 3)), (..., 0), [1]):
-            mine, known = ours.get_slice("w")[key], other.get_slice("w")[key]
-            assert (mine.stride(), mine.tolist()) == (known.stride(), known.tolist())
 
 
 def test_errors_are_those_of_safetensors_too(one, tmp_path):

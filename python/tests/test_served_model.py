@@ -3,11 +3,11 @@
 import concurrent.futures
 import os
 import pathlib
-import subprocess
 import sys
 import threading
 
 import pytest
+from memory_maps import mapping_of
 
 import weightmap
 
@@ -18,11 +18,9 @@ KIB = 1024
 
 
 def permissions(tensor):
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-            if begin <= tensor.data_ptr() < end:
-                return line.split()[1], os.path.basename(line.split()[-1])
+    """Of the mapping, and the name of its file."""
+    fields = mapping_of(tensor)
+    return fields[1], os.path.basename(fields[-1])
 
 
 class Rotary(torch.nn.Module):
@@ -343,17 +341,12 @@ with torch.no_grad():
 """
 
 
-def test_four_workers_of_a_model_have_one_copy_of_it(tmp_path):
+def test_four_workers_of_a_model_have_one_copy_of_it(tmp_path, start_python):
     path = tmp_path / "served.pt"
     layers = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(8)))
     torch.save(layers.state_dict(), path)
     del layers
-    workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, path], stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, text=True,
-                         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
-        for _ in range(4)
-    ]
+    workers = [start_python(WORKER, path) for _ in range(4)]
 
     def ask(expected):
         answers = []
@@ -695,14 +688,12 @@ def pss_of(process, path):
     return total
 
 
-def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(half_folder, record_property):
+def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(
+    half_folder, record_property, start_python
+):
     pytest.importorskip("peft", reason="this test makes an adapter")
     file = half_folder / "model.safetensors"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                   "OMP_NUM_THREADS": "1"}
-    workers = [subprocess.Popen([sys.executable, "-c", ADAPTED, half_folder], text=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-               for _ in range(4)]
+    workers = [start_python(ADAPTED, half_folder, OMP_NUM_THREADS="1") for _ in range(4)]
 
     def answers():
         said = [worker.stdout.readline().split() for worker in workers]
@@ -714,9 +705,6 @@ def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(half_folder
         worker.stdin.write(f"{word}\n")
         worker.stdin.flush()
     after, own_after, pss_after = answers()
-    for worker in workers:
-        worker.kill()
-        worker.communicate()
     record_property("pss_before", pss_before / file.stat().st_size)
     record_property("pss_after", pss_after / file.stat().st_size)
     assert len(set(before)) == 1 and after[0] != before[0] and after[1:] == before[1:]

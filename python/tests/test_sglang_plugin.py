@@ -11,13 +11,9 @@ import types
 import fake_sglang
 import pytest
 from engine_files import (
-    check_import_is_light,
-    file_with_dtype_beyond_torch,
-    imported_anew,
-    names,
-    permissions,
-    write,
+    check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
 )
+from memory_maps import permissions
 
 import weightmap
 
@@ -173,25 +169,6 @@ def test_unknown_key_is_refused_by_name(loader):
 # --- what is yielded --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("extra", [{}, {"warm": "off"}, {"reader": "rank"}])
-def test_shards_in_natural_order_and_names_in_file_order(load, torch, tmp_path, extra):
-    write(tmp_path, "model-10-of-10.safetensors", {"z": torch.tensor([4.0])})
-    write(tmp_path, "model-2-of-10.safetensors", {"b": torch.zeros(2), "a": torch.ones(3)})
-    write(tmp_path, "model-1-of-10.safetensors", {"y": torch.tensor([[1, 2]])})
-    in_file = list(weightmap.open(tmp_path / "model-2-of-10.safetensors"))
-    taken = load(tmp_path, extra)
-    assert names(taken) == ["y", *in_file, "z"]
-    assert dict(taken)["a"].tolist() == [1.0] * 3
-    assert dict(taken)["z"].tolist() == [4.0]
-
-
-def test_bin_is_mapped(load, torch, tmp_path):
-    torch.save({"w": torch.ones(1 << 19), "b": torch.ones(2)}, tmp_path / "pytorch_model.bin")
-    taken = dict(load(tmp_path))
-    assert [permissions(taken[name]) for name in ("w", "b")] == ["r--s", "rw-p"]
-    assert taken["w"].sum() == 1 << 19
-
-
 def test_small_tensors_may_be_written_to(load, torch, tmp_path):
     # As models for gemma and gpt_oss do.
     write(tmp_path, "model.safetensors", {"norm.weight": torch.ones(4)})
@@ -344,12 +321,6 @@ def test_a_file_that_does_not_open_comes_from_sglang(load, sglang, torch, tmp_pa
     assert len(caplog.records) == 2
 
 
-def test_strict_raises_for_a_file(load, tmp_path):
-    (tmp_path / "model.bin").write_bytes(b"no checkpoint")
-    with pytest.raises(weightmap.NotACheckpointError):
-        load(tmp_path, {"strict": True})
-
-
 # --- the end of a load ------------------------------------------------------------------------
 
 
@@ -400,9 +371,3 @@ def test_release_asks_again_when_no_thread_has_tensors(load, torch, tmp_path, ev
     write(tmp_path, "model.safetensors", {"a": torch.ones(1)})
     load(tmp_path, {"release": "node"})
     assert evicted == [str(tmp_path / "model.safetensors")] * 2
-
-
-def test_keep_evicts_nothing(load, torch, tmp_path, evicted):
-    write(tmp_path, "model.safetensors", {"a": torch.ones(1)})
-    assert names(load(tmp_path)) == ["a"]
-    assert evicted == []

@@ -47,9 +47,7 @@ def in_stubs():
     for node in tensor.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             if not node.decorator_list:  # a property
-                found[node.name] = [
-                    one.arg for one in node.args.args + node.args.kwonlyargs
-                ]
+                found[node.name] = [one.arg for one in node.args.args + node.args.kwonlyargs]
     return found
 
 

@@ -228,9 +228,7 @@ def test_learns_several_parts_of_one_tensor_each_once(torch, learn):
         for _ in range(2):
             torch.stack([tall[0], tall[2]])
 
-    assert learn(use) == {
-        "tall": (SlicePart(0, (2048,), (1,)), SlicePart(2 * 2048, (2048,), (1,)))
-    }
+    assert learn(use) == {"tall": (SlicePart(0, (2048,), (1,)), SlicePart(2 * 2048, (2048,), (1,)))}
 
 
 def test_views_need_nothing(learn):

@@ -2,10 +2,8 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from engine_files import load, names, write
@@ -62,9 +60,7 @@ def test_what_does_not_fit_is_mapped(files, monkeypatch):
     monkeypatch.setattr(_staged_files, "stage", refuse)
     weights, lines = load(files[:1], {"warm": "stage"})
     assert names(list(weights)) == ["w1"]
-    assert lines[-1].endswith(
-        "model-1.safetensors not staged: needs more memory than there is"
-    )
+    assert lines[-1].endswith("model-1.safetensors not staged: needs more memory than there is")
     assert "from 1 mapped files" in lines[-1]
     with pytest.raises(weightmap.FileError):
         list(load(files[:1], {"warm": "stage", "strict": True})[0])
@@ -118,25 +114,9 @@ with StagedFiles(files, ReadingWindow(files, None), counts) as ahead:
 
 
 @pytest.fixture
-def another():
-    """Another process that stages files, and says what it has of the first."""
-    started = []
-
-    def start(*files):
-        path = [str(Path(weightmap.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        started.append(subprocess.Popen(
-            [sys.executable, "-c", OTHER, *files],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.kill()
-        each.communicate()
+def another(start_python):
+    """Starts another process that stages files, and says what it has of the first."""
+    return lambda *files: start_python(OTHER, *files)
 
 
 def test_one_process_stages_for_all(files, another, monkeypatch):

@@ -92,13 +92,6 @@ def test_copies_permuted_elements_row_by_row(checkpoint):
     assert list(struct.unpack("<24h", content)) == expected
 
 
-def test_tied_tensors_have_one_storage(checkpoint):
-    opened = checkpoint("views.pt")
-    assert opened["tied"].storage == opened["base"].storage == "0"
-    assert opened["permuted"].storage == "1"
-    assert opened["tied"].name == "tied"
-
-
 def test_has_scalars_and_empty_tensors(checkpoint):
     tensors = {tensor.name: tensor for tensor in checkpoint("scalars_and_empty.pt").values()}
     scalar = tensors["scalar"]
@@ -109,44 +102,6 @@ def test_has_scalars_and_empty_tensors(checkpoint):
         assert (tensors[name].shape, tensors[name].numel, tensors[name].nbytes) == (shape, 0, 0)
         assert tensors[name].tobytes() == b""
     assert tensors["rank_eight"].shape == (1, 1, 1, 2, 1, 1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "itemsize"),
-    [
-        ("float64", 8),
-        ("float32", 4),
-        ("float16", 2),
-        ("bfloat16", 2),
-        ("int64", 8),
-        ("int32", 4),
-        ("int16", 2),
-        ("int8", 1),
-        ("uint64", 8),
-        ("uint32", 4),
-        ("uint16", 2),
-        ("uint8", 1),
-        ("complex128", 16),
-        ("complex64", 8),
-        ("complex32", 4),
-        ("float8_e5m2", 1),
-        ("float8_e4m3fn", 1),
-        ("float8_e5m2fnuz", 1),
-        ("float8_e4m3fnuz", 1),
-        ("float8_e8m0fnu", 1),
-        ("float4_e2m1fn_x2", 1),
-        ("bool", 1),
-        ("bits8", 1),
-        ("bits1x8", 1),
-        ("bits2x4", 1),
-        ("bits4x2", 1),
-        ("bits16", 2),
-    ],
-)
-def test_names_dtypes_as_torch_does(checkpoint, name, itemsize):
-    tensor = checkpoint("dtypes.pt")[name]
-    assert (tensor.dtype, tensor.itemsize) == (name, itemsize)
-    assert tensor.nbytes == itemsize * tensor.numel > 0
 
 
 def test_says_where_a_tensor_was_and_what_it_was(checkpoint):
@@ -361,9 +316,6 @@ def test_an_empty_slice_has_no_place_of_its_own(checkpoint):
 def test_an_index_out_of_bounds_is_an_index_error(checkpoint, key):
     with pytest.raises(IndexError):
         checkpoint("views.pt")["base"][key]
-
-
-def test_says_what_is_out_of_bounds(checkpoint):
     with pytest.raises(IndexError, match="index -5 is out of bounds for a dimension of size 4"):
         checkpoint("views.pt")["base"][-5]
 
@@ -390,7 +342,7 @@ def test_two_ellipses_are_an_index_error(checkpoint):
 
 @pytest.mark.parametrize("step", [-1, -2, -(2**70)])
 def test_a_slice_cannot_go_backward(checkpoint, step):
-    with pytest.raises(ValueError, match="forward"):
+    with pytest.raises(ValueError, match=r"goes forward; \.numpy\(\)\[\.\.\.\] takes a step"):
         checkpoint("views.pt")["base"][::step]
 
 
@@ -436,16 +388,9 @@ def test_cannot_be_assigned_to(checkpoint):
 @pytest.mark.parametrize(
     ("name", "bits"),
     [
-        ("float64", "uint64"),
-        ("float32", "uint32"),
-        ("bfloat16", "uint16"),
-        ("int8", "uint8"),
-        ("bool", "uint8"),
-        ("complex64", "uint64"),
-        ("complex32", "uint32"),
-        ("float8_e4m3fn", "uint8"),
-        ("bits16", "uint16"),
-        ("uint16", "uint16"),
+        ("float64", "uint64"), ("float32", "uint32"), ("bfloat16", "uint16"), ("int8", "uint8"),
+        ("bool", "uint8"), ("complex64", "uint64"), ("complex32", "uint32"),
+        ("float8_e4m3fn", "uint8"), ("bits16", "uint16"), ("uint16", "uint16"),
     ],
 )
 def test_bits_are_integers_of_the_same_size(checkpoint, name, bits):
@@ -454,11 +399,6 @@ def test_bits_are_integers_of_the_same_size(checkpoint, name, bits):
     assert tensor.bits().shape == tensor.shape
     assert tensor.bits().tobytes() == tensor.tobytes()
     assert tensor.bits().file_offset == tensor.file_offset
-
-
-def test_bits_of_bfloat16_are_the_upper_halves_of_floats(checkpoint):
-    stored = checkpoint("dtypes.pt")["bfloat16"].bits().tobytes()
-    assert struct.unpack("<5H", stored) == (0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0)
 
 
 def test_complex128_is_wider_than_any_integer(checkpoint):

@@ -473,21 +473,6 @@ def test_the_deepest_nesting_is_written(tmp_path):
     assert depth == 999
 
 
-def test_may_overwrite_the_file_that_is_mapped(tmp_path):
-    path = tmp_path / "model.pt"
-    torch.save({"a": torch.arange(100000.0)}, path)
-    state = weightmap.torch.load(path)
-    before = path.read_bytes()
-    weightmap.torch.save(state, path)
-    assert path.read_bytes() == before
-    assert state["a"].tolist() == list(range(100000))
-
-
-def test_patch_leaves_save_alone_unless_it_is_asked():
-    with weightmap.patch(files="mmap"):
-        assert torch.save.__module__ == "torch.serialization"
-
-
 def test_patch_saves_without_cutting_the_file_that_is_mapped(tmp_path):
     path = tmp_path / "model.pt"
     torch.save({"a": torch.arange(100000.0)}, path)

@@ -10,13 +10,9 @@ import weakref
 import fake_vllm
 import pytest
 from engine_files import (
-    check_import_is_light,
-    file_with_dtype_beyond_torch,
-    imported_anew,
-    names,
-    permissions,
-    write,
+    check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
 )
+from memory_maps import permissions
 
 import weightmap
 from weightmap._engines.options import parse_engine_options
@@ -123,6 +119,7 @@ def test_unknown_key_is_refused_by_name(load, tmp_path):
         ("window_bytes", 1.5, "None or a number of bytes"),
         ("window_bytes", "8", "None or a number of bytes"),
         ("upload", "device", "'auto' or 'mapped' or 'copied' or 'pinned'"),
+        ("slices", "yes", "'auto' or 'on' or 'off'"),
         ("release", None, "'keep' or 'node' or 'hold'"),
         ("strict", 0, "False or True"),
         ("strict", "yes", "False or True"),
@@ -177,10 +174,8 @@ def test_bin_is_what_torch_load_gives(load, torch, tmp_path):
 @pytest.mark.parametrize(
     ("upload", "platform", "expected"),
     [
-        ("auto", "cpu", ["r--s", "rw-p"]),
-        ("mapped", "npu", ["r--s", "rw-p"]),
-        ("copied", "cpu", ["rw-p", "rw-p"]),
-        ("auto", "npu", ["rw-p", "rw-p"]),
+        ("auto", "cpu", ["r--s", "rw-p"]), ("mapped", "npu", ["r--s", "rw-p"]),
+        ("copied", "cpu", ["rw-p", "rw-p"]), ("auto", "npu", ["rw-p", "rw-p"]),
     ],
 )
 def test_upload_says_what_large_and_small_tensors_lie_in(

@@ -16,12 +16,13 @@ import sys
 import tempfile
 import unittest
 
+from tool_case import ENVIRONMENT, FolderCase
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from held_pages import cached, keep_cached  # noqa: E402
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 NO_PYTHON = ("--python", "/nonexistent")
 TENSORS, TENSOR_BYTES = 4, 1024 * 1024 * 2
 
@@ -52,13 +53,11 @@ def is_running(process):
     return state.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
+class Case(FolderCase):
+    place = FOLDER
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         orders = tempfile.TemporaryDirectory(dir=FOLDER)
         self.addCleanup(orders.cleanup)
         self.orders = pathlib.Path(orders.name)  # where the tool puts temporary files

@@ -116,8 +116,7 @@ class Bounded(unittest.TestCase):
                 self.assertEqual((found["equal"], pair["change"], pair["error"]["code"]),
                                  (False, "not_compared", "limit_exceeded"))
                 self.assertEqual(found["counts"]["tensors"]["not_compared"], 1)
-                out, err = self.run_tool("diff", f"{name}.pt", changed, file=f"{name}.pt",
-                                         status=1)
+                out, err = self.run_tool("diff", f"{name}.pt", changed, file=f"{name}.pt", status=1)
                 self.assertIn("1 tensor: 1 not compared", out)
                 self.assertIn("weightmap: w: not compared: the tensor has ", err)
 

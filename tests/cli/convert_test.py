@@ -13,12 +13,12 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 
 def run(*arguments):
@@ -32,13 +32,11 @@ def header_of(path):
     return json.loads(content[8:8 + length])
 
 
-class Convert(unittest.TestCase):
-    maxDiff = None
+class Convert(FolderCase):
+    place = FOLDER
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.model = self.folder / "model.pt"
         subprocess.run([MAKER, self.model, "--count", "5", "--shape", "16x16", "--dtype",
                         "float32"], check=True)
@@ -199,22 +197,7 @@ class Convert(unittest.TestCase):
                          [("format", "np"), ("made by", "hand=s"), ("a", "")])
         self.assertEqual(self.contents(self.out), self.contents(self.model))
 
-    def test_the_format_may_be_said(self):
-        to = self.folder / "weights"
-        self.convert(self.model, to, "--to", "safetensors")
-        self.assertIn("__metadata__", header_of(to))
-
     # --- the layout of a torch file -------------------------------------------------------------
-
-    def test_storages_are_aligned(self):
-        for source in (self.model, self.out):
-            to = self.folder / "aligned.pt"
-            self.convert(self.model, self.out)
-            report = json.loads(self.convert(source, to, "--align", "4096", "--json"))
-            self.assertEqual((report["alignment"], report["storages"]), (4096, 5))
-            for tensor in self.listed(to):
-                self.assertEqual(tensor["file_offset"] % 4096, 0)
-            self.assertEqual(run("verify", "--crc", to).returncode, 0)
 
     def test_an_order_file_puts_tensors_in_front(self):
         order = self.folder / "order"
@@ -232,12 +215,6 @@ class Convert(unittest.TestCase):
         to = self.folder / "copy.pt"
         self.convert(self.model, to, "--order", "file")
         self.assertEqual(to.read_bytes(), self.model.read_bytes())
-
-    def test_crcs_can_be_left_out(self):
-        for options in ((), ("--tensors-only",)):
-            to = self.folder / "copy.pt"
-            self.convert(self.model, to, "--crc", "off", *options)
-            self.assertIn("5 storages had no CRC", run("verify", "--crc", to).stdout)
 
     def test_damage_is_refused(self):
         [offset] = [tensor["file_offset"] for tensor in self.listed(self.model)
@@ -359,44 +336,6 @@ class Convert(unittest.TestCase):
             self.refuses(1, f"other.pt: has tensor.0, and so has {self.model}", self.model, other,
                          to)
 
-    def test_a_file_that_is_missing_is_refused(self):
-        self.split()
-        (self.shards / "pytorch_model-00002-of-00003.bin").unlink()
-        self.refuses(1, "pytorch_model-00002-of-00003.bin: cannot open the file: No such file",
-                     self.index, self.folder / "merged.pt")
-
-    def test_a_tensor_that_is_missing_is_refused(self):
-        self.split()
-        name = "pytorch_model-00001-of-00003.bin"
-        self.change_index(lambda names: names.update({"head": name}))
-        self.refuses(1, f'tensor "head" in "{name}", which has no such tensor', self.index,
-                     self.folder / "merged.pt")
-
-    def test_a_tensor_in_another_file_than_the_index_says_is_refused(self):
-        self.split()
-        name = "pytorch_model-00002-of-00003.bin"
-        self.change_index(lambda names: names.update({"tensor.0": name}))
-        self.refuses(1, f'tensor "tensor.0" in "{name}", which has no such tensor', self.index,
-                     self.folder / "merged.pt")
-
-    def test_a_file_that_is_not_beside_the_index_is_refused(self):
-        self.split()
-        self.change_index(lambda names: names.update({"tensor.0": "../model.pt"}))
-        self.refuses(1, "../model.pt", self.index, self.folder / "merged.pt")
-
-    def test_a_name_that_the_index_has_twice_is_refused(self):
-        self.split()
-        one = "pytorch_model-00001-of-00003.bin"
-        self.index.write_text('{"metadata": {"a": 1}, "weight_map": '
-                              f'{{"tensor.0": "{one}", "tensor.1": "{one}", "tensor.0": "{one}"}}}}')
-        self.refuses(1, "twice", self.index, self.folder / "merged.pt")
-
-    def test_what_is_no_index_is_refused(self):
-        for text in ("", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 1}}', "{" * 1000):
-            path = self.folder / "x.index.json"
-            path.write_text(text)
-            self.refuses(1, "weightmap: ", path, self.folder / "m.pt")
-
     # --- shared elements ------------------------------------------------------------------------
 
     def tied(self):
@@ -431,11 +370,6 @@ class Convert(unittest.TestCase):
         self.assertLess(len(storages), len(self.contents(to)))
 
     # --- refusals -------------------------------------------------------------------------------
-
-    def test_types_that_cannot_be_written(self):
-        self.refuses(1, "which safetensors has not", DATA / "quantized.pt", self.out)
-        self.refuses(1, "whose scales are not in a dict of tensors", DATA / "quantized.pt",
-                     self.folder / "q.pt", "--tensors-only")
 
     def test_lazy_conjugates(self):
         self.refuses(1, "conjugate", DATA / "conjugate.pt", self.out)

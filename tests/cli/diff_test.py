@@ -14,23 +14,16 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 import zipfile
 
+from tool_case import ENVIRONMENT, FolderCase
+
 ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Case(FolderCase):
     def copy(self, source, name, **records):
         """A fixture with other records, each made of its bytes by a function."""
         changes = {key.replace("data_", "data/").replace("pickle", "data.pkl"): change

@@ -10,8 +10,9 @@ import pathlib
 import shlex
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from tool_case import FolderCase
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -23,14 +24,7 @@ TOPICS = ["file system", "read-ahead", "fragmentation", "page cache", "pages", "
           "alignment", "copies", "kernel"]
 
 
-class Doctor(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Doctor(FolderCase):
     def run_tool(self, *arguments, code=0):
         done = subprocess.run([TOOL, *map(str, arguments)], cwd=self.folder, capture_output=True,
                               text=True, check=False)

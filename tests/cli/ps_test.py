@@ -14,11 +14,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
+from tool_case import ENVIRONMENT, FolderCase
+
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 MIB = 1 << 20
 
 # Maps a file whole, touches every page, writes to as many as it is told, says so, and stays. What it
@@ -40,11 +40,11 @@ sys.stdin.read()
 """
 
 
-class Case(unittest.TestCase):
+class Case(FolderCase):
+    place = FOLDER
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.file = self.make("model.pt")
 
     def make(self, name, count=8):
@@ -100,8 +100,7 @@ class Ps(Case):
                                             "anonymous_bytes", "copies_bytes")},
             {"file": str(self.file), "version": "current", "file_bytes": size, "processes": 8,
              "anonymous_bytes": 0, "copies_bytes": 8 * size})
-        self.assertEqual(total["pss_bytes"],
-                         sum(line["pss_bytes"] for line in report["processes"]))
+        self.assertEqual(total["pss_bytes"], sum(line["pss_bytes"] for line in report["processes"]))
 
     def test_prints_a_table_and_what_copies_would_take(self):
         self.worker(self.file)

@@ -11,27 +11,20 @@ import pickle
 import pickletools
 import subprocess
 import sys
-import tempfile
 import unittest
 import zipfile
 
+from tool_case import ENVIRONMENT, FolderCase
+
 ROOT, TOOL = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 DATA = ROOT / "tests" / "data"
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 
 HARMLESS = b"\x80\x02]ccollections\nOrderedDict\na."
 UNKNOWN = b"\x80\x02cfractions\nFraction\n."
 EVIL = b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00id\x85R."
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Case(FolderCase):
     def archive(self, name, pickled=HARMLESS, **records):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,8 +63,7 @@ class Scan(Case):
         self.write("a/notes.txt", b"words\n")
         self.assertEqual(
             list(self.verdicts(".", code=0).items()),
-            [("./a/notes.txt", "not a checkpoint"), ("./a/two.pt", "safe"),
-             ("./b/one.pt", "safe")],
+            [("./a/notes.txt", "not a checkpoint"), ("./a/two.pt", "safe"), ("./b/one.pt", "safe")],
         )
         self.assertEqual(
             self.run_tool("scan", "a"),
@@ -157,12 +149,6 @@ class Scan(Case):
                          {str(DATA / "torchscript.pt"): "unsafe"})
         self.assertIn("programs, such as code/", self.run_tool("scan", DATA / "torchscript.pt",
                                                                code=1))
-
-    def test_bare_pickles_of_every_protocol_are_looked_into(self):
-        for protocol in range(6):
-            self.write(f"{protocol}.pkl", pickle.dumps(Touches(), protocol))
-        files = self.scan(".", code=1)["files"]
-        self.assertEqual([each["unsafe"][0]["global"] for each in files], ["posix.system"] * 6)
 
     def test_the_fixtures_name_what_pickletools_finds(self):
         compared = 0

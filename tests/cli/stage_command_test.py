@@ -10,11 +10,11 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
+from tool_case import ENVIRONMENT, FolderCase
+
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 MIB = 1 << 20
 
 
@@ -33,11 +33,11 @@ def open_files():
         yield status.st_dev, status.st_ino
 
 
-class Stage(unittest.TestCase):
+class Stage(FolderCase):
+    place = FOLDER
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(dir=FOLDER)
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.file = self.folder / "model.pt"
         self.make(4)
         self.name = f"weightmap-stage-test-{os.getpid()}"
@@ -144,8 +144,7 @@ class Stage(unittest.TestCase):
         self.assertEqual(path.read_bytes(), self.file.read_bytes())
         again = run("stage", self.file, "--name", self.name)
         self.assertEqual((again.stdout, again.returncode), ("", 1))
-        self.assertEqual(again.stderr,
-                         f'weightmap: "{path}" is there already; remove it first\n')
+        self.assertEqual(again.stderr, f'weightmap: "{path}" is there already; remove it first\n')
         removed = run("stage", "--remove", self.name)
         self.assertEqual((removed.stdout, removed.stderr, removed.returncode), ("", "", 0))
         self.assertFalse(path.exists())

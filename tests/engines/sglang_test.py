@@ -33,7 +33,7 @@ import weightmap._engines.load
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
 import fake_sglang
-from engine_files import permissions
+from memory_maps import permissions
 
 LOADER = "sglang.srt.model_loader"
 

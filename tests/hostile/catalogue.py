@@ -56,6 +56,5 @@ def describe(made, chain=None, crc=None):
     directory = max(0, getattr(made.built, "end64", 0) - getattr(made.built, "directory", 0))
     memory = (64 << 20) + 8 * getattr(made.built, "pickle_bytes", 0) + 3 * directory
     return {"file": made.name, "chain": strip(chain or made.chain), "crc": strip(crc or made.crc),
-            "tensors": {name: [len(data), zlib.crc32(data)]
-                        for name, data in made.tensors.items()},
+            "tensors": {name: [len(data), zlib.crc32(data)] for name, data in made.tensors.items()},
             "all_tensors": made.all_tensors, "is_huge": made.is_huge, "memory_bytes": memory}

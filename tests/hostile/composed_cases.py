@@ -33,8 +33,7 @@ def good(name, body, parts=None, **file):
 
 
 def refused(name, body, *words, code="corrupt", **file):
-    case(f"composed/{name}.pt", pickle_file(p.one(body), **file),
-         refuse(code, 'tensor "w', *words))
+    case(f"composed/{name}.pt", pickle_file(p.one(body), **file), refuse(code, 'tensor "w', *words))
 
 
 def add_sparse():
@@ -70,8 +69,7 @@ def add_sparse():
                 "limit is 64", code="limit_exceeded")
         for i in range(count):
             pieces = [BEYOND if i == j else PART for j in range(count)]
-            refused(f"{name}_beyond_in_part_{i}", made(*pieces, SIZE), f"w.1.{i}",
-                    "reaches beyond")
+            refused(f"{name}_beyond_in_part_{i}", made(*pieces, SIZE), f"w.1.{i}", "reaches beyond")
     coo = layout("sparse_coo")
     pieces = p.tuple_of(PART, PART, SIZE)
     for label, arguments in (("nothing", ()), ("a_layout", (coo,)), ("a_list", (coo, p.EMPTY_LIST)),
@@ -289,8 +287,7 @@ def add_wrapped():
                                                state[3]), "reaches beyond")
     refused("tensor_of_before_0_4_of_text", old("FloatTensor", p.text("0"), *state[1:]),
             "a tensor's storage is")
-    for label, more in (("list", p.EMPTY_LIST), ("text", p.text("neg")),
-                        ("integer", p.integer(1))):
+    for label, more in (("list", p.EMPTY_LIST), ("text", p.text("neg")), ("integer", p.integer(1))):
         refused(f"metadata_is_{label}", p.tensor(more=(more,)), "metadata", "expected a dict")
     for label, key, words in (("numbers", p.integer(1), "an integer for a key"),
                               ("none", p.NONE, "a none for a key")):

@@ -73,8 +73,7 @@ def with_item(name, made, *words, code="corrupt", shape=(3, 4), at=None):
 
 def add_good():
     good("plain", d.small())
-    add("protocol_2", d.small(), opens(d.small().contents),
-        pickle=d.dump(d.small().metadata(), 2))
+    add("protocol_2", d.small(), opens(d.small().contents), pickle=d.dump(d.small().metadata(), 2))
     good("no_tensor", Folder())
     good("in_folders", Folder().add("w", (3, 4), [((0, 0), (3, 4), W, "a/b.distcp")]))
     good("of_any_name", Folder().add("w", (3, 4), [((0, 0), (3, 4), W, "\x1b[31m\n")]))
@@ -184,8 +183,7 @@ def add_places():
             ("length_more", {"length": length + 1})):
         refused(f"place_{label}", one(**changes), 'tensor "w"', "chunk at [0, 0]", "leave the file")
     refused("place_length_0", one(length=0), 'tensor "w"', "chunk at [0, 0]", "no bytes")
-    for label, changes in (("length_less", {"length": length - 1}),
-                           ("length_1", {"length": 1})):
+    for label, changes in (("length_less", {"length": length - 1}), ("length_1", {"length": 1})):
         refused(f"place_{label}", one(**changes), 'tensor "w"', "chunk at [0, 0]")
     for label, changes in (("offset_negative", {"offset": -1}), ("length_none", {"length": None}),
                            ("offset_text", {"offset": "0"}), ("length_negative", {"length": -5}),

@@ -61,8 +61,7 @@ def exported(weights=None, constants=None, records=None, more=(), without=(), ch
 
 
 def good(name, tensors=None, **parts):
-    case(f"exported/{name}.pt2", exported(**parts),
-         opens(BOTH if tensors is None else tensors))
+    case(f"exported/{name}.pt2", exported(**parts), opens(BOTH if tensors is None else tensors))
 
 
 def refused(name, code, *words, at=None, **parts):
@@ -150,8 +149,7 @@ def add_json():
                 weights=text)
     refused("json_65_deep", "corrupt", own, "deeper than 64", at=(WEIGHTS, 83),
             weights=b'{"config": {}, "x": ' + b"[" * 64 + b"]" * 64 + b"}")
-    good("json_64_deep", {"c": C},
-         weights=b'{"config": {}, "x": ' + b"[" * 63 + b"]" * 63 + b"}")
+    good("json_64_deep", {"c": C}, weights=b'{"config": {}, "x": ' + b"[" * 63 + b"]" * 63 + b"}")
     refused("json_of_a_million_brackets", "corrupt", own, "deeper than 64", at=(WEIGHTS, 64),
             weights=b"[" * 1_000_000)
     refused("json_number_2_to_63", "corrupt", own, "larger than 2^63 - 1", at=(WEIGHTS, 20),
@@ -167,8 +165,7 @@ def add_json():
                         ("config_is_null", b'{"config": null}'),
                         ("config_in_capitals", b'{"CONFIG": {}}')):
         refused(f"json_{label}", "corrupt", own, 'no object "config"', at=WEIGHTS, weights=text)
-    for label, value in (("null", None), ("number", 1), ("list", []), ("text", "w"),
-                         ("empty", {})):
+    for label, value in (("null", None), ("number", 1), ("list", []), ("text", "w"), ("empty", {})):
         refused(f"entry_is_{label}", "corrupt", own, 'tensor "w"', "no path_name", at=WEIGHTS,
                 weights=config(w=value))
     good("json_of_8_MB_of_numbers", {"c": C},

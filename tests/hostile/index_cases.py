@@ -324,8 +324,7 @@ def add_folders():
     folder("of_shards_with_one_tensor_twice", {ONE: SHARDS[ONE], TWO: shard(w=W)},
            refuse("corrupt", '"w"', "twice", ONE, TWO))
     folder("of_one_shard", {"m-00001-of-00001.safetensors": single}, opens(BOTH))
-    folder("of_a_bad_index", {**SHARDS, INDEX: text_file("{")},
-           refuse("corrupt", "not JSON", at=1))
+    folder("of_a_bad_index", {**SHARDS, INDEX: text_file("{")}, refuse("corrupt", "not JSON", at=1))
     folder("of_an_index_that_is_a_folder", {**SHARDS, INDEX: Made(os.mkdir)}, opens(BOTH))
     folder("of_an_index_that_is_a_model", {**SHARDS, INDEX: single}, opens(BOTH))
     folder("of_nothing", {"README.md": text_file("none")}, no("pytorch_model.bin"))

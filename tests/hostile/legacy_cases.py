@@ -109,8 +109,7 @@ def add_heads():
     good("machine_is_none", BOTH, machine=p.pickle(p.NONE))
     good("machine_that_is_big_endian", BOTH,
          machine=p.pickle(p.dict_of((p.text("little_endian"), p.FALSE))))
-    good("machine_of_cycles", BOTH,
-         machine=p.pickle(p.EMPTY_LIST, p.put(0), p.get(0), p.APPEND))
+    good("machine_of_cycles", BOTH, machine=p.pickle(p.EMPTY_LIST, p.put(0), p.get(0), p.APPEND))
     doubled = b"".join(p.get(i) * 2 + b"\x86" + p.put(i + 1) for i in range(60))
     good("machine_doubled_60_times", BOTH, machine=p.pickle(
         p.EMPTY_LIST, p.MARK, p.NONE, p.put(0), doubled, p.APPENDS))
@@ -221,8 +220,7 @@ def add_views():
     good("view", {"w0": A[8:24], "w1": A[12:16], "bias": B},
          object=make(part(view()), part(view(), offset=1, shape=(1,))))
     good("view_of_all", {"w0": A, "bias": B}, object=make(part(view("9", 0, 12), shape=(12,))))
-    good("view_of_nothing", {"w0": b"", "bias": B},
-         object=make(part(view("9", 12, 0), shape=(0,))))
+    good("view_of_nothing", {"w0": b"", "bias": B}, object=make(part(view("9", 12, 0), shape=(0,))))
     for label, bodies, words in (
             ("left", [part(view(), shape=(5,))], ["leaves the view of 4 elements"]),
             ("left_by_offset", [part(view(), offset=1)], ["leaves the view of 4 elements"]),
@@ -303,8 +301,7 @@ def add_storages():
          object=with_object(FIRST, (p.text("none"), p.tensor(storage("8", 0), shape=(0,)))),
          storages=struct.pack("<q", 12) + A + struct.pack("<q", 0))
     for bytes_more in range(8):  # at each distance from what is aligned
-        good(f"moved_by_{bytes_more}", BOTH,
-             machine=p.pickle(p.text("x" * bytes_more)))
+        good(f"moved_by_{bytes_more}", BOTH, machine=p.pickle(p.text("x" * bytes_more)))
     values = bytes(range(256))
     good("bool_of_any_byte", {"w": values}, keys=p.pickle(p.list_of(p.text("7"))),
          object=with_object((p.text("w"), p.tensor(storage(numel=256, kind="BoolStorage"),

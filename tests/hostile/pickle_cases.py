@@ -67,8 +67,7 @@ def add_harm():
         evil = p.name(module, attribute)
         body = p.pickle(p.dict_of((p.text("w"), p.tensor()),
                                   (p.text("x"), p.call(evil, p.text("id")))))
-        refused(f"harm/{full}", body, "unsafe_pickle", full, "nothing was run",
-                at=body.index(evil))
+        refused(f"harm/{full}", body, "unsafe_pickle", full, "nothing was run", at=body.index(evil))
     system = p.name("posix", "system")
     command = p.tuple_of(p.text("touch /tmp/harmed"))
     places = {
@@ -213,8 +212,7 @@ def add_impossible_calls():
     """What fails whoever calls it is refused; what only Python could tell is kept uncalled."""
     def impossible(label, body, *words):
         data = also(body)
-        refused(f"impossible_{label}", data, "corrupt", *words,
-                at=data.index(body) + len(body) - 1)
+        refused(f"impossible_{label}", data, "corrupt", *words, at=data.index(body) + len(body) - 1)
 
     builtin = lambda attribute: p.name("builtins", attribute)
     ordered = p.name("collections", "OrderedDict")
@@ -265,8 +263,7 @@ def add_impossible_calls():
             ("text_cut_in_a_character", p.text(b"ab\xe2\x82"), b"X\4\0\0\0ab", "BINUNICODE"),
             ("text_of_an_overlong_slash", p.text(b"\xc0\xaf"), b"X\2\0\0\0\xc0", "BINUNICODE"),
             ("text_beyond_unicode", p.text(b"\xf4\x90\x80\x80"), b"X\4\0\0\0\xf4", "BINUNICODE"),
-            ("key_not_utf8", p.dict_of((p.text(b"\xff"), p.NONE)), p.text(b"\xff"),
-             "BINUNICODE")):
+            ("key_not_utf8", p.dict_of((p.text(b"\xff"), p.NONE)), p.text(b"\xff"), "BINUNICODE")):
         data = also(body)
         refused(f"impossible_{label}", data, "corrupt", opcode, "not UTF-8", at=data.index(wrong))
     for label, body in {
@@ -370,10 +367,8 @@ def add_memo():
                      else refuse("limit_exceeded", words))
     for kind, body in (("list", p.EMPTY_LIST + p.put(0) + p.get(0) + p.APPEND),
                        ("dict", p.EMPTY_DICT + p.put(0) + p.text("x") + p.get(0) + p.SETITEM),
-                       ("list_in_a_tuple", p.EMPTY_LIST + p.put(0) + p.get(0) + b"\x85" +
-                        p.APPEND),
-                       ("object", p.call(p.name("mine", "Thing")) + p.put(0) + p.get(0) +
-                        p.BUILD)):
+                       ("list_in_a_tuple", p.EMPTY_LIST + p.put(0) + p.get(0) + b"\x85" + p.APPEND),
+                       ("object", p.call(p.name("mine", "Thing")) + p.put(0) + p.get(0) + p.BUILD)):
         good(f"contains_itself_{kind}", p.pickle(body))
         good(f"contains_itself_and_a_tensor_{kind}",
              p.pickle(p.list_of(body, p.tensor(), p.get(0))), {"1": floats(12)})

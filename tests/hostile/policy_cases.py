@@ -61,8 +61,7 @@ def add_places():
     unknown_in("the_first_of_two", first, p.name("mine", "A"), "mine.A")
     harmful("harm_behind_unknown", also(p.tuple_of(thing, p.name("posix", "system"))),
             "posix.system")
-    harmful("harm_by_its_name_in_python_2", also(p.name("__builtin__", "eval")),
-            "__builtin__.eval")
+    harmful("harm_by_its_name_in_python_2", also(p.name("__builtin__", "eval")), "__builtin__.eval")
 
 
 def add_names():

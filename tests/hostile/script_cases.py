@@ -92,8 +92,7 @@ def add_pickles():
         bad("of_another_byte", p.pickle(b"\xff"), "0xff", at=2)
         bad("memo_unset", p.pickle(b"h\x63"), "memo id 99", "never set", at=2)
         bad("that_reads_on", p.pickle(module(), b"X\x0f\0\0\0"))
-        bad("that_reads_to_the_end", p.pickle(b"X" + struct.pack("<I", 2**31)), "BINUNICODE",
-            at=2)
+        bad("that_reads_to_the_end", p.pickle(b"X" + struct.pack("<I", 2**31)), "BINUNICODE", at=2)
         bad("nested_1001_deep", p.pickle(p.NONE, b"\x85" * 1001), "deeper than 1000",
             code="limit_exceeded")
         for i in range(12):
@@ -111,8 +110,7 @@ def add_pickles():
         extension = p.pickle(b"\x82\x01")
         bad("extension", extension, "EXT1", code="unsafe_pickle", at=2)
     for label, body in (("reads_the_memo_of_the_first", p.get(0)),
-                        ("keeps_the_key", p.put(9) + b"00" + module() + p.get(9) +
-                         p.EMPTY_TUPLE),
+                        ("keeps_the_key", p.put(9) + b"00" + module() + p.get(9) + p.EMPTY_TUPLE),
                         ("changes_the_first", p.get(0) + p.NONE + p.BUILD)):
         refused(f"constants_{label}", "corrupt", "constants.pkl: ", constants=p.pickle(body),
                 data=p.pickle(module(ATTRIBUTE), p.put(0)))

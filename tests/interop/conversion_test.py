@@ -136,27 +136,6 @@ class Convert(unittest.TestCase):
             self.assertEqual((report["left_out"], self.copy.read_bytes()),
                              ([], self.file.read_bytes()))
 
-    def test_shards_and_back(self):
-        saved = {f"t{i}": torch.randn(10 * i, 10) for i in range(20)}
-        saved["view"] = saved["t7"][3:5]
-        torch.save(saved, self.file)
-        run("convert", self.file, f"{self.folder}/shards/", "--to", "pt", "--max-shard-size",
-            "9KiB")
-        index = json.loads((self.folder / "shards/pytorch_model.bin.index.json").read_text())
-        self.assertEqual(index["metadata"]["total_size"],
-                         sum(saved[f"t{i}"].nbytes for i in range(20)))
-        loaded = {}
-        for shard in sorted(set(index["weight_map"].values())):
-            content = self.loaded(self.folder / "shards" / shard)
-            self.assertEqual({index["weight_map"][name] for name in content}, {shard})
-            loaded.update(content)
-        self.same({name: loaded[name] for name in saved}, saved)
-        run("convert", self.folder / "shards/pytorch_model.bin.index.json", self.copy)
-        merged = self.loaded(self.copy)
-        self.same({name: merged[name] for name in saved}, saved)
-        self.assertEqual(merged["view"].untyped_storage().data_ptr(),
-                         merged["t7"].untyped_storage().data_ptr())
-
     def test_a_dict_keeps_how_tensors_lie(self):
         """Strides, shared storages, parameters; but not what no tensor reaches."""
         big = torch.randn(1 << 20)

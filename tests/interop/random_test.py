@@ -49,9 +49,7 @@ def save(value, folder, number, source):
             with open(path, "wb") as stream:  # the archive is then called `archive`
                 torch.save(value, stream, pickle_protocol=protocol)
         else:
-            torch.save(
-                value, path, pickle_protocol=protocol, _disable_byteorder_record=disabled
-            )
+            torch.save(value, path, pickle_protocol=protocol, _disable_byteorder_record=disabled)
     finally:
         config.save.storage_alignment = 64
         config.save.compute_crc32 = True

@@ -1,0 +1,20 @@
+"""What the tests of the tool share: its environment, and a folder for each test."""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+# In which nothing is set that weightmap asks for.
+ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+
+
+class FolderCase(unittest.TestCase):
+    maxDiff = None
+    # Where the folder is made; the system's place for temporary files if it is None.
+    place = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=self.place)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
