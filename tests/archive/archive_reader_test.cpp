@@ -251,13 +251,6 @@ TEST_CASE_FIXTURE(ArchiveFixture, "what is written again is compared with its CR
   CHECK_FAILS(reader.content("data/2").value().produce()(refuse), ErrorCode::io, "full");
 }
 
-TEST_CASE_FIXTURE(ArchiveFixture, "refuses a local header that contradicts the directory") {
-  builder.bytes()[builder.place(data0).header + 30] = std::byte{'X'};
-  const ArchiveReader reader = open();
-  CHECK_FAILS(reader.payload_offset("data/0"), ErrorCode::corrupt, "has the name");
-  CHECK_FAILS(reader.read("data/0"), ErrorCode::corrupt, "has the name");
-}
-
 TEST_CASE_FIXTURE(ArchiveFixture, "bounds what a compressed record may inflate to") {
   OpenOptions options;
   options.limits.record_bytes = inflated.size() - 1;
@@ -265,16 +258,6 @@ TEST_CASE_FIXTURE(ArchiveFixture, "bounds what a compressed record may inflate t
   CHECK_FAILS(reader.read("code.py"), ErrorCode::limit_exceeded, "the limit is 22");
   CHECK_FAILS(reader.verify_crc("code.py"), ErrorCode::limit_exceeded, "the limit is 22");
   CHECK(reader.read("data/0").has_value());
-}
-
-TEST_CASE_FIXTURE(ArchiveFixture, "refuses a size that the compressed bytes cannot reach") {
-  patch(builder.bytes(), builder.place(code).entry + 24, 60'000'000, 4);
-  CHECK_FAILS(open().read("code.py"), ErrorCode::corrupt, "10 compressed bytes cannot become");
-}
-
-TEST_CASE_FIXTURE(ArchiveFixture, "refuses a compressed record of another size than declared") {
-  patch(builder.bytes(), builder.place(code).entry + 24, 24, 4);
-  CHECK_FAILS(open().read("code.py"), ErrorCode::corrupt, "inflates to 23 bytes, expected 24");
 }
 
 TEST_CASE_FIXTURE(ArchiveFixture, "reads a record that shows its size in the local header only") {
@@ -297,15 +280,6 @@ TEST_CASE("understands versions 1 to 10, under both names") {
   CHECK(with_version(folder, "version", "3\n").value().version().value() == 3);
   CHECK(with_version(folder, "version", "1").value().version().value() == 1);
   CHECK(with_version(folder, ".data/version", "10\n").value().version().value() == 10);
-}
-
-TEST_CASE("refuses versions outside the bounds and names the bound") {
-  const TemporaryFolder folder;
-  const auto high = with_version(folder, "version", "11\n");
-  CHECK_FAILS(high.value().version(), ErrorCode::unsupported, "version 11");
-  CHECK_FAILS(high.value().version(), ErrorCode::unsupported, "highest supported version is 10");
-  const auto low = with_version(folder, "version", "0");
-  CHECK_FAILS(low.value().version(), ErrorCode::unsupported, "lowest supported version is 1");
 }
 
 TEST_CASE("refuses a version that is missing or not a number") {

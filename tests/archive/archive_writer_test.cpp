@@ -264,20 +264,6 @@ TEST_SUITE("archive writer") {
                 "version 11 is higher than the highest there is, 10");
   }
 
-  TEST_CASE("archives of versions outside the bounds are refused by the reader") {
-    const TemporaryFolder folder;
-    for (const auto& [text, message] :
-         {std::pair{"0\n", "the archive has version 0, the lowest supported version is 1"},
-          {"11\n", "the archive has version 11, the highest supported version is 10"}}) {
-      Target target;
-      ArchiveWriter writer = target.writer();
-      const RecordContent version = RecordContent::text(text);
-      REQUIRE_OK(writer.write(".data/version", version));
-      REQUIRE_OK(writer.finish());
-      CHECK_FAILS(reopened(folder, target.bytes).version(), ErrorCode::unsupported, message);
-    }
-  }
-
   TEST_CASE("refuses names") {
     for (const auto& [name, message] :
          {std::pair<std::string, std::string>{"", "\"\" is empty"},

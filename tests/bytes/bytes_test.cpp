@@ -214,16 +214,6 @@ TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache has nothing to hand over for f
   CHECK(cache.take({}).size() == 0);
 }
 
-TEST_CASE("reads numbers as std::to_string writes them, of up to eight digits") {
-  for (std::uint32_t power = 1; power <= 10'000'000; power *= 10)
-    for (const std::uint32_t number :
-         {power - 1, power, power + 1, 2 * power, 9 * power, 7 * power + 5})
-      CHECK(decimal(std::to_string(number)) == number);
-  for (std::uint32_t number = 0; number < 20'000; ++number)
-    REQUIRE(decimal(std::to_string(number)) == number);
-  CHECK(decimal("99999999") == 99'999'999);
-}
-
 TEST_CASE("takes no other spelling for a number") {
   for (const char* text :
        {"",  "00", "01", "007", "00000001", "100000000", "+1",    "-1",  " 1",  "1 ",  "1a",

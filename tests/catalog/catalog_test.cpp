@@ -179,14 +179,6 @@ TEST_CASE("accepts an empty view wherever it begins, and an expanded one within 
   CHECK(OneTensor({1 << 20, 4, 0, 1}).added().extent == 16);
 }
 
-TEST_CASE("shares the dims of tensors of one shape") {
-  OneTensor one({4, 1});
-  REQUIRE(one.builder.add_tensor(one.input));
-  REQUIRE(one.builder.add_tensor(one.input));
-  const Catalog made = std::move(one.builder).finish();
-  CHECK(made.dims(made[0]) == made.dims(made[1]));
-}
-
 // The most slots that one lookup of these names could pass.
 std::size_t longest_run(const Catalog& catalog) {
   std::size_t longest = 0;

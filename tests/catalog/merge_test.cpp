@@ -249,29 +249,3 @@ TEST_CASE("takes as many tensors as the limit and not one more") {
   CHECK_FAILS(catalog::merge(parts, 3, memory()), ErrorCode::limit_exceeded,
               "the files have 4 tensors, the limit is 3");
 }
-
-TEST_CASE("many parts of many tensors are all found") {
-  std::vector<Catalog> catalogs;
-  std::vector<MergePart> parts;
-  for (int i = 0; i < 50; ++i) {
-    std::vector<Given> tensors(100);
-    for (int j = 0; j < 100; ++j) {
-      tensors[static_cast<std::size_t>(j)].name =
-          "layers." + std::to_string(i) + "." + std::to_string(j);
-      tensors[static_cast<std::size_t>(j)].dims = {1 + j % 40, 1};
-    }
-    catalogs.push_back(made(tensors));
-  }
-  for (std::size_t i = 0; i < 50; ++i)
-    parts.push_back({&catalogs[i], i * 1000000, static_cast<std::uint32_t>(i)});
-  const Catalog all = merged(parts);
-  REQUIRE(all.size() == 5000);
-  for (std::uint32_t i = 0; i < 50; ++i)
-    for (std::uint32_t j = 0; j < 100; ++j) {
-      const std::uint32_t found = all.find("layers." + std::to_string(i) + "." + std::to_string(j));
-      REQUIRE(found == 100 * i + j);
-      CHECK(all[found].position == i * 1000000 + 100 + 64 * j);
-      CHECK(all.dims(all[found])[0] == 1 + j % 40);
-      CHECK(all.storages()[all[found].storage].source == i);
-    }
-}

@@ -121,28 +121,11 @@ TEST_CASE_FIXTURE(Opened, "gives out elements of a legacy stream where they are 
   }
 }
 
-TEST_CASE_FIXTURE(Opened, "knows a legacy stream by its magic number in any protocol") {
-  for (const std::string& begin : {"\x80\x03"s, "\x80\x04\x95\x0d\0\0\0\0\0\0\0"s}) {
-    Stream stream;
-    stream.magic = begin + stream.magic.substr(2);
-    CHECK(values((*this)(stream).value(), "c") == Floats{4, 5});
-  }
-}
-
 TEST_CASE_FIXTURE(Opened, "reads the first of several streams in a file, and says what is left") {
   const Stream stream;
   const Checkpoint checkpoint = (*this)(stream.bytes() + stream.bytes()).value();
   CHECK(checkpoint.tensors().size() == 3);
   CHECK(checkpoint.info().unread_bytes == stream.bytes().size());
-}
-
-TEST_CASE_FIXTURE(Opened, "reads storages in the order of the list of keys") {
-  Stream stream;
-  stream.keys = proto + "]("s + text("8") + text("7") + "e.";
-  stream.storages = raw(2) + floats({4, 5}) + raw(3) + floats({1, 2, 3});
-  const Checkpoint checkpoint = (*this)(stream).value();
-  CHECK(values(checkpoint, "a") == Floats{1, 2, 3});
-  CHECK(values(checkpoint, "c") == Floats{4, 5});
 }
 
 TEST_CASE_FIXTURE(Opened, "reads a large object of a legacy stream in pieces") {
@@ -159,13 +142,6 @@ TEST_CASE_FIXTURE(Opened, "reads a large object of a legacy stream in pieces") {
               "the object: it has more than 300000 bytes");
 }
 
-TEST_CASE_FIXTURE(Opened, "elements that look like the end of a zip archive are elements") {
-  Stream stream;
-  const std::string end = "PK\x05\x06"s;
-  stream.storages = raw(3) + end + floats({2, 3}) + raw(2) + floats({4, 5});
-  CHECK(values((*this)(stream).value(), "c") == Floats{4, 5});
-}
-
 TEST_CASE_FIXTURE(Opened, "takes a part of a storage for what it is") {
   Stream stream;
   const std::string view = "(" + text("9") + number(1) + number(2) + "t";
@@ -174,24 +150,6 @@ TEST_CASE_FIXTURE(Opened, "takes a part of a storage for what it is") {
   const Checkpoint checkpoint = (*this)(stream).value();
   CHECK(values(checkpoint, "a") == Floats{3});
   CHECK(checkpoint.get("a")->storage_offset == 2);
-
-  const auto with = [&](const std::string& first, const std::string& second) {
-    stream.object = proto + "}("s + text("a") + first + text("b") + second + text("c") +
-                    tensor(id("8", 2), 0, 2) + "u.";
-    return (*this)(stream);
-  };
-  const std::string good = tensor(id("7", 3, view), 0, 2);
-  REQUIRE_OK(with(good, good));
-  CHECK_FAILS(with(good, tensor(id("7", 3, view), 1, 2)), ErrorCode::corrupt,
-              "a tensor leaves the view of 2 elements");
-  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("9") + number(0) + number(2) + "t"), 0, 1)),
-              ErrorCode::corrupt, "view \"9\" is another part of a storage here");
-  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("6") + number(2) + number(2) + "t"), 0, 1)),
-              ErrorCode::corrupt, "view \"6\" of 2 elements from element 2 leaves its storage");
-  CHECK_FAILS(with(good, tensor(id("7", 3, "(" + text("8") + number(0) + number(2) + "t"), 0, 1)),
-              ErrorCode::corrupt, "key \"8\" is that of a storage and of a view");
-  CHECK_FAILS(with(good, tensor(id("7", 3, number(1)), 0, 1)), ErrorCode::corrupt,
-              "neither None nor a key, an offset and a size");
 }
 
 TEST_CASE_FIXTURE(Opened, "of two items of a legacy stream with one key the last counts") {
@@ -203,95 +161,6 @@ TEST_CASE_FIXTURE(Opened, "of two items of a legacy stream with one key the last
   CHECK(values(checkpoint, "c") == Floats{4, 5});
   CHECK(checkpoint.info().duplicate_keys == 1);
   CHECK(checkpoint.stats().storages_by_header == 2);
-}
-
-TEST_CASE_FIXTURE(Opened, "takes the class of a module for what it is, and calls nothing") {
-  Stream stream;
-  const std::string module = "(" + text("module") + global("models", "Net") + text("net.py") +
-                             text("class Net: ...") + "tQ";
-  stream.object = proto + "("s + module + ")\x81}(" + text("w") + tensor(id("7", 3), 0, 3) +
-                  text("v") + tensor(id("8", 2), 0, 2) + "ubt.";
-  const Checkpoint checkpoint = (*this)(stream).value();
-  CHECK(values(checkpoint, "0.w") == Floats{1, 2, 3});
-  CHECK(checkpoint.root()[0].callable().name() == "Net");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a legacy stream of another version") {
-  Stream stream;
-  stream.version = proto + "M\xea\x03."s;
-  CHECK_FAILS((*this)(stream), ErrorCode::unsupported, "its version is 1002");
-  stream.version = proto + "N."s;
-  CHECK_FAILS((*this)(stream), ErrorCode::unsupported, "its version is not a number");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses globals where a legacy stream has none") {
-  Stream stream;
-  stream.machine = proto + global("builtins", "dict") + ")R.";
-  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle,
-              "the facts of the machine names builtins.dict");
-  stream = {};
-  stream.keys = proto + global("builtins", "list") + ")R.";
-  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle, "the list of keys names builtins.list");
-  stream = {};
-  stream.object = proto + global("posix", "system") + text("ls") + "\x85R.";
-  stream.keys = proto + "]."s;
-  CHECK_FAILS((*this)(stream), ErrorCode::unsafe_pickle, "the object: the pickle names posix");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a list of keys that is not that of the storages") {
-  const auto with = [this](const std::string& keys) {
-    Stream stream;
-    stream.keys = proto + keys + ".";
-    return (*this)(stream);
-  };
-  CHECK_FAILS(with("](" + text("7") + "e"), ErrorCode::corrupt,
-              "the object refers to storage \"8\", which the list of keys does not have");
-  CHECK_FAILS(with("](" + text("7") + text("9") + "e"), ErrorCode::corrupt,
-              "the list of keys has storage \"9\", which the object does not refer to");
-  CHECK_FAILS(with("](" + text("7") + text("7") + "e"), ErrorCode::corrupt,
-              "the list of keys has storage \"7\" twice");
-  CHECK_FAILS(with("](" + number(7) + "e"), ErrorCode::corrupt, "a key of a storage is not a text");
-  CHECK_FAILS(with("N"), ErrorCode::corrupt, "the keys of the storages are not a list");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a storage that is not where a legacy stream has it") {
-  Stream stream;
-  stream.storages = raw(4) + floats({1, 2, 3}) + raw(2) + floats({4, 5});
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt,
-              "storage \"7\" has 4 elements by the count before them, 3 by the object");
-  stream.storages = raw(3) + floats({1, 2, 3});
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "storage \"8\" begins at byte");
-  stream.storages = raw(3) + floats({1, 2, 3}) + raw(2) + floats({4});
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "storage \"8\" of 8 bytes from byte");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses the persistent ids of a zip archive in a legacy stream") {
-  Stream stream;
-  const std::string five = "(" + text("storage") + global("torch", "FloatStorage") + text("7") +
-                           text("cpu") + number(3) + "tQ";
-  stream.object = proto + tensor(five, 0, 3) + ".";
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "expected a persistent id of six fields");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses the pickle of a zip archive in a legacy stream") {
-  const ArchiveReader archive = ArchiveReader::open(data / "many_training.pt").value();
-  const std::vector<std::byte> pickle = archive.read("data.pkl").value();
-  Stream stream;
-  stream.object = {reinterpret_cast<const char*>(pickle.data()), pickle.size()};
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt, "five fields, expected six");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses bytes that are no opcodes, naming the part") {
-  Stream stream;
-  stream.machine = proto + "\xff."s;
-  CHECK_FAILS((*this)(stream), ErrorCode::corrupt,
-              "the facts of the machine: byte 0xff is not an opcode");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a file that is a legacy stream and a zip archive") {
-  const std::string archive = test::read_file(data / "tensor_root.pt");
-  CHECK_FAILS((*this)(Stream{}.bytes() + archive), ErrorCode::corrupt,
-              "begins as a legacy torch stream and ends as a zip archive");
 }
 
 TEST_CASE_FIXTURE(Opened, "says of a legacy stream that ends in its object that it is truncated") {

@@ -106,38 +106,6 @@ TEST_CASE("the facts of a set are those of all its files") {
   CHECK(info.names_torch_safe_only);
 }
 
-TEST_CASE("each tensor tells its file and the offset in it") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  const auto a = checkpoint.get("a");
-  const auto c = checkpoint.get("c");
-  REQUIRE_OK(a);
-  REQUIRE_OK(c);
-  CHECK(a->source == 1);
-  CHECK(a->file == set.file(one).string());
-  CHECK(a->file_offset == fs::file_size(set.file(one)) - 2);
-  CHECK(c->source == 2);
-  CHECK(c->file == set.file(two).string());
-  CHECK(c->file_offset == fs::file_size(set.file(two)) - 3);
-  CHECK(c->view.data() == checkpoint.mapping().data() + 2 * large_page + c->file_offset);
-  const NamedStorage storage = checkpoint.storage(c->storage_index);
-  CHECK(storage.key == "c");
-  CHECK(storage.source == 2);
-  CHECK(storage.payload_offset == c->file_offset);
-  std::vector<std::byte> copy(3);
-  REQUIRE_OK(checkpoint.gather(c->view, copy));
-  CHECK(copy[2] == std::byte{'c'});
-  CHECK(checkpoint.find_path({"c"}).has_value());
-}
-
-TEST_CASE("the value tree of a set is the metadata of its index") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  CHECK(checkpoint.root().kind() == Value::Kind::dict);
-  REQUIRE(checkpoint.root().item_count() == 1);
-  CHECK(checkpoint.root().find("total_size")->integer() == 1);
-}
-
 TEST_CASE("tensors that the index does not name are left out and counted") {
   const Set set;
   replace(set.file(one), safetensors({{"stale", "ss"}, {"a", "aa"}, {"c", "old"}, {"b", "bbbb"}}));
@@ -155,22 +123,6 @@ TEST_CASE("a shard that the index does not name is not opened") {
   const Checkpoint checkpoint = opened(set.index);
   CHECK(listed(checkpoint) == "c=ccc@" + two);
   CHECK(checkpoint.source_count() == 2);
-}
-
-TEST_CASE("a tensor that its shard does not have is refused with the names of both") {
-  const Set set;
-  replace(set.index, index_of({{"a", one}, {"d", two}, {"c", two}}));
-  const auto failed = Checkpoint::open(set.index);
-  CHECK_FAILS(failed, ErrorCode::corrupt,
-              "the index has tensor \"d\" in \"model-00002-of-00002.safetensors\", which has no "
-              "such tensor");
-  CHECK(failed.error().file == set.index.string());
-  CHECK(failed.error().file_offset == 88);
-  // It is in the other shard.
-  replace(set.index, index_of({{"a", two}}));
-  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
-              "the index has tensor \"a\" in \"model-00002-of-00002.safetensors\", which has no "
-              "such tensor");
 }
 
 TEST_CASE("a shard that is missing is refused with its name and that of the index") {
@@ -219,69 +171,6 @@ TEST_CASE("of several damaged shards the first is named, however many threads pa
   }
 }
 
-TEST_CASE("many shards are opened, and all their tensors found") {
-  const TemporaryFolder folder;
-  Tensors weight_map;
-  std::string expected;
-  for (int i = 10; i < 60; ++i) {
-    const std::string name = "s" + std::to_string(i);
-    folder.write(name, safetensors({{"t" + name, name}}));
-    weight_map.emplace_back("t" + name, name);
-    expected += (i == 10 ? "t" : ", t") + name + "=" + name + "@" + name;
-  }
-  std::ranges::reverse(weight_map);
-  const Checkpoint checkpoint = opened(folder.write("x.json", index_of(weight_map)));
-  CHECK(listed(checkpoint) == expected);
-  CHECK(checkpoint.source_count() == 51);
-}
-
-TEST_CASE("names of files that lead elsewhere are refused before any is opened") {
-  const TemporaryFolder folder;
-  folder.write("x.safetensors", safetensors({{"a", "a"}}));
-  fs::create_directory(folder.path() / "below");
-  for (const std::string& name :
-       {"../x.safetensors"s, (folder.path() / "x.safetensors").string(), "..\\\\x.safetensors"s}) {
-    CAPTURE(name);
-    const fs::path index =
-        folder.write("below/model.safetensors.index.json", index_of({{"a", name}}));
-    const auto failed = Checkpoint::open(index);
-    CHECK_FAILS(failed, ErrorCode::corrupt, "which does not lie beside it or in a folder there");
-    CHECK(failed.error().file == index.string());
-    CHECK(failed.error().file_offset == 52);
-  }
-}
-
-TEST_CASE("shards may lie in folders beside the index") {
-  const TemporaryFolder folder;
-  fs::create_directories(folder.path() / "a" / "b");
-  folder.write("a/b/x", safetensors({{"x", "xx"}}));
-  folder.write("a/y", safetensors({{"y", "yy"}}));
-  const Checkpoint checkpoint = opened(
-      folder.write("model.safetensors.index.json", index_of({{"x", "a/b/x"}, {"y", "a/y"}})));
-  CHECK(listed(checkpoint) == "x=xx@x, y=yy@y");
-  CHECK(checkpoint.get("x")->file == (folder.path() / "a/b/x").string());
-}
-
-TEST_CASE("a tensor that the index names twice is refused") {
-  const Set set;
-  replace(set.index, index_of({{"a", one}, {"b", one}, {"\\u0061", one}}));
-  const auto failed = Checkpoint::open(set.index);
-  CHECK_FAILS(failed, ErrorCode::corrupt,
-              "the index has tensor \"a\" in \"model-00001-of-00002.safetensors\" twice");
-  CHECK(failed.error().file == set.index.string());
-  CHECK(failed.error().file_offset == 129);
-}
-
-TEST_CASE("a tensor that the index names in two shards is refused with both") {
-  const Set set;
-  replace(set.file(two), safetensors({{"c", "ccc"}, {"a", "AA"}}));
-  CHECK(listed(opened(set.index)).find("a=aa@") != std::string::npos);
-  replace(set.index, index_of({{"a", one}, {"a", two}}));
-  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::corrupt,
-              "tensor \"a\" is there twice, in " + set.file(one).string() + " and in " +
-                  set.file(two).string());
-}
-
 TEST_CASE("an index that is damaged is refused with the byte") {
   const Set set;
   replace(set.index, "{\"weight_map\": {\"a\": 1}}");
@@ -301,18 +190,6 @@ TEST_CASE("an index is known by its content, whatever its name") {
     CAPTURE(name);
     CHECK(opened(set.folder.write(name, " \n" + text)).storage_count() == 3);
   }
-}
-
-TEST_CASE("an index of an index, or of itself, is refused") {
-  const Set set;
-  const fs::path outer =
-      set.folder.write("outer.json", index_of({{"a", "model.safetensors.index.json"}}));
-  const auto failed = Checkpoint::open(outer);
-  CHECK_FAILS(failed, ErrorCode::invalid_argument, "is an index of shards, which is opened alone");
-  CHECK(failed.error().file == set.index.string());
-  replace(outer, index_of({{"a", "outer.json"}}));
-  CHECK_FAILS(Checkpoint::open(outer), ErrorCode::invalid_argument,
-              "is an index of shards, which is opened alone");
 }
 
 TEST_CASE("an index longer than the limit is refused") {
@@ -407,23 +284,7 @@ TEST_CASE("a link that leads to another file since makes the set another one") {
   CHECK(text_of(*again->find("c")) == "new");
 }
 
-TEST_CASE("a link that leads nowhere is a missing shard") {
-  const Cache cache;
-  fs::remove(cache.folder.path() / "blobs" / "2222");
-  const auto failed = Checkpoint::open(cache.index);
-  CHECK_FAILS(failed, ErrorCode::io, "; the index " + cache.index.string() + " names it");
-  CHECK(failed.error().file == (cache.snapshot / two).string());
-}
-
 // Folders.
-
-TEST_CASE("a folder with an index is opened as the index") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.folder.path());
-  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
-  CHECK(checkpoint.source(0).path == set.index);
-  CHECK(checkpoint.root().find("total_size").has_value());
-}
 
 TEST_CASE("a folder with a whole set and no index is opened as all its shards") {
   const Set set;
@@ -469,12 +330,6 @@ TEST_CASE("what is wrong with a folder names the folder, what is wrong with a fi
   CHECK(damaged.error().file == set.file(one).string());
 }
 
-TEST_CASE("an empty folder is no checkpoint") {
-  const TemporaryFolder folder;
-  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::not_a_checkpoint,
-              "is a folder in which there is no checkpoint");
-}
-
 TEST_CASE("a folder may be given with a slash behind it, or as a link") {
   const Set set;
   const Checkpoint slash = opened(set.folder.path() / "");
@@ -494,16 +349,6 @@ TEST_CASE("errors and tensors name files as the index was given, sources as they
   CHECK(checkpoint.source(1).path.is_absolute());
   fs::remove(set.file(one));
   CHECK(Checkpoint::open(relative).error().file == (relative.parent_path() / one).string());
-}
-
-TEST_CASE("tensors of one name in two shards of a set without an index are refused") {
-  const Set set;
-  fs::remove(set.index);
-  replace(set.file(two), safetensors({{"c", "ccc"}, {"a", "AA"}}));
-  const auto failed = Checkpoint::open(set.folder.path());
-  CHECK_FAILS(failed, ErrorCode::corrupt,
-              "tensor \"a\" is there twice, in " + set.file(one).string() + " and in " +
-                  set.file(two).string());
 }
 
 // Shards of torch's own format, and of several formats.
@@ -528,17 +373,6 @@ TEST_CASE("an index of .bin shards opens them, each with storages of its own") {
   CHECK(checkpoint.get("y")->source == 2);
   CHECK(checkpoint.info().storage_alignment == 64);
   CHECK(checkpoint.verify_headers().has_value());
-}
-
-TEST_CASE("shards may be of different formats") {
-  const TemporaryFolder folder;
-  folder.write("a.bin", torch_zip({{"a", "aa"}}));
-  folder.write("b.safetensors", safetensors({{"b", "bb"}}));
-  const Checkpoint checkpoint =
-      opened(folder.write("index.json", index_of({{"a", "a.bin"}, {"b", "b.safetensors"}})));
-  CHECK(listed(checkpoint) == "a=aa@a.bin, b=bb@b.safetensors");
-  CHECK(checkpoint.info().format == Format::mixed);
-  CHECK(checkpoint.info().byteorder == "little");
 }
 
 TEST_CASE("checksums of .bin shards are compared, and name the shard that differs") {
@@ -640,11 +474,6 @@ TEST_CASE("a list of one file is opened as this file, or folder, or index") {
   const auto checkpoint = Checkpoint::open_files({&single, 1});
   REQUIRE_OK(checkpoint);
   CHECK(listed(*checkpoint) == "c=ccc@" + two);
-}
-
-TEST_CASE("an empty list is refused") {
-  CHECK_FAILS(Checkpoint::open_files({}), ErrorCode::invalid_argument,
-              "the list of files to open is empty");
 }
 
 TEST_CASE("a file that is listed twice has each tensor twice, which is refused") {
@@ -770,19 +599,6 @@ TEST_CASE("tensors that are not listed have one name each, too, and an index dec
               "tensor \"six\" is in another file, too");
 }
 
-TEST_CASE("names with escapes lead from an index to their shards") {
-  const Set set;
-  replace(set.file(one), safetensors({{R"(a\u0062)", "ab"}, {R"(\n)", "line"}, {"b", "b"}}));
-  replace(set.index, index_of({{R"(\u0063)", R"(model\u002d00002-of-00002.safetensors)"},
-                               {R"(\u0061b)", R"(\u006dodel-00001-of-00002.safetensors)"},
-                               {R"(\u000a)", one},
-                               {"b", R"(model-00001-of-00002.safetensor\u0073)"}}));
-  const Checkpoint checkpoint = opened(set.index);
-  CHECK(listed(checkpoint) ==
-        "ab=ab@" + one + ", \n=line@" + one + ", b=b@" + one + ", c=ccc@" + two);
-  CHECK(checkpoint.source_count() == 3);
-}
-
 // What becomes of an open set.
 
 TEST_CASE("a set is current until one of its files is replaced") {
@@ -798,14 +614,6 @@ TEST_CASE("a set is current until one of its files is replaced") {
     fs::rename(set.file("aside"), set.file(name));
     CHECK(checkpoint.is_current());
   }
-}
-
-TEST_CASE("a set is modified if one of its files was written to") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  fs::resize_file(set.file(two), fs::file_size(set.file(two)) + 1);
-  CHECK(checkpoint.state() == CheckpointState::modified);
-  CHECK_FALSE(checkpoint.is_current());
 }
 
 TEST_CASE("a set that is opened again after its index was rewritten is what that says now") {
@@ -878,79 +686,6 @@ TEST_CASE("headers of a set are verified again, and a shard that changed is name
   const auto failed = checkpoint.verify_headers();
   REQUIRE_FALSE(failed.has_value());
   CHECK(failed.error().file == set.file(two).string());
-}
-
-TEST_CASE("copies name the shard that was truncated") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  const NamedTensor tensor = checkpoint.get("c").value();
-  fs::resize_file(set.file(two), tensor.file_offset + 1);
-  std::vector<std::byte> copy(3);
-  const auto failed = checkpoint.gather(tensor.view, copy);
-  CHECK_FAILS(failed, ErrorCode::io, "tensor \"c\": ");
-  CHECK(failed.error().file == set.file(two).string());
-  CHECK(failed.error().file_offset == tensor.file_offset + 1);
-}
-
-TEST_CASE("what is in memory is counted shard by shard") {
-  const Set set;
-  replace(set.file(two), safetensors({{"c", std::string(20000, 'c')}}));
-  const Checkpoint checkpoint = opened(set.index);
-  const TensorView view = *checkpoint.find("c");
-  // Nobody can evict these.
-  REQUIRE(::mlock(view.data(), view.bytes().size()) == 0);
-  const auto report = residency(checkpoint);
-  REQUIRE_OK(report);
-  CHECK(report->file.file_bytes == checkpoint.info().file_bytes);
-  REQUIRE(report->tensors.size() == 3);
-  CHECK(report->tensors[0].source == 1);
-  CHECK(report->tensors[0].extent_bytes == 4);
-  CHECK(report->tensors[2].source == 2);
-  CHECK(report->tensors[2].file_offset == checkpoint.get("c")->file_offset);
-  CHECK(report->tensors[2].extent_bytes == 20000);
-  CHECK(report->tensors[2].cached_bytes == 20000);
-  REQUIRE(report->storages.size() == 3);
-  CHECK(report->storages[2].key == "c");
-  CHECK(report->storages[2].source == 2);
-  CHECK(report->storages[2].cached_bytes == 20000);
-}
-
-TEST_CASE("all files of a set are warmed, or those of the tensors that are asked for") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  Result<Warmer> all = Warmer::start(checkpoint);
-  REQUIRE_OK(all);
-  const auto report = all->wait();
-  REQUIRE_OK(report);
-  CHECK(report->bytes_done == checkpoint.info().file_bytes);
-  WarmOptions options;
-  options.tensors = {checkpoint.get("c")->index};
-  Result<Warmer> some = Warmer::start(checkpoint, options);
-  REQUIRE_OK(some);
-  const auto part = some->wait();
-  REQUIRE_OK(part);
-  CHECK(part->bytes_done == fs::file_size(set.file(two)));
-}
-
-TEST_CASE("tensors of all shards are demanded, and their order is kept") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  REQUIRE_OK(checkpoint.demand(*checkpoint.find("c")));
-  REQUIRE_OK(checkpoint.demand(*checkpoint.find("b")));
-  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{2, 0});
-}
-
-TEST_CASE("a byte written to a private set reaches no shard") {
-  const Set set;
-  OpenOptions options;
-  options.sharing = Sharing::private_;
-  options.writable = true;
-  Checkpoint checkpoint = opened(set.index, options);
-  const auto bytes = checkpoint.writable_bytes(*checkpoint.find("c"));
-  REQUIRE_OK(bytes);
-  (*bytes)[0] = std::byte{'X'};
-  CHECK(text_of(*checkpoint.find("c")) == "Xcc");
-  CHECK(test::read_file(set.file(two)).ends_with("ccc"));
 }
 
 TEST_CASE("a byte written to a shared set reaches its shard and no other") {

@@ -49,34 +49,6 @@ TEST_CASE("boxes that are a tensor") {
   CHECK(check({most, 2}, {{{0, 0}, {most, 2}}}));
 }
 
-TEST_CASE("boxes that overlap") {
-  CHECK_FAILS(check({4, 4}, {{{0, 0}, {3, 4}}, {{2, 0}, {2, 4}}}), ErrorCode::corrupt,
-              "has chunks that overlap, at [0, 0] of sizes [3, 4] and at [2, 0] of sizes [2, 4]");
-  CHECK_FAILS(check({4, 4}, {{{0, 0}, {4, 4}}, {{1, 1}, {1, 1}}}), ErrorCode::corrupt, "overlap");
-  CHECK_FAILS(check({4, 4}, {{{0, 0}, {4, 4}}, {{0, 0}, {4, 4}}}), ErrorCode::corrupt, "overlap");
-  // As many elements as the tensor has, but one twice and one not at all.
-  CHECK_FAILS(check({2, 2}, {{{0, 0}, {2, 1}}, {{0, 0}, {1, 2}}}), ErrorCode::corrupt, "overlap");
-  CHECK_FAILS(check({}, {{{}, {}}, {{}, {}}}), ErrorCode::corrupt,
-              "has two chunks for its only element");
-}
-
-TEST_CASE("boxes that leave a hole") {
-  CHECK_FAILS(check({5, 6}, {{{0, 0}, {3, 6}}}), ErrorCode::corrupt,
-              "has 30 elements, of which only 18 are in the chunks");
-  CHECK_FAILS(check({5}, {}), ErrorCode::corrupt, "only 0");
-  CHECK_FAILS(check({}, {}), ErrorCode::corrupt, "has 1 elements, of which only 0");
-}
-
-TEST_CASE("boxes that leave the tensor") {
-  for (const auto& [offsets, sizes] : Boxes{{{5, 0}, {1, 6}},
-                                            {{0, 0}, {6, 6}},
-                                            {{0, 1}, {5, 6}},
-                                            {{6, 0}, {0, 6}},
-                                            {{most, 0}, {most, 6}},
-                                            {{1, most}, {1, most}}})
-    CHECK_FAILS(check({5, 6}, {{offsets, sizes}}), ErrorCode::corrupt, "leaves its shape [5, 6]");
-}
-
 TEST_CASE("more elements than 64 bits count") {
   CHECK_FAILS(check({most, 3}, {}), ErrorCode::corrupt, "more elements than 64 bits count");
   CHECK(check({most, most, 0}, {}));

@@ -9,6 +9,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/dcp_builder.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
@@ -42,21 +43,10 @@ Result<Checkpoint> open(const DcpFolder& made, const OpenOptions& options = {}) 
   made.write(folder);
   return Checkpoint::open(folder.path(), options);
 }
-Result<Checkpoint> open_metadata(const std::string& pickle) {
-  const TemporaryFolder folder;
-  plain().write(folder);
-  folder.write(".metadata", pickle);
-  return Checkpoint::open(folder.path());
-}
 // Of one tensor that is said to be this.
 Result<Checkpoint> open_tensor(const std::string& text) {
   DcpFolder made = plain();
   made.tensors = {{test::unicode("w"), text}};
-  return open(made);
-}
-Result<Checkpoint> open_place(const std::string& index, const std::string& place) {
-  DcpFolder made = plain();
-  made.places = {{index, place}};
   return open(made);
 }
 Result<Checkpoint> open_item(const std::string& item, const std::string& dtype = "uint8") {
@@ -83,12 +73,6 @@ std::vector<std::string> names(const Checkpoint& checkpoint) {
   std::vector<std::string> all;
   for (const NamedTensor& tensor : checkpoint.tensors()) all.emplace_back(tensor.name);
   return all;
-}
-void replace(const fs::path& path, const std::string& content) {
-  fs::path beside = path;
-  beside += ".new";
-  std::ofstream(beside, std::ios::binary) << content;
-  fs::rename(beside, path);
 }
 
 }  // namespace
@@ -176,38 +160,6 @@ TEST_CASE("an empty tensor that is divided along another dimension is listed who
               "tensor \"w\" is empty and in none of the files");
 }
 
-TEST_CASE("metadata that is none") {
-  const char* const words = "is no metadata of torch.distributed.checkpoint";
-  CHECK_FAILS(open_metadata("\x80\x02N."s), ErrorCode::corrupt, words);
-  CHECK_FAILS(open_metadata("\x80\x02}."s), ErrorCode::corrupt, words);
-  CHECK_FAILS(open_metadata(test::metadata_of(test::none, "}")), ErrorCode::corrupt, words);
-  CHECK_FAILS(open_metadata(test::metadata_of("}", test::none)), ErrorCode::corrupt, words);
-  CHECK_FAILS(
-      open_metadata("\x80\x02" + test::global(test::metadata_module, "Metadata") + ")\x81."),
-      ErrorCode::corrupt, words);
-  test::Fields many{{"state_dict_metadata", "}"}, {"storage_data", "}"}};
-  CHECK(open_metadata("\x80\x02" + test::dataclass("Metadata", many) + "."));
-  for (int i = 0; i < 100; ++i) many.emplace_back("f" + std::to_string(i), test::none);
-  CHECK_FAILS(open_metadata("\x80\x02" + test::dataclass("Metadata", many) + "."),
-              ErrorCode::corrupt, words);
-}
-
-TEST_CASE("metadata runs nothing") {
-  const std::string run =
-      "\x80\x02" + test::global("os", "system") + "(" + test::unicode("true") + "tR.";
-  CHECK_FAILS(open_metadata(run), ErrorCode::unsafe_pickle, "os.system");
-}
-
-TEST_CASE("globals=torch_safe takes what torch writes there, and no other names") {
-  OpenOptions options;
-  options.globals = Globals::torch_safe;
-  CHECK(open(divided(), options));
-  DcpFolder made = divided();
-  made.paths = test::dict({{test::unicode("x"), test::global("megatron.core", "X")}});
-  CHECK(open(made));
-  CHECK_FAILS(open(made, options), ErrorCode::unsafe_pickle, "megatron.core.X");
-}
-
 TEST_CASE("classes may be called as in torch 1.13") {
   DcpFolder made = plain();
   const std::string old = "torch.distributed._shard.checkpoint.metadata";
@@ -220,119 +172,10 @@ TEST_CASE("classes may be called as in torch 1.13") {
   CHECK(open(made));
 }
 
-TEST_CASE("what is said of a tensor") {
-  const std::string bytes = test::properties("uint8");
-  const std::string all = test::list({test::chunk({0, 0}, {2, 3})});
-  const auto with = [](const std::string& of, const std::string& size, const std::string& chunks) {
-    return open_tensor(test::dataclass("TensorStorageMetadata",
-                                       {{"properties", of}, {"size", size}, {"chunks", chunks}}));
-  };
-  const std::string size = test::torch_size({2, 3});
-  CHECK(with(bytes, size, all));
-  CHECK_FAILS(with(bytes, test::none, all), ErrorCode::corrupt, "tensor \"w\" has a size");
-  CHECK_FAILS(with(bytes, test::torch_size({2, -3}), all), ErrorCode::corrupt, "no torch.Size");
-  CHECK_FAILS(with(bytes, test::torch_size(test::Sizes(65, 1)), all), ErrorCode::corrupt,
-              "no torch.Size");
-  CHECK_FAILS(with(bytes, size, test::none), ErrorCode::corrupt, "has no list of chunks");
-  CHECK_FAILS(with(bytes, size, test::list({test::none})), ErrorCode::corrupt, "2 dimensions");
-  CHECK_FAILS(with(bytes, size, test::list({test::chunk({0}, {6})})), ErrorCode::corrupt,
-              "2 dimensions");
-  CHECK_FAILS(with(bytes, size, test::list({test::chunk({0, 1}, {2, 2})})), ErrorCode::corrupt,
-              "has a chunk at [0, 1] that is in none of the files");
-  CHECK_FAILS(with(test::none, size, all), ErrorCode::corrupt, "has no dtype that torch has");
-  CHECK_FAILS(with(test::properties("float33"), size, all), ErrorCode::corrupt, "has no dtype");
-  CHECK_FAILS(with(bytes, test::torch_size({3, 3}), all), ErrorCode::corrupt,
-              "tensor \"w\" has 9 elements, of which only 6 are in the chunks");
-}
-
-TEST_CASE("what is said of an item") {
-  const std::string index = test::index_of("w", {0, 0});
-  const auto size = static_cast<std::int64_t>(plain().files.at(first_file).size());
-  CHECK(open_place(index, test::place_of(first_file, 0, size)));
-  for (const std::string& place :
-       {test::none, test::dataclass("_StorageInfo", {{"relative_path", test::unicode("x")}}),
-        test::place_of(first_file, -1, size), test::place_of(first_file, 0, -1)})
-    CHECK_FAILS(open_place(index, place), ErrorCode::corrupt,
-                "has an item without relative_path, offset and length");
-  CHECK_FAILS(open_place(test::none, test::place_of(first_file, 0, size)), ErrorCode::corrupt,
-              "an item without a name (fqn)");
-  CHECK_FAILS(open_place(test::dataclass("MetadataIndex", {{"fqn", test::unicode("w")},
-                                                           {"offset", test::unicode("0")}}),
-                         test::place_of(first_file, 0, size)),
-              ErrorCode::corrupt, "whose offset is no torch.Size");
-  for (const char* file : {"../x", "/etc/passwd", "a/../x", "", ".", "a//b", "a\\b", "C:x"})
-    CHECK_FAILS(open_place(index, test::place_of(file, 0, size)), ErrorCode::corrupt,
-                "not in the folder of the metadata or below");
-  CHECK_FAILS(open_place(index, test::place_of(std::string(4097, 'x'), 0, size)),
-              ErrorCode::corrupt, "longer than a path can be");
-  // Of which it would not be told whether it is metadata or data.
-  for (const char* file : {".metadata", "__0.metadata", "a/.metadata", "a/__12.metadata"})
-    CHECK_FAILS(open_place(index, test::place_of(file, 0, size)), ErrorCode::corrupt,
-                "is called as metadata is");
-  CHECK_FAILS(open_place(index, test::place_of("x.distcp", 0, size)), ErrorCode::io,
-              ".metadata names it");
-  for (const auto& [offset, length] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {1, size}, {size, 1}, {INT64_MAX, INT64_MAX}})
-    CHECK_FAILS(open_place(index, test::place_of(first_file, offset, length)), ErrorCode::corrupt,
-                "tensor \"w\", chunk at [0, 0]: its");
-  CHECK_FAILS(open_place(index, test::place_of(first_file, 0, 0)), ErrorCode::corrupt,
-              "it has no bytes");
-}
-
-TEST_CASE("two items of one chunk, and two tensors of one name") {
-  DcpFolder made = plain();
-  made.places.push_back(made.places.front());
-  CHECK_FAILS(open(made), ErrorCode::corrupt, "tensor \"w\" has two items for the chunk at [0, 0]");
-  made = plain();
-  made.tensors.push_back(made.tensors.front());
-  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w\"");
-}
-
-TEST_CASE("tensors that are compressed or not strided are named, and not listed") {
-  DcpFolder made = plain();
-  made.add("z", {1}, {{{0}, {1}, "x"}}, test::uint8_elements,
-           test::properties("uint8", "sparse_coo"));
-  made.places.emplace_back(
-      test::index_of("y", {0}),
-      test::dataclass("_StorageInfo",
-                      {{"relative_path", test::unicode(first_file)},
-                       {"offset", test::integer(0)},
-                       {"length", test::integer(9)},
-                       {"transform_descriptors", test::list({test::unicode("stream.zstd/1")})}}));
-  made.tensors.emplace_back(test::unicode("y"),
-                            test::tensor_metadata({1}, {test::chunk({0}, {1})}));
-  const TemporaryFolder folder;
-  made.write(folder);
-  const Checkpoint checkpoint = opened(folder.path());
-  CHECK(names(checkpoint) == std::vector<std::string>{"w"});
-  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"z", "y"});
-}
-
-TEST_CASE("an item that is not what the metadata says") {
-  using test::item_of;
-  const test::ElementType bytes = test::uint8_elements;
-  CHECK(open_item(item_of("abcdef", {2, 3}, bytes)));
-  CHECK_FAILS(
-      open_item(item_of("abcdef", {3, 2}, bytes)), ErrorCode::corrupt,
-      "tensor \"w\", chunk at [0, 0]: it has the shape [3, 2], and the metadata says [2, 3]");
-  CHECK_FAILS(open_item(item_of("abcdef", {2, 3}, {"int8", "CharStorage", 1})), ErrorCode::corrupt,
-              "it has elements of int8, and the metadata says uint8");
-  CHECK_FAILS(open_item("PK\3\4"), ErrorCode::corrupt, "begins as a zip archive");
-  CHECK_FAILS(open_item(item_of("abcdef", {2, 3}, bytes).substr(1)), ErrorCode::corrupt,
-              "chunk at");
-  const auto archive = [](const std::string& pickle, const std::vector<std::string>& storages) {
-    const test::Bytes made = test::archive_of(pickle, storages);
-    return std::string(reinterpret_cast<const char*>(made.data()), made.size());
-  };
-  test::Tensor tensor;
-  CHECK_FAILS(open_item(archive("\x80\x02N.", {})), ErrorCode::corrupt, "it has 0 tensors");
-  CHECK_FAILS(open_item(archive(test::named(tensor.text()), {std::string(64, 'x')})),
-              ErrorCode::corrupt, "\"w\", and is to be a tensor itself");
-  const std::string two = "(" + tensor.text() + tensor.text() + "t.";
-  CHECK_FAILS(open_item(archive(two, {std::string(64, 'x')})), ErrorCode::corrupt,
-              "it has 2 tensors");
-  CHECK_FAILS(open_item(archive(test::unicode(std::string(70000, 'x')) + ".", {})),
-              ErrorCode::limit_exceeded, "65536");
+TEST_CASE("an item of another dtype than the metadata says") {
+  CHECK(open_item(test::item_of("abcdef", {2, 3}, test::uint8_elements)));
+  CHECK_FAILS(open_item(test::item_of("abcdef", {2, 3}, {"int8", "CharStorage", 1})),
+              ErrorCode::corrupt, "it has elements of int8, and the metadata says uint8");
 }
 
 TEST_CASE("an error names the file, the tensor, the chunk and the byte") {
@@ -347,18 +190,6 @@ TEST_CASE("an error names the file, the tensor, the chunk and the byte") {
                   " bytes leave the file of " + std::to_string(content.size() - 1));
   CHECK(cut.error().file == (folder.path() / second_file).native());
   CHECK(cut.error().file_offset == 0);
-}
-
-TEST_CASE("a tensor that is called as a piece of another") {
-  DcpFolder made = divided();
-  made.add("w[0:1, 0:3]", {1}, {{{0}, {1}, "x"}}, test::uint8_elements);
-  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w[0:1, 0:3]\"");
-  made = divided();
-  made.add("w[0:1, 0:3]", {2}, {{{0}, {1}, "x"}, {{1}, {1}, "x"}}, test::uint8_elements);
-  CHECK_FAILS(open(made), ErrorCode::corrupt, "\"w[0:1, 0:3]\"");
-  made = plain();  // of one chunk, which is not listed so
-  made.add("w[0:2, 0:3]", {1}, {{{0}, {1}, "x"}}, test::uint8_elements);
-  CHECK(open(made));
 }
 
 TEST_CASE("metadata of each rank: the chunks of all of them, equal ones once") {
@@ -429,7 +260,8 @@ TEST_CASE("a file that is replaced is seen, and read by the next open") {
     DcpFolder other = DcpFolder().add(
         "w", {2, 3}, {{{0, 0}, {1, 3}, "ABC", first_file}, {{1, 0}, {1, 3}, "DEF", second_file}},
         test::uint8_elements);
-    replace(folder.path() / file, file == ".metadata" ? made.metadata() : other.files.at(file));
+    test::replace(folder.path() / file,
+                  file == ".metadata" ? made.metadata() : other.files.at(file));
     CHECK_FALSE(checkpoint.is_current());
     CHECK(whole(checkpoint, "w", 6) == "abcdef");
     const Result<Checkpoint> again = checkpoint.reopen();

@@ -157,43 +157,10 @@ TEST_CASE("a file of a split that is missing is named") {
   CHECK_FAILS(Checkpoint::open(set.folder.path()), ErrorCode::not_found, "shard 1 is missing");
 }
 
-TEST_CASE("a file that says that it is another one of the split") {
-  const Set set({{0, {}}, {1, {"a", "b"}}, {1, {"c"}}});
-  const auto checkpoint = set.open(1);
-  CHECK_FAILS(checkpoint, ErrorCode::corrupt,
-              "says that it is 2 of 3 files with 3 tensors, as another file does");
-  CHECK(checkpoint.error().file == set.path(3).string());
-}
-
-TEST_CASE("a file of a split of another count") {
-  const Set set({{0, {}}, {1, {"a", "b"}, 2}, {2, {"c"}}});
-  const auto checkpoint = set.open(1);
-  CHECK_FAILS(checkpoint, ErrorCode::corrupt,
-              "says that it is 2 of 2 files with 3 tensors, and there are 3 files");
-  CHECK(checkpoint.error().file == set.path(2).string());
-}
-
-TEST_CASE("a file that is of no split, between those of one") {
-  const Set set;
-  set.folder.write(name_of(2), Gguf().tensor("a", {1}, 24, "a").file());
-  CHECK_FAILS(set.open(1), ErrorCode::corrupt,
-              "does not say that it is a part of a split, as other files of it do");
-}
-
-TEST_CASE("files of a split that differ in how many tensors there are") {
-  const Set set({{0, {}}, {1, {"a", "b"}, 3, 4}, {2, {"c"}}});
-  CHECK_FAILS(set.open(1), ErrorCode::corrupt, "says that it is 2 of 3 files with 4 tensors; ");
-}
-
 TEST_CASE("a split of another number of tensors than it says") {
   const Set set({{0, {}, 3, 4}, {1, {"a", "b"}, 3, 4}, {2, {"c"}, 3, 4}});
   CHECK_FAILS(set.open(1), ErrorCode::corrupt,
               "the 3 files of a split say that they have 4 tensors, and have 3");
-}
-
-TEST_CASE("a tensor that is in two files of a split") {
-  const Set set({{0, {}}, {1, {"a", "b"}}, {2, {"a"}}});
-  CHECK_FAILS(set.open(1), ErrorCode::corrupt, "tensor \"a\" is there twice, in ");
 }
 
 TEST_CASE("files of a split in other byte orders are one checkpoint") {

@@ -306,25 +306,6 @@ TEST_CASE("refuses natural numbers from 2^64 on") {
   }
 }
 
-TEST_CASE("a number of each length is read as the digits say") {
-  std::string digits;
-  std::uint64_t expected = 0;
-  for (std::uint64_t length = 1; length <= 19; ++length) {
-    digits += static_cast<char>('0' + length % 10);
-    expected = expected * 10 + length % 10;
-    for (const char* behind : {"", ",", "]", " ", "}"}) {
-      const std::string text = "[" + digits + behind;
-      TokenReader numbers(text);
-      std::uint64_t number = 0;
-      REQUIRE(numbers.enter_array());
-      REQUIRE(numbers.next_element());
-      REQUIRE(numbers.natural(number));
-      CHECK(number == expected);
-      CHECK(numbers.position() == 1);
-    }
-  }
-}
-
 TEST_CASE("takes no natural number with a sign, a fraction, an exponent or a leading zero") {
   for (const auto& [text, message, position] :
        {std::tuple{"-1", "expected a whole number, found a number", 0u},
@@ -546,33 +527,6 @@ TEST_CASE("containers behind one another do not count as nested") {
   CHECK_MESSAGE(is_json(text + "]", error), error.message);
 }
 
-TEST_CASE("says of the next value what kind it is and takes nothing") {
-  for (const auto& [text, kind] : {std::pair{" {", Next::object},
-                                   {"[", Next::array},
-                                   {"\n\"", Next::string},
-                                   {"-", Next::number},
-                                   {"0", Next::number},
-                                   {"9", Next::number},
-                                   {"t", Next::boolean},
-                                   {"f", Next::boolean},
-                                   {"n", Next::null},
-                                   {"", Next::other},
-                                   {" ", Next::other},
-                                   {"]", Next::other},
-                                   {"}", Next::other},
-                                   {",", Next::other},
-                                   {"x", Next::other},
-                                   {"+", Next::other},
-                                   {"\xff", Next::other}}) {
-    const std::string_view captured = text;
-    CAPTURE(captured);
-    TokenReader json(text);
-    CHECK(json.next() == kind);
-    CHECK(json.next() == kind);
-    CHECK_FALSE(json.failed());
-  }
-}
-
 TEST_CASE("says which kind of value it was asked for and which it found") {
   const auto message_of = [](const char* text, auto ask) {
     TokenReader json(text);
@@ -639,67 +593,6 @@ TEST_CASE("an error of the caller's ends the reading, too") {
   CHECK(json.error().code == ErrorCode::corrupt);
   CHECK(json.error().message == "has a number that nobody wants");
   CHECK(json.error().file_offset == 1);
-}
-
-TEST_CASE("keys and elements come in the order of the text, each container within its own") {
-  const std::string text =
-      R"({"z": 1, "a": {"y": [2, {"x": 3}, 4], "b": {}}, "": [[], [5]], "z": 6} )";
-  TokenReader json(text);
-  std::string walk;
-  std::string_view key;
-  std::uint64_t number = 0;
-  const auto add = [&] {
-    REQUIRE(json.natural(number));
-    walk += std::to_string(number);
-  };
-  REQUIRE(json.enter_object());
-  REQUIRE(json.next_key(key));
-  CHECK(key == "z");
-  CHECK(json.position() == 1);
-  add();
-  CHECK(json.position() == 6);
-  REQUIRE(json.next_key(key));
-  CHECK(key == "a");
-  REQUIRE(json.enter_object());
-  CHECK(json.position() == 14);
-  REQUIRE(json.next_key(key));
-  CHECK(key == "y");
-  REQUIRE(json.enter_array());
-  REQUIRE(json.next_element());
-  add();
-  REQUIRE(json.next_element());
-  REQUIRE(json.enter_object());
-  REQUIRE(json.next_key(key));
-  CHECK(key == "x");
-  add();
-  CHECK_FALSE(json.next_key(key));
-  REQUIRE(json.next_element());
-  add();
-  CHECK_FALSE(json.next_element());
-  REQUIRE(json.next_key(key));
-  CHECK(key == "b");
-  REQUIRE(json.enter_object());
-  CHECK_FALSE(json.next_key(key));
-  CHECK_FALSE(json.next_key(key));
-  REQUIRE(json.next_key(key));
-  CHECK(key.empty());
-  REQUIRE(json.enter_array());
-  REQUIRE(json.next_element());
-  REQUIRE(json.enter_array());
-  CHECK_FALSE(json.next_element());
-  REQUIRE(json.next_element());
-  REQUIRE(json.enter_array());
-  REQUIRE(json.next_element());
-  add();
-  CHECK_FALSE(json.next_element());
-  CHECK_FALSE(json.next_element());
-  REQUIRE(json.next_key(key));
-  CHECK(key == "z");
-  add();
-  CHECK_FALSE(json.next_key(key));
-  CHECK_FALSE(json.failed());
-  CHECK(json.end());
-  CHECK(walk == "123456");
 }
 
 TEST_CASE("a caller who knows what a container begins with may go past it") {

@@ -118,20 +118,6 @@ TEST_CASE_FIXTURE(CacheFixture, "agrees with counting page by page, over many wo
   CHECK(cached_bytes_of(file).value() == cached.cached_bytes());
 }
 
-TEST_CASE_FIXTURE(CacheFixture, "sees the same through a mapping, and maps nothing by looking") {
-  const os::File file = make(20 * page + 1);
-  if (!evicted(file)) return;
-  for (std::uint64_t index : {0u, 7u, 20u}) read_pages(index);
-  const Mapping mapping = Mapping::map(file, {}).value();
-  const CachedPages by_mapping = CachedPages::of(mapping).value();
-  const CachedPages by_file = CachedPages::of(file).value();
-  CHECK(by_mapping.cached_bytes() == 2 * page + 1);
-  for (std::uint64_t i = 0; i <= 20; ++i)
-    CHECK(by_mapping.cached_bytes(i * page, page) == by_file.cached_bytes(i * page, page));
-  CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
-  CHECK(cached_bytes_of(file).value() == 2 * page + 1);
-}
-
 TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks for each page") {
   const os::File file = make(10 * mib + 3 * page + 1);
   if (!evicted(file)) return;
@@ -361,15 +347,6 @@ TEST_CASE_FIXTURE(CacheFixture, "tells what of a mapping was touched, and what w
   mapping.writable_bytes()[3 * page] = std::byte{'X'};
   CHECK(mapped_memory(mapping.bytes()).value().anonymous == page);
   CHECK(mapped_memory(std::span<const std::byte>{}).value().resident == 0);
-}
-
-TEST_CASE_FIXTURE(CacheFixture, "adds up a mapping that was split") {
-  const os::File file = make(64 * page);
-  const Mapping mapping = Mapping::map(file, {}).value();
-  auto* const first = const_cast<std::byte*>(mapping.bytes().data());
-  REQUIRE(::madvise(first + 16 * page, 16 * page, MADV_RANDOM) == 0);
-  map_pages(mapping, 0, 64);
-  CHECK(mapped_memory(mapping.bytes()).value().resident == 64 * page);
 }
 
 // --- MappedPages -------------------------------------------------------------------------------

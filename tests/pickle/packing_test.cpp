@@ -220,33 +220,6 @@ TEST_CASE("packs tensors of a list, which have no name of their own") {
   CHECK(same_with_and_without_packing(pickle.finish()) == 19);
 }
 
-TEST_CASE("finds every memo id of a packed tensor") {
-  TensorPickle pickle = with_wide_ids();
-  for (const Tensor& tensor : {shapes[0], shapes[1], shapes[0], shapes[1]})
-    pickle.add("name", "7", tensor);
-  pickle.raw(unicode("pieces") + "(");
-  for (std::uint32_t id = pickle.names[4]; id <= pickle.tensors[5]; ++id)
-    pickle.raw(pickle.get(id));
-  pickle.raw("t");
-  CHECK(same_with_and_without_packing(pickle.finish()) == 5);
-}
-
-TEST_CASE("packs nothing in the last kilobyte") {
-  TensorPickle pickle = with_wide_ids();
-  for (std::size_t i = 2; i < 40; ++i) pickle.add(layer(i), std::to_string(i));
-  std::string text = pickle.finish();
-  const std::size_t length = text.size() - TensorPickle::padding;
-  std::uint64_t last = same_with_and_without_packing(text);
-  CHECK(last == 39);
-  while (text.size() > length) {
-    text.resize(text.size() - 20);
-    const std::uint64_t packed = same_with_and_without_packing(text);
-    CHECK(packed <= last);
-    last = packed;
-  }
-  CHECK(last == 29);
-}
-
 TEST_CASE("packs the tensors of two pickles, whose memo ids are those of each alone") {
   std::string pickles[2];
   for (std::string& text : pickles) {

@@ -88,15 +88,6 @@ TEST_CASE("a tensor that is quantized by channels has its scales for parts") {
   CHECK_FAILS(open_with(quantized(-1)), ErrorCode::corrupt, "quantized along axis -1 of 2");
 }
 
-TEST_CASE("refuses a quantized tensor without a scheme") {
-  for (const std::string& scheme : {"N"s, ")"s, "(" + global("torch", "per_tensor_affine") + "t",
-                                    "(" + global("torch", "elsewise") + "NNt"})
-    CHECK_FAILS(
-        open_with(call("_rebuild_qtensor", Tensor().storage() + integer(0) + tuple({4, 4}) +
-                                               tuple({4, 1}) + scheme + no + test::no_hooks)),
-        ErrorCode::corrupt, "no scheme with scale and zero point");
-}
-
 TEST_CASE("a sparse tensor has indices and values for parts") {
   const ComposedTensor composed =
       composed_of(call("_rebuild_sparse_tensor", layout("torch.sparse_coo") + "(" + a_tensor +
@@ -127,20 +118,6 @@ TEST_CASE("TorchScript's form of a sparse tensor is understood") {
   CHECK(composed.form == Form::sparse_csr);
   CHECK(composed.requires_grad);
   CHECK(composed.sizes == Dims{3, 3});
-}
-
-TEST_CASE("refuses a sparse tensor without indices, values or size") {
-  const std::string coo = layout("torch.sparse_coo");
-  for (const std::string& arguments :
-       {""s, coo, coo + "N", coo + ")", coo + "(" + a_tensor + size({2}) + "t",
-        coo + "(" + a_tensor + "N" + size({2}) + "t",
-        layout("torch.sparse_csr") + "(" + a_tensor + a_tensor + size({2}) + "t",
-        integer(1) + tuple({2}) + no + a_tensor + test::no_hooks})
-    CHECK_FAILS(open_with(call("_rebuild_sparse_tensor", arguments)), ErrorCode::corrupt,
-                "_rebuild_sparse_tensor has");
-  CHECK_FAILS(
-      open_with(call("_rebuild_sparse_tensor", coo + "(" + a_tensor + a_tensor + "N" + "t")),
-      ErrorCode::corrupt, "sizes or strides are no tuple");
 }
 
 TEST_CASE("of a layout that is not known nothing is said") {
@@ -175,20 +152,6 @@ TEST_CASE("a meta tensor has no parts, and is listed under each of its names") {
   CHECK(composed_tensors(*twice)[1].name == "w.b");
 }
 
-TEST_CASE("refuses a meta tensor that has no dtype or impossible sizes") {
-  const auto meta = [](const std::string& arguments) {
-    return open_with(call("_rebuild_meta_tensor_no_storage", arguments));
-  };
-  const std::string half = global("torch", "float16");
-  CHECK_FAILS(meta(half + tuple({3}) + tuple({1})), ErrorCode::corrupt, "has 3 arguments");
-  CHECK_FAILS(meta("N" + tuple({3}) + tuple({1}) + no), ErrorCode::corrupt, "expected a dtype");
-  CHECK_FAILS(meta(half + tuple({-3}) + tuple({1}) + no), ErrorCode::corrupt, "is -3");
-  CHECK_FAILS(meta(half + tuple({3, 4}) + tuple({1}) + no), ErrorCode::corrupt,
-              "2 sizes and 1 stride");
-  CHECK_FAILS(meta(half + tuple(Dims(65, 1)) + tuple(Dims(65, 1)) + no), ErrorCode::limit_exceeded,
-              "65 dimensions, the limit is 64");
-}
-
 TEST_CASE("a subclass is called by its class, and has what its state holds for parts") {
   const std::string wrapper = "(" + global("my.module", "Scaled") + global("torch", "float32") +
                               tuple({4, 4}) + tuple({4, 1}) + integer(0) + layout("torch.strided") +
@@ -216,20 +179,6 @@ TEST_CASE("a tensor that is made of an array for a device says which") {
   CHECK(composed.requires_grad);
   CHECK_FAILS(open_with(call("_rebuild_device_tensor_from_numpy", "N")), ErrorCode::corrupt,
               "_rebuild_device_tensor_from_numpy has 1 argument");
-}
-
-TEST_CASE("a tensor of torch before 0.4 is a class whose state is its view") {
-  const std::string state =
-      "(" + Tensor().storage() + integer(4) + tuple({2, 3}) + tuple({3, 1}) + "t";
-  for (const char* name : {"FloatTensor", "Tensor"}) {
-    const Result<Checkpoint> opened = open_with(global("torch", name) + ")R" + state + "b");
-    REQUIRE_OK(opened);
-    const NamedTensor tensor = opened->get("w").value();
-    CHECK(tensor.view.dtype() == DType::float32);
-    CHECK(tensor.storage_offset == 4);
-  }
-  CHECK_FAILS(open_with(global("torch", "LongTensor") + ")R" + state + "b"), ErrorCode::unsupported,
-              "converted from float32 to int64");
 }
 
 TEST_CASE("an array whose elements stand in the pickle is a tensor over its bytes") {

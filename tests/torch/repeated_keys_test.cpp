@@ -91,17 +91,6 @@ TEST_CASE("keeps the first of the equal keys, in its place") {
   CHECK((*opened->root().items().begin()).first.integer() == 1);
 }
 
-TEST_CASE("compares keys as Python does") {
-  takes_last(dict({{"K\x02", tensor(0)}, {"G\x40"s + std::string(7, '\0'), tensor(1)}}), "2");
-  takes_last(dict({{"K\x01", tensor(0)}, {"\x8a\x09\x01\0\0\0\0\0\0\0\0"s, tensor(1)}}), "1");
-  takes_last(dict({{"N", tensor(0)}, {"N", tensor(1)}}), "<none>");
-  const std::string nan = "G\x7f\xf8\0\0\0\0\0\0"s;  // does not equal itself
-  const Result<Checkpoint> numbers = open(dict({{nan, tensor(0)}, {nan, tensor(1)}}), 2);
-  REQUIRE_OK(numbers);
-  CHECK(numbers->tensors().size() == 2);
-  CHECK(numbers->info().duplicate_keys == 0);
-}
-
 TEST_CASE("counts every key that is left out, in each dict once") {
   const std::string inner =
       dict({{unicode("w"), "N"}, {unicode("w"), "N"}, {unicode("w"), tensor(1)}});

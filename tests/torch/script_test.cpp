@@ -121,48 +121,6 @@ TEST_CASE("code tells parameters from buffers and plain attributes") {
   CHECK(roles("plain") == std::pair(false, false));
 }
 
-TEST_CASE("a call that says the type of a list adds nothing to names") {
-  for (const char* tag : {"restore_type_tag", "build_tensorlist"}) {
-    Script script;
-    const std::string list = "](" + tensor_in("0") + "e";
-    script.data =
-        "\x80\x02" +
-        module_of(
-            dict({{unicode("list"),
-                   global("torch.jit._pickle", tag) + list +
-                       (tag == "restore_type_tag"s ? unicode("List[Tensor]") + "\x86" : "\x85"s) +
-                       "R"}})) +
-        ".";
-    const Result<Checkpoint> opened = script.open();
-    REQUIRE_OK(opened);
-    CHECK(names_of(*opened) == Names{"list.0"});
-  }
-}
-
-TEST_CASE("reads storages by the names that only TorchScript has") {
-  for (const auto& [name, dtype] :
-       {std::pair{"Float8_e4m3fnStorage", DType::float8_e4m3fn}, {"Bits8Storage", DType::bits8}}) {
-    Script script;
-    Tensor tensor;
-    tensor.storage_type = global("torch", name);
-    tensor.numel = integer(64);
-    script.data = "\x80\x02" + module_of(dict({{unicode("w"), tensor.text()}})) + ".";
-    const Result<Checkpoint> opened = script.open();
-    REQUIRE_OK(opened);
-    CHECK(opened->get("w")->view.dtype() == dtype);
-  }
-}
-
-TEST_CASE("refuses a script pickle that does not end with STOP, by its record") {
-  Script script;
-  script.data.pop_back();
-  CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle ends without a STOP opcode");
-  script = Script();
-  script.constants.pop_back();
-  CHECK_FAILS(script.open(), ErrorCode::corrupt,
-              "constants.pkl: the pickle ends without a STOP opcode");
-}
-
 TEST_CASE("refuses a script pickle that stops before its record ends") {
   Script script;
   script.data = "\x80\x02N.N.";
@@ -174,40 +132,6 @@ TEST_CASE("refuses a script pickle that stops before its record ends") {
               "constants.pkl: the pickle stops 2 bytes before its end");
 }
 
-TEST_CASE("a script pickle reads nothing behind its record") {
-  Script script;
-  script.data = "\x80\x02" + module_of("}") + "X\x0f\0\0\0."s;
-  CHECK_FAILS(script.open(), ErrorCode::corrupt,
-              "data.pkl: opcode BINUNICODE needs 15 bytes, the pickle has 1 left");
-  script.data = "\x80\x02" + module_of("}") + "X\1\0\0\0."s;
-  CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle ends without a STOP opcode");
-}
-
-TEST_CASE("constants.pkl knows nothing of the memo and the stack of data.pkl") {
-  Script script;
-  script.data = "\x80\x02" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "q\0."s;
-  REQUIRE_OK(script.open());
-  script.constants = "\x80\x02h\0."s;
-  CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: memo id 0 was never set");
-  for (const std::string& opcodes :
-       {"q\x09" + "00"s + module_of("}") + "h\x09).", "00}."s, ")R."s, "Nb)."s}) {
-    script.constants = "\x80\x02" + opcodes;
-    CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: opcode ");
-  }
-}
-
-TEST_CASE("blames the script pickle that makes another number of values than one") {
-  for (const std::string& opcodes : {"."s, "NN."s, "N(."s}) {
-    CAPTURE(opcodes);
-    Script script;
-    script.data = "\x80\x02" + opcodes;
-    CHECK_FAILS(script.open(), ErrorCode::corrupt, "data.pkl: the pickle stops with ");
-    script = Script();
-    script.constants = "\x80\x02" + opcodes;
-    CHECK_FAILS(script.open(), ErrorCode::corrupt, "constants.pkl: the pickle stops with ");
-  }
-}
-
 TEST_CASE("the ids of a memo count from zero in constants.pkl, too") {
   Script script;
   script.data = "\x80\x04" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "\x94.";
@@ -217,39 +141,6 @@ TEST_CASE("the ids of a memo count from zero in constants.pkl, too") {
   REQUIRE_OK(opened);
   CHECK(names_of(*opened) == Names{"w", "constants.0", "constants.1"});
   CHECK(opened->get("constants.1")->storage == "constants/0");
-}
-
-TEST_CASE("an error in a script pickle tells its record and the place in the file") {
-  Script script;
-  script.constants = "\x80\x02h\x07.";  // BINGET of an id that was never set
-  const Result<Checkpoint> opened = script.open();
-  CHECK_FAILS(opened, ErrorCode::corrupt, "constants.pkl: memo id 7 was never set");
-  test::ArchiveBuilder same;
-  same.add("m/data/0", script.storages[0]).add("m/data.pkl", script.data);
-  same.add("m/code/__torch__.py", script.code).add("m/constants.pkl", script.constants);
-  CHECK(opened.error().file_offset == same.place(3).payload + 2);
-}
-
-TEST_CASE("refuses TorchScript versions that torch refuses") {
-  Script script;
-  script.version = "11\n";
-  CHECK_FAILS(script.open(), ErrorCode::unsupported,
-              "the archive has version 11, the highest supported version is 10");
-  script.version = "0\n";
-  CHECK_FAILS(script.open(), ErrorCode::unsupported,
-              "the archive has version 0, the lowest supported version is 1");
-  for (int version = 1; version <= 10; ++version) {
-    script.version = std::to_string(version) + "\n";
-    REQUIRE_OK(script.open());
-  }
-}
-
-TEST_CASE("refuses storage keys with a slash") {
-  for (const char* key : {"../0", "constants/0", "/0"}) {
-    Script script;
-    script.data = "\x80\x02" + module_of(dict({{unicode("w"), tensor_in(key)}})) + ".";
-    CHECK_FAILS(script.open(), ErrorCode::corrupt, "expected one without a slash");
-  }
 }
 
 TEST_CASE("refuses code that inflates beyond the limit for records") {

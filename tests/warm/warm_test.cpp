@@ -307,13 +307,6 @@ TEST_CASE("warms without MADV_POPULATE_READ, and says so") {
   });
 }
 
-TEST_CASE("warms with several threads") {
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  WarmOptions options;
-  options.threads = 8;
-  CHECK(Warmer::start(checkpoint, options)->wait()->bytes_done == checkpoint.info().file_bytes);
-}
-
 TEST_CASE("compares sums behind the warmer, and names the tensor that differs") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "model.pt";

@@ -19,7 +19,6 @@ using test::to_bytes;
 using test::torch_archive;
 
 constexpr std::uint64_t limit = std::uint64_t{1} << 30;
-constexpr std::uint64_t most = ~std::uint64_t{0};
 
 // A directory together with what it points into.
 struct Opened {
@@ -151,15 +150,6 @@ TEST_CASE("accepts an archive comment") {
   }
 }
 
-TEST_CASE("accepts the longest comment, which the tail does not reach over") {
-  Bytes file = torch_archive({"w"}).finish();
-  patch(file, file.size() - 2, 65535, 2);
-  file.insert(file.end(), 65535, std::byte{'c'});
-  const Opened opened(file);
-  REQUIRE_OK(opened.directory);
-  CHECK(opened.directory->records().size() == 7);
-}
-
 TEST_CASE("accepts bytes before the archive and counts them into offsets") {
   ArchiveBuilder builder = torch_archive({"weights"});
   for (Bytes file : {Bytes(builder.finish()), torch_archive({"weights"}).finish_classic()}) {
@@ -197,13 +187,6 @@ TEST_CASE("accepts a directory in another order than the records") {
   CHECK(opened.directory->limit_of(records.back()) == opened.directory->offset());
 }
 
-TEST_CASE("accepts zip signatures inside the weights") {
-  const std::string weights =
-      std::string(raw("PK\x05\x06\0\0\0\0\x01\0\x01\0")) + std::string(raw("PK\x06\x06PK\x06\x07"));
-  const Opened opened(torch_archive({weights, weights}).finish());
-  REQUIRE_OK(opened.directory);
-}
-
 TEST_CASE("accepts values in the zip64 field of an entry") {
   // The fields refer to a zip64 field that holds small numbers: allowed, and no 4 GiB file needed.
   Bytes file;
@@ -239,14 +222,6 @@ TEST_CASE("says that a file without an end record is no archive") {
   CHECK_REFUSES(Bytes(200000), ErrorCode::not_a_checkpoint, "no end record");
 }
 
-TEST_CASE("an archive cut anywhere is refused") {
-  const Bytes file = TorchFile().file;
-  for (std::size_t length = 0; length < file.size(); ++length) {
-    const Opened opened(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(length)));
-    REQUIRE_FALSE(opened.directory.has_value());
-  }
-}
-
 TEST_CASE("no flipped byte of the directory or the end records makes trouble") {
   TorchFile torch;
   for (std::size_t at = torch.builder.directory_offset(); at < torch.file.size(); ++at)
@@ -261,184 +236,11 @@ TEST_CASE("no flipped byte of the directory or the end records makes trouble") {
     }
 }
 
-// --- end records -----------------------------------------------------------------------------
-
-TEST_CASE_FIXTURE(TorchFile, "refuses bytes behind the end record") {
-  file.push_back(std::byte{0});
-  CHECK_REFUSES(file, ErrorCode::corrupt, "the file goes on for 1 byte");
-}
+// --- refusals of which tests/hostile/zip_cases.py, which has most, has no file ------------------
 
 TEST_CASE_FIXTURE(TorchFile, "refuses more than a comment's length behind the end record") {
   file.insert(file.end(), 70000, std::byte{0});
   CHECK_REFUSES(file, ErrorCode::not_a_checkpoint, "no end record in the last 65557 bytes");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses two end records, one in the comment of the other") {
-  const Bytes end(file.end() - 22, file.end());
-  patch(file, file.size() - 2, end.size(), 2);
-  file.insert(file.end(), end.begin(), end.end());
-  CHECK_REFUSES(file, ErrorCode::corrupt, "two end records");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses an end record in the comment even if more follows it") {
-  // Readers that take the last signature would show what this one points to.
-  Bytes comment(file.end() - 22, file.end());
-  comment.insert(comment.end(), 4, std::byte{'!'});
-  patch(file, file.size() - 2, comment.size(), 2);
-  file.insert(file.end(), comment.begin(), comment.end());
-  CHECK_REFUSES(file, ErrorCode::corrupt, "two end records");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses counts that disagree within the zip64 end record") {
-  patch(file, builder.end64_offset() + 24, 7, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "counts 7 records on this disk and 8 in all");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses end records that disagree about the count") {
-  patch(file, builder.end_offset() + 8, 7, 2);
-  patch(file, builder.end_offset() + 10, 7, 2);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "disagree about the record count");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses end records that disagree about the directory's size") {
-  patch(file, builder.end_offset() + 12, 100, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "disagree about the directory size");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses end records that disagree about the directory's place") {
-  patch(file, builder.end_offset() + 16, 100, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "disagree about the directory offset");
-}
-
-void set_counts(ArchiveBuilder& builder, std::uint64_t count) {
-  patch(builder.bytes(), builder.end64_offset() + 24, count, 8);
-  patch(builder.bytes(), builder.end64_offset() + 32, count, 8);
-  const std::uint64_t small = std::min<std::uint64_t>(count, 0xFFFF);
-  patch(builder.bytes(), builder.end_offset() + 8, small, 2);
-  patch(builder.bytes(), builder.end_offset() + 10, small, 2);
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a count of 2^63 without reserving for it") {
-  set_counts(builder, std::uint64_t{1} << 63);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "counts 9223372036854775808 records, but a directory");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a count of 2^32 + n, which would be right in 32 bits") {
-  set_counts(builder, (std::uint64_t{1} << 32) + 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "counts 4294967304 records, but a directory");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses one record more than the directory holds") {
-  set_counts(builder, 9);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "holds 8 records, but the end record counts 9");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses one record fewer than the directory holds") {
-  set_counts(builder, 7);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "goes on behind the 7 records");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses an archive of no records") {
-  set_counts(builder, 0);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "holds no records");
-}
-
-TEST_CASE("refuses an empty archive") {
-  CHECK_REFUSES(ArchiveBuilder().finish(), ErrorCode::corrupt, "holds no records");
-}
-
-TEST_CASE("refuses a count of 65535 without zip64, which may be any larger number") {
-  Bytes file = torch_archive({"w"}).finish_classic();
-  patch(file, file.size() - 14, 0xFFFF, 2);
-  patch(file, file.size() - 12, 0xFFFF, 2);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "refers to a zip64 end record, but there is none");
-}
-
-TEST_CASE("refuses a directory offset of 0xFFFFFFFF without zip64") {
-  Bytes file = torch_archive({"w"}).finish_classic();
-  patch(file, file.size() - 6, 0xFFFFFFFF, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "refers to a zip64 end record, but there is none");
-}
-
-void set_directory(ArchiveBuilder& builder, std::uint64_t offset, std::uint64_t size) {
-  patch(builder.bytes(), builder.end64_offset() + 40, size, 8);
-  patch(builder.bytes(), builder.end64_offset() + 48, offset, 8);
-  patch(builder.bytes(), builder.end_offset() + 12, std::min<std::uint64_t>(size, 0xFFFFFFFF), 4);
-  patch(builder.bytes(), builder.end_offset() + 16, std::min<std::uint64_t>(offset, 0xFFFFFFFF), 4);
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a directory size of 0") {
-  set_directory(builder, builder.directory_offset(), 0);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "a directory of 0 bytes holds at most 0");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a directory beyond the file") {
-  set_directory(builder, file.size(), 500);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "does not lie before its end record");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a directory whose offset and size wrap together") {
-  set_directory(builder, most - 99, 500);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "does not lie before its end record");
-}
-
-TEST_CASE("refuses a directory whose 32-bit offset and size wrap together") {
-  Bytes file = torch_archive({"w"}).finish_classic();
-  patch(file, file.size() - 6, 0xFFFFFFF0, 4);
-  patch(file, file.size() - 10, 0x200, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "does not lie before its end record");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a directory that does not start with an entry") {
-  const std::uint64_t size = builder.end64_offset() - builder.directory_offset();
-  set_directory(builder, builder.directory_offset() + 1, size - 1);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "no entry where one is expected");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a hole between the directory and its end records") {
-  file.insert(file.end() - 98, 16, std::byte{0});
-  CHECK_REFUSES(file, ErrorCode::corrupt, "");
-}
-
-TEST_CASE("refuses bytes inserted before the directory") {
-  ArchiveBuilder builder = torch_archive({"w"});
-  for (Bytes file : {Bytes(builder.finish()), torch_archive({"w"}).finish_classic()}) {
-    file.insert(file.begin() + static_cast<std::ptrdiff_t>(builder.directory_offset()), 64,
-                std::byte{0});
-    CHECK_REFUSES(file, ErrorCode::corrupt, "the file begins like an archive too");
-  }
-}
-
-TEST_CASE("refuses two archives back to back") {
-  Bytes file = torch_archive({"one"}).finish();
-  const Bytes second = torch_archive({"two"}).finish();
-  file.insert(file.end(), second.begin(), second.end());
-  CHECK_REFUSES(file, ErrorCode::corrupt, "two archives in one file");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a zip64 locator that points beyond the file") {
-  patch(file, builder.locator_offset() + 8, file.size() + 1, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "the zip64 locator points to byte");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a zip64 locator that points to 2^64 - 1") {
-  patch(file, builder.locator_offset() + 8, most, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "points to byte 18446744073709551615");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a zip64 locator that points to itself") {
-  patch(file, builder.locator_offset() + 8, builder.locator_offset(), 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "the zip64 locator points to byte");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a zip64 end record inside the weights") {
-  patch(file, builder.locator_offset() + 8, builder.place(data0).payload, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "the zip64 locator points to byte");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a locator without a zip64 end record before it") {
-  patch(file, builder.end64_offset(), 0, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "no zip64 end record directly before it");
 }
 
 TEST_CASE("refuses a locator with no room for a zip64 end record") {
@@ -449,81 +251,11 @@ TEST_CASE("refuses a locator with no room for a zip64 end record") {
   CHECK_REFUSES(file, ErrorCode::corrupt, "no room for a zip64 end record");
 }
 
-TEST_CASE_FIXTURE(TorchFile, "refuses a zip64 end record of another length") {
-  patch(file, builder.end64_offset() + 4, 45, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "says it is 45 bytes long, expected 44");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses archives of several disks") {
-  Bytes other = file;
-  patch(other, builder.locator_offset() + 16, 2, 4);
-  CHECK_REFUSES(other, ErrorCode::unsupported, "several disks");
-  other = file;
-  patch(other, builder.end64_offset() + 16, 1, 4);
-  CHECK_REFUSES(other, ErrorCode::unsupported, "one of several disks");
-  Bytes classic = torch_archive({"w"}).finish_classic();
-  patch(classic, classic.size() - 18, 1, 2);
-  CHECK_REFUSES(classic, ErrorCode::unsupported, "one of several disks");
-}
-
 TEST_CASE_FIXTURE(TorchFile, "refuses a directory longer than the limit") {
   const std::uint64_t size = builder.end64_offset() - builder.directory_offset();
   CHECK(Opened(file, size).directory.has_value());
   CHECK_FAILS(Opened(file, size - 1).directory, ErrorCode::limit_exceeded,
               "directory has " + std::to_string(size));
-}
-
-// --- entries ---------------------------------------------------------------------------------
-
-TEST_CASE_FIXTURE(TorchFile, "refuses encrypted records") {
-  for (unsigned bit : {0u, 6u, 13u}) {
-    Bytes other = file;
-    patch(other, entry(data0) + 8, 0x0808u | 1u << bit, 2);
-    CHECK_REFUSES(other, ErrorCode::unsupported, "\"archive/data/0\" is encrypted");
-  }
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses patch data") {
-  patch(file, entry(data0) + 8, 0x0828, 2);
-  CHECK_REFUSES(file, ErrorCode::unsupported, "\"archive/data/0\" is patch data");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses other compression methods by name") {
-  const struct {
-    std::uint64_t method;
-    const char* name;
-  } methods[] = {{1, "shrunk"}, {6, "imploded"},   {9, "deflate64"}, {12, "bzip2"},
-                 {14, "LZMA"},  {93, "Zstandard"}, {95, "xz"},       {98, "PPMd"},
-                 {99, "AES"},   {264, "unknown"}};
-  for (const auto& [method, name] : methods) {
-    Bytes other = file;
-    patch(other, entry(data0) + 10, method, 2);
-    CHECK_REFUSES(other, ErrorCode::unsupported,
-                  "compression method " + std::to_string(method) + " (" + name);
-  }
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a stored record of two sizes") {
-  patch(file, entry(data0) + 24, 14, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "is stored, but has 13 bytes in the file and 14");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a record on another disk") {
-  patch(file, entry(data0) + 34, 1, 2);
-  CHECK_REFUSES(file, ErrorCode::unsupported, "is on disk 1");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses two records of one name") {
-  file[entry(data1) + 46 + 13] = std::byte{'0'};
-  CHECK_REFUSES(file, ErrorCode::corrupt, "two records are named \"archive/data/0\"");
-}
-
-TEST_CASE("refuses two data.pkl, far apart") {
-  ArchiveBuilder builder;
-  builder.add("a/data.pkl", "one");
-  for (int i = 0; i < 100; ++i) builder.add("a/data/" + std::to_string(i), "w");
-  builder.add("a/data.pkl", "two");
-  CHECK_REFUSES(builder.finish(), ErrorCode::corrupt, "two records are named \"a/data.pkl\"");
 }
 
 TEST_CASE("refuses a name that comes again inside and outside the sorted run") {
@@ -547,15 +279,6 @@ TEST_CASE("refuses a name that comes again in a file without order") {
   CHECK_REFUSES(builder.finish(), ErrorCode::corrupt, "two records are named \"a/0\"");
 }
 
-TEST_CASE("refuses two names that are equal without case") {
-  CHECK_REFUSES(torch_archive({"w"}).add("archive/DATA.pkl", "other").finish(), ErrorCode::corrupt,
-                "\"archive/data.pkl\" and \"archive/DATA.pkl\" are named alike but for case");
-  CHECK_REFUSES(torch_archive({"w"}).add("archive/DATA/0", "other").finish(), ErrorCode::corrupt,
-                "\"archive/data/0\" and \"archive/DATA/0\" are named alike but for case");
-  CHECK_REFUSES(torch_archive({"w"}).add("Archive/data/0", "other").finish(), ErrorCode::corrupt,
-                "\"archive/data/0\" and \"Archive/data/0\" are named alike but for case");
-}
-
 TEST_CASE("refuses two names that are equal without case, neither of them in lower case") {
   ArchiveBuilder builder = torch_archive({"w"});
   builder.add("archive/extra/Ab", "one").add("archive/extra/aB", "two");
@@ -566,83 +289,15 @@ TEST_CASE("refuses two names that are equal without case, neither of them in low
   CHECK_REFUSES(outside.finish(), ErrorCode::corrupt, "are named alike but for case");
 }
 
-TEST_CASE("accepts capitals in names that no other record has") {
-  ArchiveBuilder builder;
-  builder.add("Model_V2/data.pkl", "x").add("Model_V2/.data/A", "1").add("Other/README", "2");
-  builder.add("Model_V2/data/Key", "3").add("Model_V2/data/Yek", "4");
-  const Opened opened(builder.finish());
-  REQUIRE_OK(opened.directory);
-  CHECK(opened.directory->find("data/Key") != nullptr);
-  CHECK(opened.directory->find("data/key") == nullptr);
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a zero byte in a name") {
-  file[entry(data0) + 46 + 3] = std::byte{0};
-  CHECK_REFUSES(file, ErrorCode::corrupt, "\"arc\\x00ive/data/0\" has a zero byte in its name");
-}
-
-TEST_CASE("refuses an empty name") {
-  CHECK_REFUSES(ArchiveBuilder().add("", "x").finish(), ErrorCode::corrupt, "empty name");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a record that overlaps its neighbour") {
-  const std::uint64_t room = builder.place(data1).header - builder.place(data0).header - 30 -
-                             builder.place(data0).name.size();
-  for (const std::uint64_t size : {room + 1, std::uint64_t{256} << 20}) {
-    Bytes other = file;
-    patch(other, entry(data0) + 20, size, 4);
-    patch(other, entry(data0) + 24, size, 4);
-    CHECK_REFUSES(other, ErrorCode::corrupt, "\"archive/data/0\" with");
-  }
-  patch(file, entry(data0) + 20, room, 4);
-  patch(file, entry(data0) + 24, room, 4);
-  CHECK(Opened(file).directory.has_value());  // only its local header can tell
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses the last record if it reaches into the directory") {
-  const std::size_t last = 7;
-  patch(file, entry(last) + 20, 4000, 4);
-  patch(file, entry(last) + 24, 4000, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "runs into the directory");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses records that share one body") {
-  patch(file, entry(data1) + 42, builder.place(data0).header, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "runs into the next record");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a header beyond the records") {
-  for (std::uint64_t header :
-       {std::uint64_t{file.size()}, std::uint64_t{builder.directory_offset() - 10},
-        std::uint64_t{0xFFFFFFFE}}) {
-    Bytes other = file;
-    patch(other, entry(data1) + 42, header, 4);
-    CHECK_REFUSES(other, ErrorCode::corrupt, "\"archive/data/1\"");
-  }
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses sizes of 0xFFFFFFFF without a zip64 field") {
-  patch(file, entry(data0) + 20, 0xFFFFFFFF, 4);
-  patch(file, entry(data0) + 24, 0xFFFFFFFF, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "zip64 field of 0 bytes, expected 16");
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a header offset of 0xFFFFFFFF without a zip64 field") {
-  patch(file, entry(data0) + 42, 0xFFFFFFFF, 4);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "zip64 field of 0 bytes, expected 8");
-}
-
 // An archive of one record whose entry has these extra fields and refers to them for its sizes.
-Bytes with_extra(std::string_view extra, bool refer = true) {
+Bytes with_extra(std::string_view extra) {
   ArchiveBuilder builder;
   builder.add("a/x", "12345").finish();
   Bytes& file = builder.bytes();
   const std::size_t entry = builder.place(0).entry;
   file.erase(file.end() - 98, file.end());  // the end records
-  if (refer) {
-    patch(file, entry + 20, 0xFFFFFFFF, 4);
-    patch(file, entry + 24, 0xFFFFFFFF, 4);
-  }
+  patch(file, entry + 20, 0xFFFFFFFF, 4);
+  patch(file, entry + 24, 0xFFFFFFFF, 4);
   patch(file, entry + 30, extra.size(), 2);
   bytes::ByteSink sink(file);
   sink.text(extra);
@@ -655,32 +310,6 @@ TEST_CASE("accepts the zip64 field behind other extra fields") {
       with_extra(raw("XY\x02\0..\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0")));
   REQUIRE_OK(opened.directory);
   CHECK(opened.directory->records()[0].size == 5);
-}
-
-TEST_CASE("refuses a zip64 field that is too short or too long") {
-  CHECK_REFUSES(with_extra(raw("\x01\0\x08\0\x05\0\0\0\0\0\0\0")), ErrorCode::corrupt,
-                "zip64 field of 8 bytes, expected 16");
-  CHECK_REFUSES(with_extra(raw("\x01\0\x18\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")),
-                ErrorCode::corrupt, "zip64 field of 24 bytes, expected 16");
-}
-
-TEST_CASE("refuses an extra field that runs out of its entry") {
-  CHECK_REFUSES(with_extra(raw("\x01\0\x10\0\x05\0\0\0")), ErrorCode::corrupt,
-                "extra field of 16 bytes with only 4 left");
-  CHECK_REFUSES(with_extra(raw("XY\xFF\xFF.."), false), ErrorCode::corrupt,
-                "extra field of 65535 bytes with only 2 left");
-}
-
-TEST_CASE("refuses two zip64 fields") {
-  const std::string field(raw("\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0"));
-  CHECK_REFUSES(with_extra(field + field), ErrorCode::corrupt, "two zip64 fields");
-}
-
-TEST_CASE("refuses zip64 sizes near 2^64") {
-  CHECK_REFUSES(
-      with_extra(
-          raw("\x01\0\x10\0\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xF8\xFF\xFF\xFF\xFF\xFF\xFF\xFF")),
-      ErrorCode::corrupt, "runs into the directory");
 }
 
 TEST_CASE("refuses a zip64 header offset that wraps behind bytes before the archive") {
@@ -697,35 +326,6 @@ TEST_CASE("refuses a zip64 header offset that wraps behind bytes before the arch
   CHECK_REFUSES(file, ErrorCode::corrupt, "runs into the directory");
   file.insert(file.begin(), 3, std::byte{'#'});
   CHECK_REFUSES(file, ErrorCode::corrupt, "header offset beyond the file");
-}
-
-TEST_CASE_FIXTURE(TorchFile,
-                  "refuses an entry whose name, extra or comment runs out of the directory") {
-  for (std::size_t field : {28u, 30u, 32u}) {
-    Bytes other = file;
-    patch(other, entry(7) + field, 0xFFFF, 2);
-    CHECK_REFUSES(other, ErrorCode::corrupt, "runs out of the directory");
-  }
-}
-
-TEST_CASE_FIXTURE(TorchFile, "refuses a directory that ends inside an entry") {
-  const std::size_t end = builder.end64_offset();
-  file.erase(file.begin() + static_cast<std::ptrdiff_t>(end - 4),
-             file.begin() + static_cast<std::ptrdiff_t>(end));
-  set_directory(builder, builder.directory_offset(), end - 4 - builder.directory_offset());
-  patch(file, builder.locator_offset() + 8, end - 4, 8);
-  CHECK_REFUSES(file, ErrorCode::corrupt, "runs out of the directory");
-}
-
-TEST_CASE("reads 70,000 records and names of 65,000 bytes") {
-  ArchiveBuilder builder;
-  for (int i = 0; i < 70000; ++i) builder.add("a/data/" + std::to_string(i), "");
-  const std::string long_name = "a/" + std::string(65000, 'n');
-  builder.add(long_name, "x");
-  const Opened opened(builder.finish());
-  REQUIRE_OK(opened.directory);
-  CHECK(opened.directory->records().size() == 70001);
-  CHECK(opened.directory->find_full(long_name) == &opened.directory->records().back());
 }
 
 }  // namespace
