@@ -39,7 +39,7 @@ DType torch_dtype(std::string_view name) {
 // What a write function of Python is given at once: it gets a copy.
 constexpr std::size_t part_bytes = std::size_t{8} << 20;
 
-nb::bytes to_bytes(std::span<const std::byte> content) {
+nb::bytes copy_of(std::span<const std::byte> content) {
   return nb::bytes(reinterpret_cast<const char*>(content.data()), content.size());
 }
 
@@ -394,7 +394,7 @@ WritePlan Writer::write_through(Number root, const nb::object& write, nb::handle
   const auto take = [&](std::span<const std::byte> content) -> Result<void> {
     const bool taken = with_python([&] {
       while (!content.empty()) {
-        const nb::bytes part = to_bytes(content.first(std::min(content.size(), part_bytes)));
+        const nb::bytes part = copy_of(content.first(std::min(content.size(), part_bytes)));
         const nb::object answer = write(part);
         // A raw file may take less than it was given, and says how much.
         const std::size_t count = nb::isinstance<nb::int_>(answer)
