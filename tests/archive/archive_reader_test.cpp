@@ -1,7 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "tests/support/archive_builder.hpp"

@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory_resource>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -4,15 +4,12 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <string>
@@ -600,13 +597,6 @@ TEST_CASE("tells a flatbuffer of the lite interpreter by the name at its byte 4"
   }
   const TemporaryFile other(head.substr(1));
   CHECK_FAILS(Checkpoint::open(other.path), ErrorCode::not_a_checkpoint, "not a torch checkpoint");
-}
-
-TEST_CASE("does not wait for a FIFO") {
-  const test::TemporaryFolder folder;
-  const fs::path fifo = folder.path() / "fifo";
-  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK_FAILS(Checkpoint::open(fifo), ErrorCode::not_a_checkpoint, "FIFO");
 }
 
 TEST_CASE("is read by many threads at once") {

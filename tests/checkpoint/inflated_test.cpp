@@ -1,7 +1,6 @@
 // Storages that another program compressed: copied into memory, flagged, bounded, refused.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,12 +24,6 @@ std::vector<std::byte> elements(const TensorView& view) {
   std::vector<std::byte> out(view.nbytes());
   REQUIRE_OK(view.gather(out));
   return out;
-}
-
-OpenOptions limited(std::uint64_t bytes) {
-  OpenOptions options;
-  options.limits.copied_bytes = bytes;
-  return options;
 }
 
 }  // namespace
@@ -116,14 +109,6 @@ TEST_CASE("refuses copies where only zero-copy will do, naming the record") {
   REQUIRE_OK(Checkpoint::open(data / "state_dict.pt", options));
   const Checkpoint big = opened(data / "big_endian.pt");
   CHECK_FALSE((*big.tensors().begin()).is_zero_copy());
-}
-
-TEST_CASE("bounds what compressed storages may become") {
-  const Checkpoint checkpoint = opened(deflated);
-  const std::uint64_t all = checkpoint.stats().bytes_copied;
-  REQUIRE_OK(Checkpoint::open(deflated, limited(all)));
-  CHECK_FAILS(Checkpoint::open(deflated, limited(all - 1)), ErrorCode::limit_exceeded,
-              "(copied_bytes)");
 }
 
 TEST_CASE("finds damage in what is compressed") {

@@ -1,8 +1,6 @@
 // Legacy streams, written by hand byte for byte, damaged copies of them, and one that torch wrote.
 #include <doctest/doctest.h>
 
-#include <array>
-#include <cstring>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Archives as torch before 2.1 laid them out, and storages that were deflated by hand.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -40,14 +39,12 @@ class Opened {
   test::TemporaryFolder folder_;
 };
 
-// An archive whose one storage of `size` zeros is deflated, and said to be of `declared`.
-test::ArchiveBuilder deflated(std::size_t size, std::uint32_t declared, std::uint32_t crc,
-                              std::size_t cut = 0) {
-  Bytes packed = zip::deflate(Bytes(size));
-  packed.resize(packed.size() - cut);
+// An archive whose one storage, of `size` zeros, is deflated.
+test::ArchiveBuilder deflated(std::uint32_t size) {
   test::ArchiveBuilder builder;
-  builder.add("archive/data.pkl", pickle("0", declared));
-  builder.add_stored_as("archive/data/0", packed, declared, zip::Method::deflated, crc);
+  builder.add("archive/data.pkl", pickle("0", size));
+  builder.add_stored_as("archive/data/0", zip::deflate(Bytes(size)), size, zip::Method::deflated,
+                        0);
   builder.add("archive/version", "3\n");
   builder.finish();
   return builder;
@@ -70,34 +67,9 @@ TEST_CASE_FIXTURE(Opened, "opens archives as torch 1.4 and 1.5 laid them out") {
   }
 }
 
-TEST_CASE_FIXTURE(Opened, "inflates a storage that is compressed") {
-  test::ArchiveBuilder builder = deflated(1000, 1000, zip::crc32(Bytes(1000)));
-  const Result<Checkpoint> checkpoint = (*this)(builder);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->get("w")->is_copied);
-  CHECK(std::ranges::equal(checkpoint->get("w")->view.bytes(), Bytes(1000)));
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a compressed storage that is not what its record says") {
-  test::ArchiveBuilder wrong_sum = deflated(1000, 1000, 1);
-  CHECK_FAILS((*this)(wrong_sum), ErrorCode::corrupt, "record \"archive/data/0\"");
-  test::ArchiveBuilder longer = deflated(1000, 999, 0);
-  CHECK_FAILS((*this)(longer), ErrorCode::corrupt,
-              "record \"archive/data/0\": the compressed data inflates to more than");
-  test::ArchiveBuilder shorter = deflated(1000, 1001, 0);
-  CHECK_FAILS((*this)(shorter), ErrorCode::corrupt, "inflates to 1000 bytes, expected 1001");
-  test::ArchiveBuilder cut = deflated(1000, 1000, 0, 2);
-  CHECK_FAILS((*this)(cut), ErrorCode::corrupt, "is damaged or ends early");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses a size that deflate cannot reach") {
-  test::ArchiveBuilder builder = deflated(10, 2000000000, 0);
-  CHECK_FAILS((*this)(builder), ErrorCode::corrupt, "cannot become 2000000000");
-}
-
 TEST_CASE_FIXTURE(Opened, "refuses storages that grow too much, at the limits and beyond") {
-  constexpr std::size_t size = 100000;
-  test::ArchiveBuilder builder = deflated(size, size, 0);
+  constexpr std::uint32_t size = 100000;
+  test::ArchiveBuilder builder = deflated(size);
   const std::uint64_t stored = builder.place(1).stored_size;
   OpenOptions options;
   options.limits.copied_bytes = size;

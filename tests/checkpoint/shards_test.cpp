@@ -7,16 +7,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -2,15 +2,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <vector>
 
@@ -126,33 +122,6 @@ TEST_CASE_FIXTURE(FileFixture, "refuses a directory, for reading and for writing
   CHECK(open_descriptors(folder.path()) == 0);
 }
 
-TEST_CASE_FIXTURE(FileFixture, "refuses a FIFO without waiting for its other end") {
-  const auto fifo = folder.path() / "fifo";
-  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
-  CHECK_FAILS(os::File::open(fifo, false), ErrorCode::not_a_checkpoint, "is a FIFO");
-  CHECK_FAILS(os::File::open(fifo, true), ErrorCode::not_a_checkpoint, "is a FIFO");
-  CHECK(open_descriptors(fifo) == 0);
-}
-
-TEST_CASE_FIXTURE(FileFixture, "refuses a socket and a device") {
-  const auto path_of_socket = folder.path() / "socket";
-  const os::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  REQUIRE(path_of_socket.native().size() < sizeof address.sun_path);
-  std::strcpy(address.sun_path, path_of_socket.c_str());
-  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  CHECK_FAILS(os::File::open(path_of_socket, false), ErrorCode::not_a_checkpoint, "is a socket");
-  CHECK_FAILS(os::File::open("/dev/null", false), ErrorCode::not_a_checkpoint,
-              "a character device");
-}
-
-TEST_CASE_FIXTURE(FileFixture, "refuses an empty file") {
-  CHECK_FAILS(os::File::open(folder.write("empty.pt", ""), false), ErrorCode::not_a_checkpoint,
-              "is empty");
-  CHECK(open_descriptors(folder.path() / "empty.pt") == 0);
-}
-
 TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be opened") {
   CHECK_FAILS(os::File::open(folder.path() / "missing.pt", false), ErrorCode::io,
               "cannot open the file: No such file or directory");
@@ -163,20 +132,6 @@ TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be open
   const auto loop = folder.path() / "loop";
   std::filesystem::create_symlink(loop, loop);
   CHECK_FAILS(os::File::open(loop, false), ErrorCode::io, "Too many levels of symbolic links");
-}
-
-TEST_CASE_FIXTURE(FileFixture, "gives the system's words for a file without permission") {
-  if (::geteuid() == 0) {
-    MESSAGE("not run: root may read every file, so there is none to be refused");
-    return;
-  }
-  REQUIRE(::chmod(path.c_str(), 0) == 0);
-  CHECK_FAILS(os::File::open(path, false), ErrorCode::io, "Permission denied");
-}
-
-TEST_CASE_FIXTURE(FileFixture, "refuses a path with a zero byte, which would name another file") {
-  CHECK_FAILS(os::File::open(path.native() + std::string("\0.txt", 5), false),
-              ErrorCode::invalid_argument, "zero byte");
 }
 
 // --- Mapping -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <memory_resource>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -3,13 +3,11 @@
 // turn.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <initializer_list>
 #include <memory_resource>
 #include <optional>
 #include <span>

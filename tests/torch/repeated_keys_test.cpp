@@ -1,7 +1,6 @@
 // Dicts that hold one key twice: the last value wins, as in Python.
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <span>
 #include <string>
 #include <vector>

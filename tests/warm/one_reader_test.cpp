@@ -138,13 +138,6 @@ TEST_CASE_FIXTURE(Fixture, "a lock excludes threads of its process and other pro
   CHECK(is_free_for_others(there, "a"));
 }
 
-TEST_CASE_FIXTURE(Fixture, "a failed try takes the lock from nobody in this process") {
-  const os::RuntimeDirectory there = directory();
-  const auto lock = os::ProcessLock::try_lock(there, "a");
-  for (int i = 0; i < 3; ++i) CHECK(!os::ProcessLock::try_lock(there, "a")->has_value());
-  CHECK(!is_free_for_others(there, "a"));
-}
-
 TEST_CASE_FIXTURE(Fixture, "a lock ends with its process, whatever file is left") {
   const os::RuntimeDirectory there = directory();
   Holder holder(there, "a");
@@ -351,23 +344,6 @@ TEST_CASE_FIXTURE(Fixture, "warms for itself where nobody can be elected, and sa
     CHECK(report->bytes_done == fs::file_size(path));
     CHECK(report->why_alone.find("lets other users in") != std::string::npos);
   }
-}
-
-TEST_CASE_FIXTURE(Fixture, "clearing up takes no lock from a warmer of the same process") {
-  const os::RuntimeDirectory there = directory();
-  const auto own = os::ProcessLock::try_lock(there, lock_name());
-  REQUIRE((own && own->has_value()));
-  REQUIRE(!is_free_for_others(there, lock_name()));
-  os::remove_left_locks(there, "warm-");
-  CHECK(!is_free_for_others(there, lock_name()));
-}
-
-TEST_CASE_FIXTURE(Fixture, "refuses one reader for what cannot be waited for") {
-  const Checkpoint checkpoint = opened_cold();
-  WarmOptions options = one_reader();
-  options.follow = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "one_reader cannot be combined with follow");
 }
 
 TEST_CASE_FIXTURE(Fixture, "one reader goes with sums and with locked memory") {
