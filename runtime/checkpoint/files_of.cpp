@@ -8,6 +8,11 @@
 namespace weightmap {
 namespace {
 
+// A file of another name is not read: evict(), which needs the files, would leave its end cached.
+bool may_name_others(const std::string& path) {
+  return path.ends_with(".json") || path.ends_with(".metadata") || path.ends_with(".gguf");
+}
+
 bool name_others(Parsing& parsing, std::size_t leading) {
   return parsing.identify(leading) && parsing.row() != nullptr &&
          parsing.row()->name_files != nullptr && parsing.read_first() && parsing.named() != nullptr;
@@ -20,6 +25,7 @@ Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path&
   TRY_ASSIGN(const GivenFiles opened, open_given({given(path)}, options));
   std::vector<std::filesystem::path> files;
   for (const SourceFile& source : opened.sources) files.push_back(source.info.path);
+  if (!may_name_others(files.front().native())) return files;
   OpenStats not_of_an_open;
   Parsing parsing(opened.sources, options, not_of_an_open);
   if (!name_others(parsing, opened.leading)) return files;
