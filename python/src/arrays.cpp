@@ -89,7 +89,7 @@ nb::object to_numpy(const Tensor& tensor) {
 nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   if (is_blocked(tensor.view().dtype())) return to_torch(bits_of(tensor), copy_on_write);
   const std::optional<CopyOnWrite> how = read_copy_on_write(copy_on_write);
-  // What is lent stays lent, so that only the first loan would find the file cut.
+  // Lent memory stays lent, so that only the first loan would notice a truncated file.
   if (tensor.owner->checkpoint().info().protection == Protection::guard)
     value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
   if (nb::object direct = to_torch_directly(tensor, how); direct.is_valid()) return direct;

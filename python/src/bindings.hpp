@@ -1,4 +1,4 @@
-// What the parts of weightmap._core have in common, and those that only the module itself asks for.
+// Helpers of all parts of weightmap._core, and the parts that only the module itself calls.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -13,7 +13,7 @@ namespace {
 
 namespace nb = nanobind;
 
-// What a memoryview keeps.
+// The object that a memoryview keeps alive.
 struct TensorBuffer {
   Tensor tensor;
 };

@@ -49,7 +49,7 @@ bool reads_the_file(const OpenOptions& options) {
   return complete && (complete->verify == Verify::crc || *complete->populate || *complete->locked);
 }
 
-// What `open` answers, which is called without the GIL and gets the options.
+// Holds the result of `open`, which is called without the GIL and gets the options.
 template <class Open>
 OpenCheckpoint hold(Origin origin, nb::handle progress, const Open& open) {
   if (reads_the_file(origin.options)) {

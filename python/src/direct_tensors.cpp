@@ -19,20 +19,20 @@ bool is_storage_id(const Value& id) {
          id[1].kind() == Kind::global && id[2].string() && id[4].integer();
 }
 
-// Nothing is added to what the call answers.
+// Returns true if nothing is added to the result of the call.
 bool is_plain_call(const Value& call) {
   return !call.is_new_object() && !call.state() && call.size() == 0 && call.item_count() == 0 &&
          call.callable().kind() == Kind::global && call.arguments().kind() == Kind::tuple;
 }
 
-// As torch.save writes them, for the sake of torch before 0.4.
+// Recognises the hooks that torch.save writes for torch before 0.4.
 bool are_empty_hooks(const Value& hooks) {
   return hooks.kind() == Kind::object && is_plain_call(hooks) && hooks.arguments().size() == 0 &&
          hooks.callable().module() == "collections" && hooks.callable().name() == "OrderedDict";
 }
 
-// Of a call that rebuilds a tensor of the CPU which begins where its storage begins: storage,
-// offset, sizes, strides, requires_grad, hooks.
+// Recognises the arguments that rebuild a tensor of the CPU at the beginning of its storage:
+// storage, offset, sizes, strides, requires_grad, hooks.
 bool are_usual(const Value& arguments) {
   if (arguments.size() <= DirectTensors::hooks_argument) return false;
   const Value id = arguments[0].persistent_id();
@@ -99,7 +99,8 @@ nb::object DirectTensors::make(const Value& call) {
   return tensor;
 }
 
-// What torch's rebuild function makes of this storage, if the call is one of such a function.
+// Returns the dtype that torch's rebuild function gives this storage, if the call is one of such a
+// function.
 std::optional<DType> DirectTensors::dtype_of(const Value& call, const Value& id,
                                              nb::object& type) const {
   const auto lookup = [](const Names& names, const nb::object& object) -> std::optional<DType> {

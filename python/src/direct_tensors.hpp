@@ -31,7 +31,7 @@ namespace weightmap::python {
 
 class DirectTensors {
  public:
-  // What a global stands for, as the machine has it.
+  // Returns the object that the machine has for a global.
   using Find = std::function<nanobind::object(const Value& global)>;
 
   // Precondition: `settings` is what the machine has as `direct`, and torch's door is open.
@@ -42,8 +42,8 @@ class DirectTensors {
   nanobind::object make(const Value& call);
   static constexpr std::size_t hooks_argument = 5;
 
-  // Whether this is a call of torch's _rebuild_parameter as torch.save writes it: with what may be
-  // such a tensor, a bool, and empty backward hooks.
+  // Returns true for a call of torch's _rebuild_parameter as torch.save writes it: with a possible
+  // tensor, a bool, and empty backward hooks.
   static bool is_parameter(const Value& call);
 
   // The machine is about to be asked for the storage of this persistent id.

@@ -32,7 +32,7 @@ nb::object dlpack_array(const Tensor& tensor, void* data, const std::int64_t* st
                   nb::rv_policy::reference);
 }
 
-// Whether the consumer asked for the versioned form.
+// Returns true if the consumer asked for the versioned form.
 bool knows_read_only_flag(const nb::dict& arguments) {
   if (!arguments.contains("max_version")) return false;
   const nb::object version = arguments["max_version"];

@@ -8,11 +8,11 @@
 
 namespace weightmap::python {
 
-// What DLPack calls the elements. Raises BufferError where it has no word for them.
+// Returns DLPack's type of the elements. Raises BufferError if it has none.
 nanobind::dlpack::dtype dlpack_type(DType dtype);
 
-// What __dlpack__(**kwargs) of the array API answers. Raises BufferError where DLPack has no word
-// for the tensor, or the consumer none for read-only memory.
+// Implements __dlpack__(**kwargs) of the array API. Raises BufferError if DLPack cannot describe
+// the tensor, or the consumer does not know read-only memory.
 nanobind::object to_dlpack(const Tensor& tensor, const nanobind::kwargs& kwargs);
 
 }  // namespace weightmap::python

@@ -25,7 +25,7 @@ PyObject* integer_at(const std::byte* at) {
     return PyLong_FromUnsignedLongLong(load_element<T>(at));
 }
 
-// Of a floating point type, or of half a complex one.
+// Reads a floating point type, or half a complex one.
 double real_at(DType dtype, const std::byte* at) noexcept {
   if (dtype == DType::float64) return load_element<double>(at);
   if (dtype == DType::float32) return static_cast<double>(load_element<float>(at));

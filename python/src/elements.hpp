@@ -22,10 +22,10 @@ void check_repeats(const Tensor& tensor);
 nanobind::object item_of(const Tensor& tensor);
 // The elements in lists as deep as the tensor has dimensions; item_of() if it has none.
 nanobind::object to_list(const Tensor& tensor);
-// What iter() answers: the parts along the first dimension. TypeError if there is none.
+// Implements iter(): the parts along the first dimension. Raises TypeError if there is none.
 nanobind::object iterate(const Tensor& tensor);
 
-// What int(), float(), complex() and operator.index() ask. TypeError where numpy raises one.
+// Implement int(), float(), complex() and operator.index(). Raise TypeError where numpy does.
 nanobind::object to_int(const Tensor& tensor);
 nanobind::object to_float(const Tensor& tensor);
 nanobind::object to_complex(const Tensor& tensor);

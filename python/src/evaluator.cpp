@@ -38,7 +38,7 @@ std::size_t size_of(const nb::object& list) {
   return static_cast<std::size_t>(PyList_Size(list.ptr()));
 }
 
-// What a node has become, and what its containers need to know of it.
+// The object made from a node, and the facts that its containers need.
 struct Made {
   nb::object object;             // invalid while a tuple, set or call is being made
   std::uint64_t cells = 1;       // that hashing the object may walk: a shared part counts each time
@@ -195,7 +195,7 @@ class Evaluator {
     return machine_.call(function, arguments, true);
   }
 
-  // What a call without arguments answers, which may be mentioned elsewhere, too.
+  // Makes the result of a call without arguments, which other places may mention, too.
   nb::object make_hooks(const Value& call) {
     if (!call.may_be_shared()) return call_plainly(call);
     const auto [known, is_new] = made_.try_emplace(call);
@@ -414,7 +414,7 @@ class Evaluator {
   std::optional<DirectTensors> direct_;
   const nb::str backward_hooks_{"_backward_hooks"};
   std::vector<Frame> frames_;
-  // What each node has become; invalid while it is being made.
+  // The object made from each node; invalid while it is being made.
   std::unordered_map<Value, Made, Hash, Same> made_;
   std::uint64_t entered_ = 0;  // values so far
   std::uint64_t hashed_ = 0;   // cells that hashing the keys so far may have walked

@@ -1,4 +1,4 @@
-// What keeps a mapping alive: every Python object that can reach its bytes shares one Holder.
+// Keeps a mapping alive: every Python object that can reach its bytes shares one Holder.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 
 namespace weightmap::python {
 
-// What is asked of the machine, and what Python itself knows how to make.
+// Calls the methods of the machine, and makes the values that Python itself can make.
 class Machine {
  public:
   explicit Machine(nanobind::handle machine)

@@ -20,8 +20,8 @@ struct MappedBytes {
 
 // The mapping as it was opened.
 MappedBytes mapped_bytes(const Owner& owner);
-// What Checkpoint::lend() gives, which calls itself writable, since torch warns of memory that does
-// not. Raises if there can be none.
+// Returns the memory of Checkpoint::lend(). It is marked writable, since torch warns of memory that
+// is not. Raises if it cannot be had.
 MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
                        std::optional<CopyOnWrite> how = {});
 

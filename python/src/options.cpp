@@ -50,7 +50,7 @@ std::size_t read_word(const OptionRow& option, nb::handle value) {
                                          std::string(option.hint_about(text)));
 }
 
-// The one option that is no word.
+// The only option whose value is not a word.
 constexpr std::string_view safe_globals = "safe_globals";
 
 void read_safe_globals(OpenOptions& options, nb::handle value) {

@@ -16,7 +16,7 @@ namespace weightmap::python {
 // is False or "small".
 OpenOptions read_options(const nanobind::dict& options, bool like_torch);
 
-// What the option copy_on_write takes, by itself; nullopt for None.
+// Reads a value of the option copy_on_write; nullopt for None.
 std::optional<CopyOnWrite> read_copy_on_write(nanobind::handle value);
 
 // The options that are set: read_options() of this gives the same.

@@ -1,8 +1,8 @@
 // Methods without arguments, or with one that need not be given, that inspect.signature()
 // understands.
 //
-// What nanobind binds tells its signature to nanobind's stub generator, and to nobody else. So
-// these are method descriptors as Python has for its own types, in front of what nanobind binds,
+// Only nanobind's stub generator can read the signature of a function that nanobind binds. So these
+// are method descriptors as Python has for its own types, in front of nanobind's functions,
 // which still converts and turns C++ exceptions into Python's.
 #pragma once
 

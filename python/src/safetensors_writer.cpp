@@ -70,7 +70,7 @@ class SafetensorsWriter {
     kept_.push_back(std::move(tensor));
   }
 
-  // Of the whole tensor that lies in several pieces.
+  // Adds the whole of a tensor that lies in several pieces.
   void add_chunked(nb::object opened, nb::handle name) {
     const Checkpoint& checkpoint = nb::cast<const OpenCheckpoint&>(opened).checkpoint();
     const std::string& kept = names_.emplace_back(to_utf8(name));

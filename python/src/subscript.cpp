@@ -135,7 +135,7 @@ std::optional<std::uint64_t> reach(const std::vector<std::int64_t>& shape,
   return count;
 }
 
-// Whether there are more elements than `most`.
+// Returns true if there are more elements than `most`.
 bool are_more(const std::vector<std::int64_t>& shape, std::uint64_t most) {
   std::uint64_t count = 1;
   for (const std::int64_t size : shape)

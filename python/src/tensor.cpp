@@ -52,7 +52,7 @@ nb::tuple block_of_tensor(const Tensor& tensor) {
 }
 
 std::string describe(const Tensor& tensor) {
-  // As Python writes the name, since it may hold anything.
+  // The name is written as Python writes it, since it may contain any character.
   std::string text = "<weightmap.Tensor " + to_utf8(nb::repr(to_str(tensor.named.name))) + " ";
   text += to_string(tensor.view().dtype());
   text += " [";
@@ -82,7 +82,7 @@ nb::object compare(const Tensor&, nb::handle other) {
       "the same object");
 }
 
-// What numpy asks for by itself, so that nobody sees whether it gets values.
+// numpy calls this by itself, so that its user does not see whether it gets values.
 nb::object to_array(const Tensor& tensor, nb::handle dtype, nb::handle copy) {
   const DType stored = tensor.view().dtype();
   if (!stores_values(stored))
@@ -109,7 +109,7 @@ nb::tuple numpy_word(std::string_view name) {
   return nb::make_tuple(format.numpy_name, format.numpy_kind == 0);
 }
 
-// Those that people call; python/stub_patterns.txt has their types.
+// Binds the methods that people call; python/stub_patterns.txt has their types.
 void def_methods(nb::handle type) {
   def_plain<to_numpy>(
       type, "numpy",

@@ -17,12 +17,12 @@ inline constexpr bool native_is_big = std::endian::native == std::endian::big;
 
 struct Tensor {
   Owner owner;
-  // Of the tensor in the file; the two offsets are those of the slice, where this is one.
+  // The tensor in the file. If this is a slice, the two offsets are those of the slice.
   NamedTensor named;
   std::optional<TensorSlice> part{};
 
   const TensorView& view() const noexcept { return part ? *part : named.view; }
-  // Where the first element lies in the mapping; somewhere there if there is none.
+  // Returns the place of the first element in the mapping; any place there if there is none.
   std::uint64_t position() const noexcept {
     return owner->checkpoint().source(named.source).mapping_offset + named.file_offset;
   }
@@ -42,8 +42,8 @@ Tensor bits_of(const Tensor& tensor);
 // TypeError as numpy does.
 Tensor subscript(const Tensor& tensor, nanobind::handle key);
 
-// What subscripts once picked: the elements from `offset` on with this shape and these strides, all
-// counted in elements. Raises invalid_argument where the tensor does not have them.
+// Returns a part that subscripts selected before: the elements from `offset` on with this shape and
+// these strides, all counted in elements. Raises invalid_argument if the tensor does not have them.
 Tensor part_of(const Tensor& whole, std::uint64_t offset, const std::vector<std::int64_t>& shape,
                const std::vector<std::int64_t>& strides);
 

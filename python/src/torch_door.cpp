@@ -17,8 +17,8 @@ namespace {
 
 namespace nb = nanobind;
 
-// Of DLPack before 1.0, which every torch takes. It has no word for read-only memory; nor has
-// torch.
+// A struct of DLPack before 1.0, which every torch accepts. Neither it nor torch has a flag for
+// read-only memory.
 struct ManagedTensor {
   nb::dlpack::dltensor tensor;
   void* context;
@@ -78,12 +78,12 @@ struct Door {
   std::array<Choice, dtype_count> choices{};
 };
 
-// Of the one interpreter that there is, kept to its end. Used with the GIL held. nullptr until
-// weightmap._torch.tensors has looked what torch has, and again from then on if that is nothing.
+// The door of the only interpreter, kept to its end. Used with the GIL held. nullptr until
+// weightmap._torch.tensors has looked for it, and afterwards if torch has none.
 Door* door = nullptr;
 bool torch_is_known = false;
 
-// What was there before stays, since another thread may be in the middle of using it.
+// The previous door is not freed, since another thread may be using it.
 void use_torch(const nb::tuple& importers, nb::object torch, const nb::tuple& busy) {
   torch_is_known = true;
   door = nullptr;

@@ -15,7 +15,7 @@
 
 namespace weightmap::python {
 
-// What a tensor is to be made of.
+// The memory and the shape of a tensor to be made.
 struct TorchMemory {
   const Owner& owner;  // of which the tensor keeps a share
   std::byte* data;     // the first element, in this machine's byte order; of Checkpoint::lend()
@@ -28,8 +28,8 @@ struct TorchMemory {
 // is negative, or if the number does not fit.
 std::uint64_t reach_of(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides);
 
-// Whether torch has a door, and would now do nothing but make a tensor: no mode and no transform is
-// active that would be asked first. Imports torch; raises if there is none.
+// Returns true if torch has a door, and no mode or transform is active that torch would ask before
+// it makes a tensor. Imports torch; raises if there is none.
 bool torch_door_is_open();
 
 // The tensor. Invalid if it has to be made in another way: torch's door does not know the dtype, or

@@ -36,7 +36,7 @@ DType torch_dtype(std::string_view name) {
   return *dtype;
 }
 
-// What a write function of Python is given at once: it gets a copy.
+// The size of one call of a write function of Python, which gets a copy.
 constexpr std::size_t part_bytes = std::size_t{8} << 20;
 
 nb::bytes copy_of(std::span<const std::byte> content) {
@@ -192,7 +192,7 @@ Writer::Number Writer::integer(nb::handle object) {
     if (small == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
     return add(build_.integer(small));
   }
-  // As pickle spells it: as many bytes as the sign needs, without one that says nothing.
+  // pickle's form has as many bytes as the sign needs and no redundant one.
   const auto bits = nb::cast<std::size_t>(object.attr("bit_length")());
   nb::kwargs is_signed;
   is_signed["signed"] = true;
@@ -251,7 +251,7 @@ std::size_t Writer::mapped_storage(const Owner& owner, std::size_t index, const 
   const std::span<const std::byte> content =
       storage.nbytes == 0 ? std::span<const std::byte>()
                           : checkpoint.mapping().subspan(position, storage.nbytes);
-  // What is not filled in yet stays room in the copy, which says so, too.
+  // Storages that are not filled yet stay reserved in the copy.
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   const bool is_room = is_reserved || (reserved && reserved->is_unwritten(storage.key));
   return add_storage(

@@ -114,7 +114,7 @@ Result<format::Parsed> parse_file(const FormatRow*& row, format::Input& input,
                                   std::pmr::memory_resource& memory) {
   Result<format::Parsed> parsed = row->parse(input, options, stats, memory);
   if (parsed || row->kind != Kind::zip) return parsed;
-  // What the first ones lent may be gone with what failed.
+  // The failed parse may have freed the bytes that the first cache lent.
   input.cache.emplace(*input.file, memory);
   const auto head =
       input.cache->bytes(0, std::min<std::uint64_t>(input.file->size(), format::head_bytes));

@@ -14,7 +14,7 @@ namespace weightmap {
 
 struct FormatRow {
   format::Kind kind;  // of a file's content
-  // Whether a zip archive is of this format rather than of one that stands below; nullptr: any is.
+  // Returns true if a zip archive has this format and not one of the rows below; nullptr: any has.
   bool (*is_archive)(const zip::Directory& directory) = nullptr;
   // Parses one file and proves everything but the mapping. `memory` must outlive what is returned.
   // Counts into `stats`. Throws std::bad_alloc. nullptr for a file that only names others.

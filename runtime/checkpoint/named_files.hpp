@@ -16,7 +16,7 @@
 
 namespace weightmap {
 
-// What an open has read when it asks for the names.
+// The files that an open has read when it needs the names.
 struct FirstFiles {
   const Sources& sources;
   std::span<format::Input> inputs;  // the first source, or those of all ranks' metadata

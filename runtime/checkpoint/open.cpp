@@ -104,7 +104,7 @@ Result<void> Opening::map() {
   return {};
 }
 
-// What the files say of themselves, how much there is of them, and how they were mapped.
+// Records the facts that the files state, their sizes, and the kind of the mapping.
 void Opening::describe() {
   State& state = *state_;
   const format::Parsed& parsed = state.content();

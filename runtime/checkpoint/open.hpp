@@ -13,7 +13,7 @@ namespace weightmap {
 Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
                               const OpenOptions& options);
 Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options);
-// What is now at the paths that `old` was opened by, by the same names and with its options.
+// Opens the present content of the paths of `old`, with its names and its options.
 Result<Checkpoint> open_again(const Checkpoint::State& old);
 
 }  // namespace weightmap

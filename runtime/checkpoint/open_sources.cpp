@@ -32,7 +32,7 @@ GivenPath in_folder(const std::filesystem::path& folder, const std::string& show
   return {folder / name, shown_folder + slash + shown_name(name), {}};
 }
 
-// What helps a process that may not open `more` files.
+// Adds advice for a process that may not open `more` files.
 void add_limit_hint(Error& error, std::size_t more) {
   if (error.os_error == EMFILE)
     error.message +=
@@ -76,7 +76,7 @@ Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOpt
   return {};
 }
 
-// What is no file may be the name of a model; `missing` is what it is if it is not.
+// A path without a file may be the name of a model; `missing` is the error if it is not.
 Result<void> add_from_hub(Sources& sources, const GivenPath& name, const OpenOptions& options,
                           std::optional<sets::HubSnapshot>& hub, Error missing) {
   Result<std::optional<sets::HubSnapshot>> found = sets::find_in_hub_cache(name.as_given);

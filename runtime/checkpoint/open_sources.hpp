@@ -15,7 +15,7 @@
 
 namespace weightmap {
 
-// What an open was told: a file, an index of shards or a folder.
+// An argument of an open: a file, an index of shards or a folder.
 struct GivenPath {
   std::filesystem::path path;  // absolute
   std::string shown;           // as it was given, escaped, for errors
@@ -39,7 +39,7 @@ struct GivenFiles {
   }
 };
 
-// Nothing of the files is read yet. All options here are complete.
+// Opens the files and reads nothing. All options here are complete.
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
 

@@ -45,7 +45,7 @@ Result<void> check_storages(const catalog::Catalog& used, const catalog::Catalog
   return {};
 }
 
-// Whether the open read and proved all there is.
+// Returns true if the open read and proved the whole header.
 bool is_proven(const State& state) noexcept {
   const Format format = state.info.format;
   return format == Format::dcp || (is_header_and_elements(format) && !state.is_set());

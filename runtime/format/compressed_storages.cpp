@@ -23,7 +23,7 @@ Result<void> check_size(const zip::Record& record) {
                  record.header_offset);
 }
 
-// Of all of them.
+// Sums over the deflated records.
 struct Total {
   std::uint64_t inflated = 0;
   std::uint64_t stored = 0;

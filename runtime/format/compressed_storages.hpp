@@ -17,7 +17,7 @@ namespace weightmap::format {
 // the position that the catalog has for it.
 struct CompressedStorage {
   std::string record;         // its name
-  std::uint64_t file_offset;  // of what is compressed
+  std::uint64_t file_offset;  // of the compressed bytes
   std::uint64_t stored_bytes;
   std::uint64_t position;
   std::uint64_t nbytes;
@@ -26,7 +26,7 @@ struct CompressedStorage {
 
 // Gives each deflated extent a position from `base` on, as its payload offset. Fails with corrupt
 // for what deflate cannot reach, with limit_exceeded beyond Limits::copied_bytes and copied_ratio.
-// Nothing is allocated for what is to be inflated.
+// Allocates nothing for the inflated bytes.
 Result<std::vector<CompressedStorage>> place_compressed(const zip::Directory& directory,
                                                         std::span<zip::StorageExtent> extents,
                                                         const Limits& limits, std::uint64_t base);

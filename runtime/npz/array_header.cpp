@@ -35,7 +35,7 @@ std::optional<DType> dtype_named(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-// What a dtype is that no tensor has, by the letter behind the byte order.
+// Returns a description of a dtype that no tensor has, by the letter behind the byte order.
 std::string_view kind_of(char letter) noexcept {
   switch (letter) {
     case 'O':
@@ -215,7 +215,7 @@ class TextParser {
                       {"shape", &TextParser::read_shape}};
 };
 
-// Of the text behind the field `length`.
+// Returns the offset of the text behind the field `length`.
 std::size_t text_begin(std::span<const std::byte> header) noexcept {
   constexpr std::size_t short_length = 2;
   return static_cast<int>(header[magic.size()]) == 1 ? magic.size() + 2 + short_length

@@ -260,7 +260,7 @@ Result<void> verify_headers(Input& input, const catalog::Catalog& catalog, const
   OpenStats not_of_the_open;
   std::pmr::unsynchronized_pool_resource memory;
   TRY_ASSIGN(const Parsed now, parse(input, options, not_of_the_open, memory));
-  // What was inflated lies where there was room for it.
+  // Inflated storages lie behind the file, in the order of the open.
   if (std::ranges::equal(catalog.storages(), now.catalog.storages(),
                          [&](const auto& known, const auto& found) {
                            return known.nbytes == found.nbytes && known.source == found.source &&

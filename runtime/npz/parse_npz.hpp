@@ -7,7 +7,7 @@
 
 namespace weightmap::npz {
 
-// Whether an archive is one: it has a record "*.npy", and none that makes it one of torch.
+// Returns true for an archive with a record "*.npy" and without the records of torch's formats.
 bool is_archive(const zip::Directory& directory);
 
 // See FormatRow. The value tree is an empty dict.
