@@ -73,7 +73,7 @@ int run_safely(const Run& run, Output& out, std::span<char* const> arguments, bo
 }
 
 int run_command_line(int argc, char** argv) {
-  CLI::App app("Looks into PyTorch checkpoints without running them or loading them.", "weightmap");
+  CLI::App app("Looks into model checkpoints without running them or loading them.", "weightmap");
   app.set_version_flag("--version", "weightmap " WEIGHTMAP_VERSION);
   app.require_subcommand(1);
   app.footer("weightmap COMMAND --help tells more about each command.");

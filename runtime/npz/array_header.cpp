@@ -11,6 +11,7 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/format/numpy_dtype.hpp"
 
 namespace weightmap::npz {
 namespace {
@@ -20,19 +21,6 @@ constexpr std::uint64_t longest_text = 65535;
 
 std::string_view as_text(std::span<const std::byte> bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// Of a name such as "f4", which stands behind the byte order.
-std::optional<DType> dtype_named(std::string_view name) noexcept {
-  constexpr std::pair<std::string_view, DType> known[] = {
-      {"b1", DType::boolean},   {"i1", DType::int8},       {"i2", DType::int16},
-      {"i4", DType::int32},     {"i8", DType::int64},      {"u1", DType::uint8},
-      {"u2", DType::uint16},    {"u4", DType::uint32},     {"u8", DType::uint64},
-      {"f2", DType::float16},   {"f4", DType::float32},    {"f8", DType::float64},
-      {"c8", DType::complex64}, {"c16", DType::complex128}};
-  for (const auto& [spelled, dtype] : known)
-    if (spelled == name) return dtype;
-  return std::nullopt;
 }
 
 // Returns a description of a dtype that no tensor has, by the letter behind the byte order.
@@ -157,7 +145,7 @@ class TextParser {
     const std::string_view name = descr.substr(descr.empty() ? 0 : 1);
     if (name.empty() || std::string_view("<>|=").find(descr[0]) == std::string_view::npos)
       return refuse(ErrorCode::corrupt, shown + ", which does not begin with a byte order", begin);
-    const std::optional<DType> dtype = dtype_named(name);
+    const std::optional<DType> dtype = format::numpy_dtype(name);
     if (!dtype)
       return refuse(ErrorCode::unsupported, shown + ": " + std::string(kind_of(name[0])), begin);
     if (descr[0] == '>')

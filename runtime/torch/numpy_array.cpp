@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <string_view>
-#include <utility>
 
 #include "runtime/bytes/checked.hpp"
+#include "runtime/format/numpy_dtype.hpp"
 #include "runtime/value/tree.hpp"
 
 namespace weightmap::torch {
@@ -40,18 +40,6 @@ std::optional<Value> state_of(const Value& call, std::size_t count) {
   return state;
 }
 
-std::optional<DType> dtype_named(std::string_view name) {
-  constexpr std::pair<std::string_view, DType> known[] = {
-      {"b1", DType::boolean},   {"i1", DType::int8},       {"i2", DType::int16},
-      {"i4", DType::int32},     {"i8", DType::int64},      {"u1", DType::uint8},
-      {"u2", DType::uint16},    {"u4", DType::uint32},     {"u8", DType::uint64},
-      {"f2", DType::float16},   {"f4", DType::float32},    {"f8", DType::float64},
-      {"c8", DType::complex64}, {"c16", DType::complex128}};
-  for (const auto& [spelled, dtype] : known)
-    if (spelled == name) return dtype;
-  return std::nullopt;
-}
-
 // Reads numpy.dtype(name, False, True), whose state begins with a version and the byte order. The
 // state of a structure or a subarray has more fields.
 std::optional<DType> array_dtype(const Value& value) {
@@ -61,7 +49,7 @@ std::optional<DType> array_dtype(const Value& value) {
   if (!arguments || !state || !(*arguments)[0].string()) return std::nullopt;
   for (std::size_t i = 2; i < 5; ++i)
     if (!(*state)[i].is_none()) return std::nullopt;
-  const std::optional<DType> dtype = dtype_named(*(*arguments)[0].string());
+  const std::optional<DType> dtype = format::numpy_dtype(*(*arguments)[0].string());
   constexpr std::string_view native = std::endian::native == std::endian::little ? "<" : ">";
   const std::string_view order = (*state)[1].string().value_or("");
   const bool is_native = order == native || order == "=" || order == "|";
