@@ -457,10 +457,13 @@ def test_loads_at_once_get_what_each_has_asked_for(transformers, folder, options
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         pool.submit(int).result()
         first = pool.submit(weightmap.transformers.load, folder, cls=Waits, copy_on_write=False)
+        first.add_done_callback(lambda _: begun.set())  # also after an error before that
         begun.wait()
-        second = weightmap.transformers.load(folder, **options)
-        modes = unrelated(), pool.submit(unrelated).result()
-        done.set()
+        try:
+            second = weightmap.transformers.load(folder, **options)
+            modes = unrelated(), pool.submit(unrelated).result()
+        finally:
+            done.set()
         assert {permissions(each)[0] for each in first.result().parameters()} == {"r--s"}
     assert {permissions(each)[0] for each in second.parameters()} == {"rw-p"}
     assert modes[0] not in ("r--s", "r--p")

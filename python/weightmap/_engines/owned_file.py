@@ -20,13 +20,14 @@ _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Of this process. A record lock belongs to the process as a whole: it keeps none of its threads
 # apart, and the first that closes the file gives it up for all.
 _own: set[str] = set()
-# So who looks at a file, opens or closes it, has this lock.
-_threads = threading.Lock()
+# So who looks at a file, opens or closes it, has this lock. The garbage collector may end a load
+# that was abandoned, which closes a file, while this thread has it.
+_threads = threading.RLock()
 
 
 def _begin_child() -> None:
     global _threads
-    _threads = threading.Lock()
+    _threads = threading.RLock()
     _own.clear()
 
 

@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 from weightmap import config
 
 # Over the blocks under way and their reports. A child may be forked while another thread has it.
-_lock = threading.Lock()
+# The garbage collector may end a block that was abandoned while this thread has the lock.
+_lock = threading.RLock()
 
 
-def lock() -> threading.Lock:
+def lock() -> threading.RLock:
     """The one of this process."""
     return _lock
 
 
 def _renew_lock() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)
