@@ -58,6 +58,10 @@ Result<T> about(const CommonOptions& options, Result<T> result) {
   return result;
 }
 
+// Gives SIGPIPE and SIGXFSZ the meaning that they had when the tool began, for a program that takes
+// its place.
+void restore_signals() noexcept;
+
 // Each adds one subcommand to `app`, whose parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);
 void add_du(CLI::App& app, Run& run);
@@ -77,6 +81,7 @@ void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
+void add_run(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);

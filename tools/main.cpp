@@ -96,6 +96,7 @@ int run_command_line(int argc, char** argv) {
   add_publish(app, run);
   add_convert(app, run);
   add_hold(app, run);
+  add_run(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);
@@ -122,13 +123,26 @@ int run_command_line(int argc, char** argv) {
   return code;
 }
 
+using Handler = void (*)(int);
+Handler inherited_pipe = SIG_DFL, inherited_size_limit = SIG_DFL;
+
+void ignore_signals() noexcept {
+  // A reader that leaves (| head) then causes EPIPE, which Output treats as the end of the work.
+  inherited_pipe = std::signal(SIGPIPE, SIG_IGN);
+  // A file beyond RLIMIT_FSIZE then is an error of the write ("File too large").
+  inherited_size_limit = std::signal(SIGXFSZ, SIG_IGN);
+}
+
 }  // namespace
+
+void restore_signals() noexcept {
+  std::signal(SIGPIPE, inherited_pipe);
+  std::signal(SIGXFSZ, inherited_size_limit);
+}
+
 }  // namespace weightmap::cli
 
 int main(int argc, char** argv) {
-  // A reader that leaves (| head) then causes EPIPE, which Output treats as the end of the work.
-  std::signal(SIGPIPE, SIG_IGN);
-  // A file beyond RLIMIT_FSIZE then is an error of the write ("File too large").
-  std::signal(SIGXFSZ, SIG_IGN);
+  weightmap::cli::ignore_signals();
   return weightmap::cli::run_command_line(argc, argv);
 }

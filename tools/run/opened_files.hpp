@@ -1,0 +1,29 @@
+// Which files processes open, as the system tells it (fanotify, for who has CAP_SYS_ADMIN).
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/support/descriptor.hpp"
+
+namespace weightmap::cli::start {
+
+class OpenedFiles {
+ public:
+  // Watches the file systems of these paths from now on.
+  explicit OpenedFiles(const std::vector<std::string>& paths);
+
+  // False if the system refuses.
+  bool is_watching() const noexcept { return watch_.get() >= 0; }
+  // Calls `note` with each file that was opened since the last call, in order, and who did so. A
+  // file that was removed meanwhile ends with " (deleted)".
+  void take(const std::function<void(pid_t process, const std::string& path)>& note);
+
+ private:
+  Descriptor watch_;
+};
+
+}  // namespace weightmap::cli::start

@@ -1,0 +1,125 @@
+#include "tools/run/plan_store.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/uuid/name_generator_sha1.hpp>
+#include <boost/uuid/uuid_io.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "runtime/base/try.hpp"
+#include "runtime/os/file/file.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/new_file.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Each changes which code a start reads.
+constexpr std::array code_variables = {"CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD",
+                                       "PYTHONHOME",   "PYTHONPATH",      "VIRTUAL_ENV"};
+
+void add(std::string& text, std::string_view part) {
+  text += std::to_string(part.size()) + ":";
+  text += part;
+}
+
+// Returns the arguments up to the first that is no option, or up to the one behind -m or -c.
+std::span<char* const> until_script(std::span<char* const> arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view argument = arguments[i];
+    const bool names_code = argument == "-m" || argument == "-c";
+    if (names_code || !argument.starts_with('-'))
+      return arguments.first(std::min(arguments.size(), i + (names_code ? 2 : 1)));
+  }
+  return {};
+}
+
+bool is_interpreter(const fs::path& program) {
+  const std::string name = program.filename().string();
+  for (const std::string_view known : {"python", "pypy", "bash", "sh", "perl", "ruby", "node"})
+    if (name.starts_with(known)) return true;
+  return false;
+}
+
+std::string variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace
+
+std::string start_key(const fs::path& program, std::span<char* const> command) {
+  std::string text;
+  add(text, program.native());
+  if (const Result<Generation> version = generation_at(program))
+    add(text, std::to_string(version->size) + " " + std::to_string(version->mtime_ns));
+  if (is_interpreter(program)) {
+    for (const char* const argument : until_script(command.subspan(1))) add(text, argument);
+    std::error_code ignored;
+    add(text, fs::current_path(ignored).native());  // to which a script's path may be relative
+  }
+  for (const char* const name : code_variables) add(text, variable(name));
+  const boost::uuids::name_generator_sha1 hash{boost::uuids::ns::oid()};
+  return boost::uuids::to_string(hash(text));
+}
+
+Result<fs::path> plan_path(const std::string& key) {
+  fs::path folder = variable("WEIGHTMAP_START_DIR");
+  if (folder.empty()) {
+    fs::path cache = variable("XDG_CACHE_HOME");
+    if (cache.empty() && !variable("HOME").empty()) cache = fs::path(variable("HOME")) / ".cache";
+    if (cache.empty())
+      return failure(ErrorCode::not_found,
+                     "neither WEIGHTMAP_START_DIR nor XDG_CACHE_HOME nor HOME is set, so there is "
+                     "no place for plans of starts");
+    folder = cache / "weightmap" / "starts";
+  }
+  return folder / (key + ".json");
+}
+
+Result<StartPlan> load_plan(const fs::path& path) {
+  Result<os::File> file = os::File::open_foreign(path);
+  if (!file) {
+    if (file.error().os_error == ENOENT) file.error().code = ErrorCode::not_found;
+    return tl::unexpected<Error>(file.error());
+  }
+  struct stat status {};
+  if (::fstat(file->descriptor(), &status) != 0 || (status.st_mode & 022) != 0 ||
+      (status.st_uid != ::geteuid() && status.st_uid != 0))
+    return failure(ErrorCode::invalid_argument,
+                   "others may write to this plan of a start, so it is not used");
+  if (file->size() > max_plan_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   "a plan of a start has at most " + std::to_string(max_plan_bytes) +
+                       " bytes, this has " + std::to_string(file->size()));
+  std::string text(file->size(), '\0');
+  TRY(file->read(0, std::as_writable_bytes(std::span(text))));
+  return parse_plan(text);
+}
+
+Result<void> save_plan(const StartPlan& plan, const fs::path& path) {
+  std::error_code error;
+  if (fs::create_directories(path.parent_path(), error))
+    fs::permissions(path.parent_path(), fs::perms::owner_all, error);
+  if (error)
+    return failure(ErrorCode::io, "cannot make the folder " +
+                                      printable(path.parent_path().native()) + ": " +
+                                      error.message());
+  NewFileOptions options;
+  options.mode = 0644;
+  options.durable = false;
+  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
+  const std::string text = to_text(describe(plan)) + "\n";
+  TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
+}
+
+}  // namespace weightmap::cli::start

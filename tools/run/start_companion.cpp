@@ -1,0 +1,156 @@
+#include "tools/run/start_companion.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "tools/run/plan_store.hpp"
+#include "tools/run/process_tree.hpp"
+#include "tools/run/start_learner.hpp"
+#include "tools/run/start_reader.hpp"
+#include "tools/run/weights_reader.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int look_every = 50;      // milliseconds
+constexpr int readiness_every = 4;  // looks
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class Companion {
+ public:
+  Companion(pid_t command, const CompanionTask& task)
+      : task_(task), processes_(command), readiness_(task.ready) {
+    if (!task.new_plan.empty()) learner_.emplace(processes_, weights(), places());
+  }
+
+  void run() {
+    for (const std::string& remark : task_.remarks) say(remark);
+    std::thread reading([this] { read(); });
+    bool has_ended = false;
+    while (!has_ended && !is_done()) {
+      has_ended = processes_.wait_for_end(look_every);
+      look();
+    }
+    stopped_ = has_ended;
+    reading.join();
+    if (learner_) learn();
+    if (task_.speaks) report(has_ended);
+  }
+
+ private:
+  std::vector<std::string> weights() const {
+    std::vector<std::string> paths;
+    for (const std::filesystem::path& model : task_.models) paths.push_back(model.native());
+    return paths;
+  }
+
+  // A path on each file system that a start is likely to use.
+  std::vector<std::string> places() const {
+    std::vector<std::string> paths = {"/",
+                                      std::filesystem::current_path().native(),
+                                      "/proc/" + std::to_string(processes_.root()) + "/exe",
+                                      "/usr",
+                                      "/home",
+                                      "/opt"};
+    for (const std::string& path : weights()) paths.push_back(path);
+    return paths;
+  }
+
+  bool is_done() const noexcept {
+    const bool needs_the_start = learner_ || task_.speaks;
+    return has_read_ && (is_over_ || !needs_the_start);
+  }
+
+  void look() {
+    if (learner_) learner_->look();
+    if (++looks_ % readiness_every != 0 || is_over_) return;
+    if (learner_ || task_.speaks) {
+      processes_.update();
+      counts_ = processes_.counts();
+      const std::uint64_t files = learner_ ? learner_->activity() : 0;
+      is_over_ = readiness_.is_over(counts_.read_bytes + files);
+    }
+  }
+
+  void read() {
+    if (task_.plan) start_ = read_start(*task_.plan, stopped_);
+    start_seconds_ = seconds_since(begin_);
+    for (const std::filesystem::path& model : task_.models) {
+      if (stopped_) break;
+      const WeightsRead read = read_weights(model, stopped_);
+      weights_.bytes += read.bytes;
+      weights_.all_bytes += read.all_bytes;
+      if (!read.trouble.empty()) say(printable(model.native()) + ": " + read.trouble);
+    }
+    weights_seconds_ = seconds_since(begin_);
+    has_read_ = true;
+  }
+
+  void learn() {
+    const StartPlan plan = learner_->plan(task_.key);
+    if (plan.files.empty()) return say("nothing was learned of this start");
+    if (const Result<void> saved = save_plan(plan, task_.new_plan); !saved)
+      return say(to_string(saved.error()));
+    say(fmt::format("learned {}, {}, for the next start", count(plan.files.size(), "file"),
+                    human_bytes(plan.planned_bytes())));
+  }
+
+  void report(bool has_ended) {
+    if (start_.was_cached) {
+      say("the start was cached, as far as a sample tells");
+    } else if (task_.plan) {
+      say(fmt::format("read {} of the start, {}, in the first {:.1f} s{}",
+                      count(start_.files_read, "file"), human_bytes(start_.bytes), start_seconds_,
+                      start_.ran_out_of_memory ? "; then memory was short" : ""));
+      if (start_.files_changed + start_.files_missing > 0)
+        say(fmt::format("left out {} changed and {} missing since they were learned",
+                        count(start_.files_changed, "file"), start_.files_missing));
+    }
+    if (weights_.all_bytes > 0)
+      say(fmt::format("read {} of {} of weights until {:.1f} s", human_bytes(weights_.bytes),
+                      human_bytes(weights_.all_bytes), weights_seconds_));
+    say(fmt::format(
+        "the command {} after {:.1f} s; it waited for the disk in {} major faults{}",
+        has_ended ? "ended" : "had started", seconds_since(begin_), counts_.major_faults,
+        counts_.disk_wait ? fmt::format(", {:.2f} s", *counts_.disk_wait)
+                          : std::string(" (kernel.task_delayacct=1 would tell how long)")));
+  }
+
+  void say(const std::string& text) const {
+    if (task_.speaks) std::fprintf(stderr, "weightmap run: %s\n", text.c_str());
+  }
+
+  const CompanionTask& task_;
+  const Clock::time_point begin_ = Clock::now();
+  ProcessTree processes_;
+  Readiness readiness_;
+  std::optional<StartLearner> learner_;
+  ProcessCounts counts_;
+  unsigned looks_ = 0;
+  bool is_over_ = false;
+  std::atomic<bool> stopped_{false}, has_read_{false};
+  // Written by the reading thread before has_read_, or before it is joined.
+  ReadCounts start_;
+  WeightsRead weights_;
+  double start_seconds_ = 0, weights_seconds_ = 0;
+};
+
+}  // namespace
+
+void accompany(pid_t command, const CompanionTask& task, const std::function<void()>& go_on) {
+  Companion companion(command, task);
+  go_on();
+  companion.run();
+}
+
+}  // namespace weightmap::cli::start

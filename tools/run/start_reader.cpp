@@ -1,0 +1,146 @@
+#include "tools/run/start_reader.hpp"
+
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/memory/memory_limit.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+constexpr std::size_t samples = 64;
+constexpr std::size_t reading_threads = 4;
+constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;
+// What is left free when the reading ends for lack of memory.
+constexpr std::uint64_t memory_reserve = std::uint64_t{256} << 20;
+
+// Returns nullopt if the file is not there, or none that may be opened. `has_changed` says that it
+// is another version.
+std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_changed) {
+  Result<os::File> file = os::File::open_foreign(planned.path);
+  if (!file) return std::nullopt;
+  has_changed = file->size() != planned.size || file->generation().mtime_ns != planned.mtime_ns;
+  return std::move(*file);
+}
+
+// True if a byte of the file can be had without the disk.
+bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept {
+  char byte = 0;
+  iovec into{&byte, 1};
+  return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
+}
+
+bool seems_cached(const PlannedFile& planned) {
+  bool has_changed = false;
+  const std::optional<os::File> file = open_planned(planned, has_changed);
+  if (!file || has_changed) return true;  // nothing of it will be read
+  const ByteRange part =
+      planned.parts.empty() ? ByteRange{0, planned.size} : planned.parts[planned.parts.size() / 2];
+  return is_byte_cached(*file, part.offset + part.length / 2);
+}
+
+class Reading {
+ public:
+  Reading(const StartPlan& plan, const std::atomic<bool>& stopped) noexcept
+      : plan_(plan), stopped_(stopped) {}
+
+  void run() {
+    for (std::size_t index = next_++; index < plan_.files.size() && !is_over(); index = next_++)
+      read(plan_.files[index]);
+  }
+
+  ReadCounts counts() const {
+    ReadCounts counts;
+    counts.files_read = files_;
+    counts.files_changed = changed_;
+    counts.files_missing = missing_;
+    counts.bytes = bytes_;
+    counts.ran_out_of_memory = is_short_;
+    return counts;
+  }
+
+ private:
+  bool is_over() const noexcept { return stopped_ || is_short_; }
+
+  void read(const PlannedFile& planned) {
+    bool has_changed = false;
+    const std::optional<os::File> file = open_planned(planned, has_changed);
+    if (!file) {
+      ++missing_;
+    } else if (has_changed) {
+      ++changed_;
+    } else {
+      ++files_;
+      const std::vector<ByteRange> whole = {{0, planned.size}};
+      for (const ByteRange& part : planned.parts.empty() ? whole : planned.parts) read(*file, part);
+    }
+  }
+
+  void read(const os::File& file, const ByteRange& part) {
+    const std::uint64_t end = part.offset + part.length;
+    for (std::uint64_t at = part.offset; at < end && !is_over(); at += piece_bytes)
+      read_piece(file, at, std::min(piece_bytes, end - at));
+  }
+
+  // Announces the piece, and waits for its last byte: nothing is copied, and one piece is under
+  // way.
+  void read_piece(const os::File& file, std::uint64_t offset, std::uint64_t length) {
+    if (bytes_.fetch_add(length) % (64 * piece_bytes) < length) look_at_memory();
+    if (is_byte_cached(file, offset) && is_byte_cached(file, offset + length - 1) &&
+        is_byte_cached(file, offset + length / 2))
+      return;
+    ::posix_fadvise(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(length),
+                    POSIX_FADV_WILLNEED);
+    char last = 0;
+    static_cast<void>(
+        ::pread(file.descriptor(), &last, 1, static_cast<off_t>(offset + length - 1)));
+  }
+
+  void look_at_memory() {
+    const os::MemoryLimit limit = os::memory_limit();
+    if (limit.available != os::MemoryLimit::unknown && limit.available < memory_reserve)
+      is_short_ = true;
+  }
+
+  const StartPlan& plan_;
+  const std::atomic<bool>& stopped_;
+  std::atomic<std::size_t> next_{0};
+  std::atomic<std::size_t> files_{0}, changed_{0}, missing_{0};
+  std::atomic<std::uint64_t> bytes_{0};
+  std::atomic<bool> is_short_{false};
+};
+
+}  // namespace
+
+bool seems_cached(const StartPlan& plan) {
+  const std::size_t step = plan.files.size() / samples + 1;
+  for (std::size_t i = 0; i < plan.files.size(); i += step)
+    if (!seems_cached(plan.files[i])) return false;
+  return true;
+}
+
+ReadCounts read_start(const StartPlan& plan, const std::atomic<bool>& stopped) {
+  if (seems_cached(plan)) {
+    ReadCounts counts;
+    counts.was_cached = true;
+    return counts;
+  }
+  Reading reading(plan, stopped);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < reading_threads; ++i)
+    threads.emplace_back([&reading] { reading.run(); });
+  reading.run();
+  for (std::thread& thread : threads) thread.join();
+  return reading.counts();
+}
+
+}  // namespace weightmap::cli::start
