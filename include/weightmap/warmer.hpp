@@ -54,6 +54,10 @@ struct WarmOptions {
   bool drop_behind = false;
   // Locks the pages during the Checkpoint's lifetime. Needs Linux 5.14; not together with `follow`.
   bool lock = false;
+  // For other processes: reads into the page cache and maps nothing. The reads copy, which in a
+  // virtual machine also has the host map fresh memory; pages that a disk has filled and nobody has
+  // touched cost the first touch 3 us each there (docs/performance.md). Not together with `lock`.
+  bool for_others = false;
   // Compares the CRC-32 of every storage that is prefetched as a whole, as soon as it is cached.
   // One more thread does so, from memory and not from the disk.
   bool verify_crc = false;
@@ -77,7 +81,7 @@ struct WarmProgress {
 
 struct WarmReport {
   std::string_view method;    // "populate", or "read", which maps nothing
-  std::string method_reason;  // the reason why "populate" is unavailable; or empty
+  std::string method_reason;  // the reason why it is not "populate"; or empty
   // True if the system read nothing ahead, since a test showed that huge pages of this file need
   // none. false: the test failed; or the method is "read"; or another process was the reader.
   bool exact_reads = false;

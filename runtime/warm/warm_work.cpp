@@ -72,9 +72,15 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
 
 Result<void> WarmWork::prepare(const WarmOptions& options) {
   method_ = mmap::best_load_method(state_.mapping);
-  report_.method = mmap::to_string(method_);
   if (method_ == mmap::LoadMethod::read)
     report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
+  if (options.for_others) {
+    method_ = mmap::LoadMethod::read;
+    report_.method_reason = "it is for other processes";
+  }
+  report_.method = mmap::to_string(method_);
+  if (options.lock && options.for_others)
+    return failure(ErrorCode::invalid_argument, "lock and for_others exclude one another");
   if (options.lock && method_ == mmap::LoadMethod::read)
     return failure(ErrorCode::unsupported,
                    "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");

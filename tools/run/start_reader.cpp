@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t samples = 64;
 constexpr std::size_t reading_threads = 4;
-constexpr std::uint64_t piece_bytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 // What is left free when the reading ends for lack of memory.
 constexpr std::uint64_t memory_reserve = std::uint64_t{256} << 20;
 
@@ -91,18 +91,12 @@ class Reading {
       read_piece(file, at, std::min(piece_bytes, end - at));
   }
 
-  // Announces the piece, and waits for its last byte: nothing is copied, and one piece is under
-  // way.
+  // Copies, so that in a virtual machine the host has mapped the page when the command touches it.
   void read_piece(const os::File& file, std::uint64_t offset, std::uint64_t length) {
     if (bytes_.fetch_add(length) % (64 * piece_bytes) < length) look_at_memory();
-    if (is_byte_cached(file, offset) && is_byte_cached(file, offset + length - 1) &&
-        is_byte_cached(file, offset + length / 2))
-      return;
-    ::posix_fadvise(file.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(length),
-                    POSIX_FADV_WILLNEED);
-    char last = 0;
+    thread_local std::vector<char> scratch(piece_bytes);
     static_cast<void>(
-        ::pread(file.descriptor(), &last, 1, static_cast<off_t>(offset + length - 1)));
+        ::pread(file.descriptor(), scratch.data(), length, static_cast<off_t>(offset)));
   }
 
   void look_at_memory() {

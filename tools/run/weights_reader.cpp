@@ -61,6 +61,7 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   WarmOptions options;
   options.tensors = order_of(checkpoint, model);
   options.one_reader = true;
+  options.for_others = true;
   TRY_ASSIGN(Warmer warmer, Warmer::start(checkpoint, options));
   while (!warmer.wait_for(std::chrono::milliseconds(20)))
     if (stopped) warmer.cancel();

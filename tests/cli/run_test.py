@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""The command `weightmap run`.
+
+    run_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import sys
+import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+
+# Has a file open, says so, and goes on until its input ends.
+HOLDS_A_FILE = """
+import sys
+held = open(sys.argv[1], "rb")
+held.read()
+open(sys.argv[2], "w").close()
+sys.stdin.read()
+"""
+
+
+class Run(FolderCase):
+    place = FOLDER
+
+    def setUp(self):
+        super().setUp()
+        # Where nothing can be kept: what goes on beside a command may outlive the test.
+        self.environment = {**ENVIRONMENT, "WEIGHTMAP_START_DIR": "/proc/none"}
+
+    def run_tool(self, *arguments, **options):
+        options = {"env": self.environment, "capture_output": True, "text": True, **options}
+        return subprocess.run([TOOL, "run", *map(str, arguments)], **options)
+
+    def shell(self, text, *options):
+        return self.run_tool(*options, "--", "sh", "-c", text)
+
+    def plan(self, *command):
+        done = self.run_tool("--show-plan", "--", *command)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return json.loads(done.stdout)
+
+    # --- the command ---
+
+    def test_the_command_has_the_process(self):
+        with subprocess.Popen([TOOL, "run", "--", "sh", "-c", "echo $$; exit 3"],
+                              env=self.environment, stdout=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.communicate()[0], f"{process.pid}\n")
+            self.assertEqual(process.returncode, 3)
+
+    def test_a_signal_ends_the_command(self):
+        with subprocess.Popen([TOOL, "run", "--", "sh", "-c", "echo there; read line"],
+                              env=self.environment, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as process:
+            process.stdout.readline()
+            process.terminate()
+            self.assertEqual(process.wait(), -signal.SIGTERM)
+
+    def test_the_command_has_no_child_that_it_does_not_know(self):
+        done = self.shell("read children < /proc/$$/task/$$/children; echo \"[$children]\"")
+        self.assertEqual((done.stdout, done.stderr), ("[]\n", ""))
+
+    def test_signals_mean_what_they_meant(self):
+        look = ["grep", "SigIgn", "/proc/self/status"]
+        plain = subprocess.run(look, capture_output=True, text=True)
+        self.assertEqual(self.run_tool("--", *look).stdout, plain.stdout)
+
+    def test_input_and_output_are_the_command_s(self):
+        done = self.run_tool("--", "cat", input="through\n")
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("through\n", "", 0))
+
+    def test_no_command_is_wrong_usage(self):
+        done = self.run_tool()
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("COMMAND is required", done.stderr)
+
+    def test_a_command_that_is_not_there(self):
+        done = self.run_tool("--", "no-such-command")
+        self.assertEqual((done.returncode, done.stderr),
+                         (127, "weightmap: cannot run no-such-command: No such file or directory\n"))
+        done = self.run_tool("--", "./no-such-command")
+        self.assertEqual(done.returncode, 127)
+
+    def test_a_command_that_may_not_be_run(self):
+        self.write("plain.txt", b"no program")
+        self.assertEqual(self.run_tool("--", self.folder / "plain.txt").returncode, 126)
+
+    def test_a_wrong_ready_is_a_failure_before_the_command(self):
+        done = self.shell("echo ran", "--ready", "soon")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("--ready is \"soon\", expected http://HOST:PORT/PATH", done.stderr)
+
+    # --- what is learned ---
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+    def learn(self, *options, secret="a-secret-word"):
+        """Learns the start of a program that holds a file; returns the command and the file."""
+        self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
+        held = self.write("held.bin", b"x" * 5000)
+        os.utime(held, (1, 1))
+        ready = self.folder / "ready"
+        program = self.write("program.py", HOLDS_A_FILE.encode())
+        command = [sys.executable, str(program), str(held), str(ready), secret]
+        with subprocess.Popen([TOOL, "run", "-v", "--ready", str(ready), *options, "--", *command],
+                              env=self.environment, stdin=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            line = process.stderr.readline()
+            self.assertRegex(line, r"^weightmap run: learned \d+ files, .*, for the next start\n")
+            process.stdin.close()
+            self.rest = process.stderr.read()
+        return command, held
+
+    def test_a_start_is_learned_and_shown(self):
+        command, held = self.learn()
+        plan = self.plan(*command)
+        self.assertEqual((plan["kind"], plan["version"]), ("weightmap start plan", 1))
+        self.assertIn({"path": str(held), "size": 5000, "mtime_ns": 10**9}, plan["files"])
+        paths = [file["path"] for file in plan["files"]]
+        self.assertTrue(any("libc" in path for path in paths), paths)
+        self.assertNotIn("a-secret-word", json.dumps(plan))
+        [file] = (self.folder / "starts").iterdir()
+        self.assertEqual(stat.S_IMODE(file.parent.stat().st_mode), 0o700)
+
+    def test_another_port_is_the_same_start_and_another_script_is_not(self):
+        command, _ = self.learn()
+        self.plan(*command[:-1], "another-word")
+        other = self.run_tool("--show-plan", "--", command[0], "other.py")
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("there is no plan of this start", other.stderr)
+
+    def test_a_start_that_was_learned_is_read(self):
+        command, held = self.learn()
+        os.utime(held, (2, 2))  # so that it is another version
+        done = self.run_tool("-v", "--", *command, input="")
+        self.assertRegex(done.stderr, r"(read \d+ files? of the start|the start was cached)")
+        self.assertNotIn("for the next start", done.stderr)
+
+    def test_a_plan_may_lie_elsewhere(self):
+        plan = self.folder / "image" / "plan.json"
+        command, held = self.learn("--plan", str(plan))
+        self.assertIn(str(held), plan.read_text())
+        self.assertFalse((self.folder / "starts").exists())
+
+    # --- what is wrong costs a line ---
+
+    def remarks(self, plan, mode=0o644):
+        path = self.write("plan.json", plan if isinstance(plan, bytes) else json.dumps(plan).encode())
+        path.chmod(mode)
+        done = self.shell("echo ran", "-v", "--plan", path)
+        self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
+        return done.stderr
+
+    def test_a_damaged_plan(self):
+        self.assertIn("plan.json: the plan of a start: is no JSON", self.remarks(b'{"kind"'))
+
+    def test_a_plan_that_others_may_write_to(self):
+        plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": []}
+        self.assertIn("others may write to this plan", self.remarks(plan, 0o666))
+
+    def test_a_plan_that_is_too_large(self):
+        with open(self.folder / "plan.json", "wb") as plan:
+            plan.truncate(1 << 30)
+        done = self.shell("echo ran", "-v", "--plan", self.folder / "plan.json")
+        self.assertIn("a plan of a start has at most 33554432 bytes", done.stderr)
+        self.assertEqual(done.stdout, "ran\n")
+
+    def test_a_pipe_in_a_plan_is_not_opened(self):
+        os.mkfifo(self.folder / "pipe")
+        held = self.write("file", bytes(1 << 20))
+        files = [{"path": str(self.folder / "pipe"), "size": 1, "mtime_ns": 0},
+                 {"path": str(self.folder / "gone"), "size": 1, "mtime_ns": 0},
+                 {"path": str(held), "size": 1, "mtime_ns": 0}]
+        plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": files}
+        self.assertIn("the start was cached", self.remarks(plan))  # nothing of it can be read
+
+    def test_a_model_that_is_not_there(self):
+        done = self.shell("echo ran", "-v", "--model", self.folder / "none")
+        self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
+        self.assertIn(f"--model {self.folder}/none is neither a file or folder of weights nor in the "
+                      "cache of the hub", done.stderr)
+
+    def test_a_model_that_is_damaged(self):
+        model = self.write("model.pt", b"no weights" * (1 << 18))
+        said = self.said_beside("--model", model, "--", "cat")
+        self.assertTrue(any(b"model.pt: " in line for line in said), said)
+
+    def test_the_weights_of_a_named_model_are_read(self):
+        model = self.folder / "model.pt"
+        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        self.assert_weights_are_read("cat", "-", model)
+        self.assert_weights_are_read("sh", "-c", "read line", f"--model={model}")
+        self.environment["MODEL_PATH"] = str(model)
+        self.assert_weights_are_read("cat")
+
+    def assert_weights_are_read(self, *command):
+        said = self.said_beside("--", *command)
+        self.assertTrue(any(b"of weights until " in line for line in said), said)
+
+    def said_beside(self, *arguments):
+        """By what goes on beside a command that waits for its input, until it has ended."""
+        command = [TOOL, "run", "-v", "--ready", "0s", *arguments]
+        with subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            said = []
+            while not said or b"it waited for the disk" not in said[-1]:
+                said.append(process.stderr.readline())
+                self.assertTrue(said[-1], said)
+            process.communicate(b"")
+        return said
+
+    def test_no_place_for_plans(self):
+        for name in ("WEIGHTMAP_START_DIR", "XDG_CACHE_HOME", "HOME"):
+            self.environment.pop(name, None)
+        done = self.shell("echo ran", "-v")
+        self.assertEqual(done.stdout, "ran\n")
+        self.assertIn("there is no place for plans of starts", done.stderr)
+
+    def test_a_place_that_cannot_be_made(self):
+        done = self.shell("echo ran; read line < /dev/null", "-v")
+        self.assertEqual(done.stdout, "ran\n")
+        # An ordinary user learns nothing of a command as short as this.
+        self.assertRegex(done.stderr, "cannot make the folder /proc/none|nothing was learned")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
