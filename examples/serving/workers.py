@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from multiprocessing.context import ForkContext, ForkServerContext
+from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from socket import socket
 
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGTTIN}  # blocked in workers, too, as they start
@@ -19,7 +19,7 @@ def supervise(
 ) -> None:
     """Has `count` processes run work(listener) until SIGTERM or SIGINT. SIGTTIN: one more of them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    number, workers = 0, []
+    number, workers = 0, list[ForkProcess | ForkServerProcess]()
     while number not in (signal.SIGTERM, signal.SIGINT):
         count += number == signal.SIGTTIN
         workers = [worker for worker in workers if worker.is_alive()]

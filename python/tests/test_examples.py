@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -77,6 +78,7 @@ def test_one_more_worker_answers_and_the_end_leaves_none(name, llama):
         second = ask(port, "1,2,3")
         assert second["pid"] != first["pid"]
         assert second["token"] == first["token"]
+        assert bytes_read_by(second["pid"]) < 1 << 20, "imports read more than that"
         os.kill(first["pid"], signal.SIGCONT)
         with pytest.raises(urllib.error.HTTPError, match="400"):
             ask(port, "64")
@@ -89,6 +91,11 @@ def test_one_more_worker_answers_and_the_end_leaves_none(name, llama):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(served.pid, signal.SIGKILL)
         served.communicate()
+
+
+def bytes_read_by(pid):
+    """Since it was forked, by calls of the system; not what it has mapped."""
+    return int(re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
 
 
 def is_open(port):
