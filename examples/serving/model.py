@@ -1,4 +1,4 @@
-"""The model of gunicorn_app.py, uvicorn_workers.py and forkserver.py, mapped by importing this module.
+"""The model of gunicorn_app.py, uvicorn_workers.py and forkserver.py: the import maps it.
 
 $MODEL is a folder of transformers, or "org/name" in the local cache. A process that is forked from
 one that has imported this module has torch, transformers and the weights from its first moment on.

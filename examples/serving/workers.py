@@ -17,7 +17,7 @@ def supervise(
     listener: socket,
     count: int,
 ) -> None:
-    """Has `count` processes run work(listener) until SIGTERM or SIGINT. SIGTTIN: one more of them."""
+    """Has `count` processes run work(listener) until SIGTERM or SIGINT. SIGTTIN: one more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     number, workers = 0, list[ForkProcess | ForkServerProcess]()
     while number not in (signal.SIGTERM, signal.SIGINT):
