@@ -1,7 +1,15 @@
 """Runs the programs of examples/python and examples/serving as their users do."""
 
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -26,6 +34,73 @@ class TestServer(serving_test.ServerTests):
     def setUp(self):
         pytest.importorskip("numpy", reason="server.py takes arrays")
         super().setUp()
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    pytest.importorskip("torch", reason="the model is one of torch")
+    transformers = pytest.importorskip("transformers", reason="the model is one of transformers")
+    folder = tmp_path_factory.mktemp("llama")
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=64, num_hidden_layers=1, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+GUNICORN = ["-m", "gunicorn", "--preload", "--workers", "1", "--no-control-socket"]
+WORKERS = {
+    "gunicorn": lambda port: [*GUNICORN, "--bind", f"127.0.0.1:{port}", "gunicorn_app:app"],
+    "uvicorn": lambda port: ["uvicorn_workers.py", "1", port],
+    "forkserver": lambda port: ["forkserver.py", "1", port],
+}
+
+
+def ask(port, ids):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/?ids={ids}", timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_one_more_worker_answers_and_the_end_leaves_none(name, llama):
+    if name != "forkserver":
+        pytest.importorskip(name, reason=f"the example is about {name}, which is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    served = subprocess.Popen(
+        [sys.executable, *map(str, WORKERS[name](port))], cwd=SERVER.parent, text=True,
+        env={**os.environ, "MODEL": str(llama)}, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        serving_test.wait_until(lambda: served.poll() is not None or is_open(port), "it listened")
+        first = ask(port, "1,2,3")
+        os.kill(first["pid"], signal.SIGSTOP)  # so that only another one can answer
+        served.send_signal(signal.SIGTTIN)
+        second = ask(port, "1,2,3")
+        assert second["pid"] != first["pid"]
+        assert second["token"] == first["token"]
+        assert bytes_read_by(second["pid"]) < 1 << 20, "imports read more than that"
+        os.kill(first["pid"], signal.SIGCONT)
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            ask(port, "64")
+        served.terminate()
+        errors = served.communicate(timeout=serving_test.SECONDS_OF_PATIENCE)[1]
+        assert served.returncode == 0, errors
+        for worker in (first, second):
+            serving_test.wait_until(lambda: serving_test.is_gone(worker["pid"]), "it had ended")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(served.pid, signal.SIGKILL)
+        served.communicate()
+
+
+def bytes_read_by(pid):
+    """Since it was forked, by calls of the system; not what it has mapped."""
+    return int(re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
+
+
+def is_open(port):
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_quickstart_lists_and_shows():

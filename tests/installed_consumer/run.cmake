@@ -28,7 +28,7 @@ if(FINDS STREQUAL "prepare")
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
   set(files include/weightmap/checkpoint.hpp share/doc/weightmap/LICENSE
       share/doc/weightmap/README.md share/doc/weightmap/CHANGELOG.md
-      share/doc/weightmap/docs/production.md share/doc/weightmap/examples/libtorch/main.cpp)
+      share/doc/weightmap/docs/serving.md share/doc/weightmap/examples/libtorch/main.cpp)
   if(EXISTS ${prefix}/bin/weightmap)  # the tool may be left out
     list(APPEND files lib/systemd/system/weightmap-hold.service)
   endif()

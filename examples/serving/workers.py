@@ -1,0 +1,34 @@
+"""Keeps the workers of uvicorn_workers.py and forkserver.py."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
+from socket import socket
+
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGTTIN}  # blocked in workers, too, as they start
+SECONDS_BETWEEN_LOOKS = 1  # for workers that died
+
+
+def supervise(
+    context: ForkContext | ForkServerContext,
+    work: Callable[[socket], None],
+    listener: socket,
+    count: int,
+) -> None:
+    """Has `count` processes run work(listener) until SIGTERM or SIGINT. SIGTTIN: one more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    number, workers = 0, list[ForkProcess | ForkServerProcess]()
+    while number not in (signal.SIGTERM, signal.SIGINT):
+        count += number == signal.SIGTTIN
+        workers = [worker for worker in workers if worker.is_alive()]
+        for _ in range(count - len(workers)):
+            workers.append(context.Process(target=work, args=(listener,)))
+            workers[-1].start()
+        found = signal.sigtimedwait(SIGNALS, SECONDS_BETWEEN_LOOKS)
+        number = found.si_signo if found else 0
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        worker.join()
