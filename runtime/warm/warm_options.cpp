@@ -28,6 +28,8 @@ Result<void> check_combination(const WarmOptions& options) {
   if (!options.slices.empty() && (!options.tensors.empty() || options.follow))
     return refused("slices cannot be combined with tensors or follow");
   if (options.follow && options.lock) return refused("lock cannot be combined with follow");
+  if (options.for_others && options.lock)
+    return refused("lock cannot be combined with for_others, which maps nothing");
   if (options.follow && options.one_reader)
     return refused("one_reader cannot be combined with follow: all would wait for one consumer");
   if (options.drop_behind && !options.follow) return refused("drop_behind needs follow");

@@ -79,8 +79,6 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
     report_.method_reason = "it is for other processes";
   }
   report_.method = mmap::to_string(method_);
-  if (options.lock && options.for_others)
-    return failure(ErrorCode::invalid_argument, "lock and for_others exclude one another");
   if (options.lock && method_ == mmap::LoadMethod::read)
     return failure(ErrorCode::unsupported,
                    "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");

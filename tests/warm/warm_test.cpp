@@ -289,6 +289,21 @@ TEST_CASE("waiting again answers the same, and for a time whether it would end")
   CHECK(failing->wait().error().message == error.message);
 }
 
+TEST_CASE("warms for others without mapping a page") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "model.pt";
+  fs::copy_file(data / "training.pt", path);
+  const Checkpoint checkpoint = opened(path);
+  WarmOptions options;
+  options.for_others = true;
+  const Result<WarmReport> report = Warmer::start(checkpoint, options)->wait();
+  REQUIRE(report.has_value());
+  CHECK(report->method == "read");
+  CHECK(report->method_reason == "it is for other processes");
+  CHECK(report->bytes_done == checkpoint.info().file_bytes);
+  CHECK(residency(checkpoint)->file.resident_bytes == 0);
+}
+
 TEST_CASE("warms without MADV_POPULATE_READ, and says so") {
   test::with_refusals({{SYS_madvise, EINVAL, MADV_POPULATE_READ}}, [] {
     const Checkpoint checkpoint = opened(data / "training.pt");
@@ -373,7 +388,12 @@ TEST_CASE("refuses options that exclude one another") {
   options.follow = true;
   CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
               "lock cannot be combined with follow");
-  options.lock = false;
+  options.follow = false;
+  options.for_others = true;
+  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
+              "lock cannot be combined with for_others, which maps nothing");
+  options = {};
+  options.follow = true;
   options.one_reader = true;
   CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
               "one_reader cannot be combined with follow");
