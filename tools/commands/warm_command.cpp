@@ -225,7 +225,8 @@ void hold(Output& out) {
 Result<int> run_warm(Output& out, WarmCommand& options) {
   TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
   TRY(about(options, choose_tensors(checkpoint, options)));
-  options.warm.for_others = !options.warm.lock;
+  // Of those who elect a reader, each counts on pages that come in no sooner than they are read.
+  options.warm.for_others = !options.warm.lock && !options.warm.one_reader;
   TRY_ASSIGN(const WarmReport report, about(options, warm(checkpoint, options.warm)));
   if (options.json)
     out.write(to_text(describe_warming(options, report)) + "\n");

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <system_error>
+#include <vector>
 
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/file.hpp"
-#include "tools/command.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -29,8 +30,16 @@ void read_small_files(const fs::path& folder, const std::atomic<bool>& stopped) 
   read_start(plan, stopped);
 }
 
+// Those of a checkpoint's files that were not copied into memory.
+std::vector<SourceInfo> mapped_files(const Checkpoint& checkpoint) {
+  std::vector<SourceInfo> files;
+  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
+    if (!checkpoint.source(i).is_copy) files.push_back(checkpoint.source(i));
+  return files;
+}
+
 bool is_all_cached(const Checkpoint& checkpoint) {
-  const std::vector<SourceInfo> files = files_of(checkpoint);
+  const std::vector<SourceInfo> files = mapped_files(checkpoint);
   return std::all_of(files.begin(), files.end(), [](const SourceInfo& source) {
     const Result<os::File> file = os::File::open(source.path, false);
     if (!file) return false;
@@ -56,7 +65,7 @@ std::vector<std::size_t> order_of(const Checkpoint& checkpoint, const fs::path& 
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
   WeightsRead read;
   TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model));
-  for (const SourceInfo& file : files_of(checkpoint)) read.all_bytes += file.bytes;
+  for (const SourceInfo& file : mapped_files(checkpoint)) read.all_bytes += file.bytes;
   if (is_all_cached(checkpoint)) return read;
   WarmOptions options;
   options.tensors = order_of(checkpoint, model);
@@ -66,7 +75,7 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   while (!warmer.wait_for(std::chrono::milliseconds(20)))
     if (stopped) warmer.cancel();
   TRY_ASSIGN(const WarmReport report, warmer.wait());
-  read.bytes = report.bytes_read;
+  read.bytes = report.bytes_done;
   if (report.bytes_left_out > 0)
     read.trouble = std::to_string(report.bytes_left_out) + " bytes do not fit into memory (" +
                    report.budget_reason + ")";
