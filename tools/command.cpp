@@ -110,13 +110,6 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   return about(options, Checkpoint::open(options.file, open));
 }
 
-std::vector<SourceInfo> files_of(const Checkpoint& checkpoint) {
-  std::vector<SourceInfo> files;
-  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
-    if (!checkpoint.source(i).is_copy) files.push_back(checkpoint.source(i));
-  return files;
-}
-
 std::string unlisted_text(const CheckpointInfo& info) {
   return count(info.unsupported.size(), "name") +
          ", of what is pickled, compressed or has no elements of whole bytes: " +

@@ -11,6 +11,7 @@
 
 #include "tools/support/columns.hpp"
 #include "tools/support/output.hpp"
+#include "tools/support/source_files.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli {
@@ -42,9 +43,6 @@ void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open
 void add_allow_option(CLI::App& command, OpenOptions& open);
 
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
-
-// Returns the files of a checkpoint: one, or those of a set, with its index.
-std::vector<SourceInfo> files_of(const Checkpoint& checkpoint);
 
 // Returns "2 names, of ... : a, ..." for `info.unsupported`. Precondition: it is not empty.
 std::string unlisted_text(const CheckpointInfo& info);

@@ -92,9 +92,9 @@ class Run(FolderCase):
         self.write("plain.txt", b"no program")
         self.assertEqual(self.run_tool("--", self.folder / "plain.txt").returncode, 126)
 
-    def test_a_wrong_ready_is_a_failure_before_the_command(self):
+    def test_a_wrong_ready_is_wrong_usage(self):
         done = self.shell("echo ran", "--ready", "soon")
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("--ready is \"soon\", expected http://HOST:PORT/PATH", done.stderr)
 
     # --- what is learned ---
@@ -168,6 +168,14 @@ class Run(FolderCase):
         plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": []}
         self.assertIn("others may write to this plan", self.remarks(plan, 0o666))
 
+    @unittest.skipIf(os.geteuid() != 0, "only root gives files away")
+    def test_a_plan_of_another_user(self):
+        plan = self.write("plan.json", b"{}")
+        os.chown(plan, 65534, 65534)
+        done = self.shell("echo ran", "-v", "--plan", plan)
+        self.assertIn("others may write to this plan", done.stderr)
+        self.assertEqual(done.stdout, "ran\n")
+
     def test_a_plan_that_is_too_large(self):
         with open(self.folder / "plan.json", "wb") as plan:
             plan.truncate(1 << 30)
@@ -182,16 +190,31 @@ class Run(FolderCase):
                  {"path": str(self.folder / "gone"), "size": 1, "mtime_ns": 0},
                  {"path": str(held), "size": 1, "mtime_ns": 0}]
         plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": files}
-        self.assertIn("the start was cached", self.remarks(plan))  # nothing of it can be read
+        path = self.write("plan.json", json.dumps(plan).encode())
+        said = b"".join(self.said_beside("--plan", path, "--", "cat")).decode()
+        self.assertIn("left out 1 changed and 2 missing", said)
+        self.assertIn("much of the plan has changed; --learn makes a new one", said)
+        self.assertTrue((self.folder / "plan.json").exists())
+
+    def test_a_plan_of_other_files_is_forgotten(self):
+        command, _ = self.learn()
+        [plan] = (self.folder / "starts").iterdir()
+        content = json.loads(plan.read_text())
+        for file in content["files"]:
+            file["size"] += 1
+        plan.write_text(json.dumps(content))
+        said = b"".join(self.said_beside("--", *command)).decode()
+        self.assertIn("much of the plan has changed; the next start is learned", said)
+        self.assertFalse(plan.exists())
 
     def test_a_model_that_is_not_there(self):
         done = self.shell("echo ran", "-v", "--model", self.folder / "none")
         self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
-        self.assertIn(f"--model {self.folder}/none is neither a file or folder of weights nor in the "
-                      "cache of the hub", done.stderr)
+        self.assertIn(f"--model {self.folder}/none is neither there nor in the cache of the hub",
+                      done.stderr)
 
     def test_a_model_that_is_damaged(self):
-        model = self.write("model.pt", b"no weights" * (1 << 18))
+        model = self.write("model.pt", b"no weights")
         said = self.said_beside("--model", model, "--", "cat")
         self.assertTrue(any(b"model.pt: " in line for line in said), said)
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,21 +43,23 @@ struct RunOptions {
 
 // Returns the path that execvp() would run; empty if there is none.
 fs::path find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return fs::absolute(name);
+  std::error_code error;
+  if (name.find('/') != std::string::npos) return fs::absolute(name, error);
   const char* const path = std::getenv("PATH");
   std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
   while (true) {
     const std::size_t colon = rest.find(':');
     const fs::path program = fs::path(rest.substr(0, colon)) / name;
-    if (::access(program.c_str(), X_OK) == 0 && !fs::is_directory(program))
-      return fs::absolute(program);
+    if (::access(program.c_str(), X_OK) == 0 && !fs::is_directory(program, error))
+      return fs::absolute(program, error);
     if (colon == std::string_view::npos) return {};
     rest.remove_prefix(colon + 1);
   }
 }
 
 Result<fs::path> plan_path_of(const RunOptions& options, const std::string& key) {
-  if (!options.plan.empty()) return fs::absolute(options.plan);
+  std::error_code error;
+  if (!options.plan.empty()) return fs::absolute(options.plan, error);
   return start::plan_path(key);
 }
 
@@ -72,28 +75,41 @@ Result<int> show_plan(Output& out, const fs::path& path) {
   return exit_good;
 }
 
+// What is there under a given name, whatever it is: its faults are told when it is opened.
+fs::path given_model(const std::string& name) {
+  std::error_code error;
+  return fs::exists(name, error) ? fs::absolute(name, error) : start::model_at(name);
+}
+
+bool may_have_plan(const RunOptions& options, const Result<fs::path>& path) {
+  std::error_code error;
+  return path && !options.learn && fs::exists(*path, error);
+}
+
 // What is wrong with a plan is a remark; without one, the start is learned.
 start::CompanionTask task_for(const RunOptions& options, const std::string& key,
-                              const std::vector<char*>& command) {
+                              const Result<fs::path>& path, const std::vector<char*>& command) {
   start::CompanionTask task;
   task.key = key;
   task.speaks = options.verbose;
-  const Result<fs::path> path = plan_path_of(options, key);
+  if (!options.ready.empty()) task.ready = start::parse_ready(options.ready).value();
   if (!path) {
     task.remarks.push_back(path.error().message);
   } else {
+    task.plan_path = *path;
+    task.is_plan_given = !options.plan.empty();
     Result<start::StartPlan> plan = start::load_plan(*path);
     const bool is_none = !plan && plan.error().code == ErrorCode::not_found;
     if (!plan && !is_none)
       task.remarks.push_back(printable(path->native()) + ": " + to_string(plan.error()));
     if (plan) task.plan = std::move(*plan);
-    if (!task.plan || options.learn) task.new_plan = *path;
+    task.learns = !task.plan || options.learn;
   }
   for (const std::string& model : options.models) {
-    const fs::path found = start::model_at(model);
+    const fs::path found = given_model(model);
     if (found.empty())
       task.remarks.push_back("--model " + printable(model) +
-                             " is neither a file or folder of weights nor in the cache of the hub");
+                             " is neither there nor in the cache of the hub");
     else
       task.models.push_back(found);
   }
@@ -123,13 +139,13 @@ Result<int> run_command(Output& out, RunOptions& options) {
     TRY_ASSIGN(const fs::path path, plan_path_of(options, key));
     return show_plan(out, path);
   }
-  start::CompanionTask task = task_for(options, key, command);
-  TRY_ASSIGN(task.ready,
-             options.ready.empty() ? start::Ready() : start::parse_ready(options.ready));
-  const bool runs = start::run_in_background(
-      options.verbose, [&task](pid_t process, const std::function<void()>& go_on) {
-        start::accompany(process, task, go_on);
-      });
+  const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
+    const Result<fs::path> path = plan_path_of(options, key);
+    // The command waits for a learner, which has to see all, and not for a plan to be parsed.
+    if (may_have_plan(options, path)) go_on();
+    start::accompany(process, task_for(options, key, path, command), go_on);
+  };
+  const bool runs = start::run_in_background(options.verbose, accompany);
   if (!runs && options.verbose)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
   return become(command);
@@ -153,6 +169,10 @@ void add_run(CLI::App& app, Run& run) {
                   "When the start is over: http://HOST:PORT/PATH answers, a port is open, a file\n"
                   "is there, or after so many seconds, e.g. 30s; otherwise when nothing was read\n"
                   "for 4 s")
+      ->check([](const std::string& text) {
+        const Result<start::Ready> ready = start::parse_ready(text);
+        return ready ? std::string() : ready.error().message;
+      })
       ->type_name("WHEN");
   command
       .add_option("--plan", options->plan, "Keep what was learned here, not in the cache folder")

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "tools/support/descriptor.hpp"
 
@@ -66,7 +67,9 @@ bool run_in_background(
     const int kept = ::fcntl(telling.get(), F_DUPFD, 4);
     detach(kept, speaks);
     try {
-      work(command, [] { ::close(3); });
+      work(command, [waits = true]() mutable {
+        if (std::exchange(waits, false)) ::close(3);
+      });
     } catch (...) {  // memory is short: then nothing is read ahead
     }
     ::_exit(0);

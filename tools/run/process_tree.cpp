@@ -73,6 +73,7 @@ void ProcessTree::update() {
 }
 
 bool ProcessTree::contains(pid_t process) {
+  if (process == ::getpid()) return false;  // a child of the command where that is an init process
   std::vector<pid_t> line;
   bool is_member = false;
   for (pid_t at = process; at > 1 || at == root_; at = parent_of(at)) {

@@ -1,4 +1,4 @@
-// A process and its descendants, seen from outside through /proc.
+// A process and its descendants but for this process, seen from outside through /proc.
 #pragma once
 
 #include <sys/types.h>

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
+#include <system_error>
 #include <thread>
 
 #include "tools/run/plan_store.hpp"
@@ -30,12 +32,12 @@ class Companion {
  public:
   Companion(pid_t command, const CompanionTask& task)
       : task_(task), processes_(command), readiness_(task.ready) {
-    if (!task.new_plan.empty()) learner_.emplace(processes_, weights(), places());
+    if (task.learns) learner_.emplace(processes_, weights(), places());
   }
 
   void run() {
     for (const std::string& remark : task_.remarks) say(remark);
-    std::thread reading([this] { read(); });
+    std::thread reading([this] { read_guarded(); });
     bool has_ended = false;
     while (!has_ended && !is_done()) {
       has_ended = processes_.wait_for_end(look_every);
@@ -43,7 +45,10 @@ class Companion {
     }
     stopped_ = has_ended;
     reading.join();
-    if (learner_) learn();
+    if (learner_)
+      learn();
+    else if (is_outdated())
+      forget();
     if (task_.speaks) report(has_ended);
   }
 
@@ -56,8 +61,9 @@ class Companion {
 
   // A path on each file system that a start is likely to use.
   std::vector<std::string> places() const {
+    std::error_code removed;
     std::vector<std::string> paths = {"/",
-                                      std::filesystem::current_path().native(),
+                                      std::filesystem::current_path(removed).native(),
                                       "/proc/" + std::to_string(processes_.root()) + "/exe",
                                       "/usr",
                                       "/home",
@@ -82,6 +88,15 @@ class Companion {
     }
   }
 
+  void read_guarded() {
+    try {
+      read();
+    } catch (const std::exception& error) {
+      say(std::string("the reading ended early: ") + error.what());
+    }
+    has_read_ = true;
+  }
+
   void read() {
     if (task_.plan) start_ = read_start(*task_.plan, stopped_);
     start_seconds_ = seconds_since(begin_);
@@ -93,13 +108,26 @@ class Companion {
       if (!read.trouble.empty()) say(printable(model.native()) + ": " + read.trouble);
     }
     weights_seconds_ = seconds_since(begin_);
-    has_read_ = true;
+  }
+
+  // More than a tenth of the plan's files are other ones by now.
+  bool is_outdated() const {
+    return task_.plan &&
+           (start_.files_changed + start_.files_missing) * 10 > task_.plan->files.size();
+  }
+
+  // Has the next start learned anew.
+  void forget() {
+    if (task_.is_plan_given) return say("much of the plan has changed; --learn makes a new one");
+    std::error_code error;
+    std::filesystem::remove(task_.plan_path, error);
+    if (!error) say("much of the plan has changed; the next start is learned");
   }
 
   void learn() {
     const StartPlan plan = learner_->plan(task_.key);
     if (plan.files.empty()) return say("nothing was learned of this start");
-    if (const Result<void> saved = save_plan(plan, task_.new_plan); !saved)
+    if (const Result<void> saved = save_plan(plan, task_.plan_path); !saved)
       return say(to_string(saved.error()));
     say(fmt::format("learned {}, {}, for the next start", count(plan.files.size(), "file"),
                     human_bytes(plan.planned_bytes())));
@@ -114,7 +142,7 @@ class Companion {
                       start_.ran_out_of_memory ? "; then memory was short" : ""));
       if (start_.files_changed + start_.files_missing > 0)
         say(fmt::format("left out {} changed and {} missing since they were learned",
-                        count(start_.files_changed, "file"), start_.files_missing));
+                        start_.files_changed, start_.files_missing));
     }
     if (weights_.all_bytes > 0)
       say(fmt::format("read {} of {} of weights until {:.1f} s", human_bytes(weights_.bytes),

@@ -18,7 +18,9 @@ struct CompanionTask {
   std::optional<StartPlan> plan;              // of an earlier start
   std::vector<std::filesystem::path> models;  // whose weights are read after it
   std::string key;
-  std::filesystem::path new_plan;  // where a plan of this start is put; empty: none is made
+  std::filesystem::path plan_path;  // of the plan, and of a new one; empty: there is no place
+  bool is_plan_given = false;       // the path, by the user: what is there is not removed
+  bool learns = false;              // makes a plan of this start
   Ready ready;
   bool speaks = false;               // to standard error
   std::vector<std::string> remarks;  // to be said with the rest

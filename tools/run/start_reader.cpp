@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <functional>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -39,13 +37,15 @@ bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept {
   return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
 }
 
-bool seems_cached(const PlannedFile& planned) {
+enum class Sample { cached, cold, outdated };
+
+Sample sample(const PlannedFile& planned) {
   bool has_changed = false;
   const std::optional<os::File> file = open_planned(planned, has_changed);
-  if (!file || has_changed) return true;  // nothing of it will be read
+  if (!file || has_changed) return Sample::outdated;
   const ByteRange part =
       planned.parts.empty() ? ByteRange{0, planned.size} : planned.parts[planned.parts.size() / 2];
-  return is_byte_cached(*file, part.offset + part.length / 2);
+  return is_byte_cached(*file, part.offset + part.length / 2) ? Sample::cached : Sample::cold;
 }
 
 class Reading {
@@ -117,9 +117,13 @@ class Reading {
 
 bool seems_cached(const StartPlan& plan) {
   const std::size_t step = plan.files.size() / samples + 1;
-  for (std::size_t i = 0; i < plan.files.size(); i += step)
-    if (!seems_cached(plan.files[i])) return false;
-  return true;
+  std::size_t cached = 0, outdated = 0;
+  for (std::size_t i = 0; i < plan.files.size(); i += step) {
+    const Sample found = sample(plan.files[i]);
+    if (found == Sample::cold) return false;
+    ++(found == Sample::cached ? cached : outdated);
+  }
+  return outdated * 10 <= cached + outdated;
 }
 
 ReadCounts read_start(const StartPlan& plan, const std::atomic<bool>& stopped) {

@@ -18,8 +18,8 @@ struct ReadCounts {
   bool ran_out_of_memory = false;
 };
 
-// Looks at up to 64 places, spread over the plan: true if all are in the page cache. Reads nothing;
-// false where the file system cannot tell.
+// Looks at up to 64 files, spread over the plan: true if all are in the page cache, but for a tenth
+// that are missing or other ones by now. Reads nothing; false where the file system cannot tell.
 bool seems_cached(const StartPlan& plan);
 
 // Reads the plan with a few threads, each with one piece of a file under way, so that a read of the

@@ -10,6 +10,7 @@
 #include "runtime/os/file/file.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
+#include "tools/support/source_files.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
@@ -30,16 +31,8 @@ void read_small_files(const fs::path& folder, const std::atomic<bool>& stopped) 
   read_start(plan, stopped);
 }
 
-// Those of a checkpoint's files that were not copied into memory.
-std::vector<SourceInfo> mapped_files(const Checkpoint& checkpoint) {
-  std::vector<SourceInfo> files;
-  for (std::size_t i = 0; i < checkpoint.source_count(); ++i)
-    if (!checkpoint.source(i).is_copy) files.push_back(checkpoint.source(i));
-  return files;
-}
-
 bool is_all_cached(const Checkpoint& checkpoint) {
-  const std::vector<SourceInfo> files = mapped_files(checkpoint);
+  const std::vector<SourceInfo> files = files_of(checkpoint);
   return std::all_of(files.begin(), files.end(), [](const SourceInfo& source) {
     const Result<os::File> file = os::File::open(source.path, false);
     if (!file) return false;
@@ -65,7 +58,9 @@ std::vector<std::size_t> order_of(const Checkpoint& checkpoint, const fs::path& 
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
   WeightsRead read;
   TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model));
-  for (const SourceInfo& file : mapped_files(checkpoint)) read.all_bytes += file.bytes;
+  std::error_code ignored;
+  if (fs::is_directory(model, ignored)) read_small_files(model, stopped);
+  for (const SourceInfo& file : files_of(checkpoint)) read.all_bytes += file.bytes;
   if (is_all_cached(checkpoint)) return read;
   WarmOptions options;
   options.tensors = order_of(checkpoint, model);
@@ -85,8 +80,6 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
 }  // namespace
 
 WeightsRead read_weights(const fs::path& model, const std::atomic<bool>& stopped) {
-  std::error_code ignored;
-  if (fs::is_directory(model, ignored)) read_small_files(model, stopped);
   const Result<WeightsRead> read = warm(model, stopped);
   if (read) return *read;
   WeightsRead failed;
