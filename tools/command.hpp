@@ -80,6 +80,7 @@ void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
+void add_read_ahead(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);

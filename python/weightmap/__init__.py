@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from weightmap._filling import Filling, open_for_filling
     from weightmap._objects import Global, Object
     from weightmap._patching.patch import patch
+    from weightmap._read_ahead import prefetch
     from weightmap._replacing import Replacing, replacing
     from weightmap._safetensors.prefetch import PrefetchLoader
     from weightmap._safetensors.safe_open import SafeOpen, safe_open
@@ -92,6 +93,7 @@ __all__ = [
     "open",
     "open_for_filling",
     "patch",
+    "prefetch",
     "processes",
     "publish",
     "remove_staged",
@@ -122,6 +124,7 @@ _MODULE_OF = {
     "evict": "_files",
     "open_for_filling": "_filling",
     "patch": "_patching.patch",
+    "prefetch": "_read_ahead",
     "processes": "_files",
     "publish": "_files",
     "remove_staged": "_staging",

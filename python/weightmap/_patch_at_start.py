@@ -1,5 +1,6 @@
 """weightmap.patch() for programs that cannot be edited: weightmap_patch.pth imports this at the start
-of every Python in which WEIGHTMAP_PATCH is set. docs/python.md says what that means.
+of every Python in which WEIGHTMAP_PATCH is set. docs/python.md says what that means. A model that
+the command line names is read ahead, too.
 
 "1" patches; "report" also prints the PatchReport to standard error when the program ends.
 """
@@ -13,6 +14,7 @@ import sys
 from typing import Any
 
 from weightmap._patching.report import PatchReport
+from weightmap._read_ahead import read_named_models
 
 _PACKAGES = ("torch", "safetensors")
 _blocks = contextlib.ExitStack()  # which ends with the process
@@ -89,6 +91,7 @@ def _begin() -> None:
         if package in sys.modules:
             _patch(package)
     sys.meta_path.insert(0, _Finder())
+    read_named_models()
     if os.environ["WEIGHTMAP_PATCH"] == "report":
         atexit.register(_print_reports)
 

@@ -242,6 +242,28 @@ class Run(FolderCase):
             process.communicate(b"")
         return said
 
+    # --- for a process that runs already ---
+
+    def test_the_weights_of_a_process_that_runs_are_read(self):
+        model = self.folder / "model.pt"
+        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+            done = subprocess.run([TOOL, "read-ahead", "-v", f"--for={process.pid}", "--", "cat", model],
+                                  env=self.environment, capture_output=True, text=True)
+            process.communicate(b"")
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+        self.assertRegex(done.stderr, r"read .* of .* of weights until ")
+        self.assertNotIn("learned", done.stderr)
+
+    def test_a_model_that_is_not_there_for_a_process_that_runs(self):
+        done = subprocess.run([TOOL, "read-ahead", "--json", f"--for={os.getpid()}",
+                               "--model=none", "--", "cat"],
+                              env=self.environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        error = json.loads(done.stdout)["error"]
+        self.assertEqual(error["code"], "not_found")
+        self.assertIn("none: there is no such file", done.stderr)
+
     def test_no_place_for_plans(self):
         for name in ("WEIGHTMAP_START_DIR", "XDG_CACHE_HOME", "HOME"):
             self.environment.pop(name, None)

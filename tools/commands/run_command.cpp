@@ -2,23 +2,21 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/run/background.hpp"
-#include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/start_companion.hpp"
+#include "tools/run/start_task.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
@@ -32,36 +30,10 @@ constexpr int exit_not_found = 127;
 constexpr int exit_not_executable = 126;
 
 struct RunOptions {
-  std::vector<std::string> models;
-  std::string ready;
-  std::string plan;
-  bool learn = false;
+  start::StartOptions start;
   bool show_plan = false;
-  bool verbose = false;
   std::vector<std::string> command;
 };
-
-// Returns the path that execvp() would run; empty if there is none.
-fs::path find_program(const std::string& name) {
-  std::error_code error;
-  if (name.find('/') != std::string::npos) return fs::absolute(name, error);
-  const char* const path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
-  while (true) {
-    const std::size_t colon = rest.find(':');
-    const fs::path program = fs::path(rest.substr(0, colon)) / name;
-    if (::access(program.c_str(), X_OK) == 0 && !fs::is_directory(program, error))
-      return fs::absolute(program, error);
-    if (colon == std::string_view::npos) return {};
-    rest.remove_prefix(colon + 1);
-  }
-}
-
-Result<fs::path> plan_path_of(const RunOptions& options, const std::string& key) {
-  std::error_code error;
-  if (!options.plan.empty()) return fs::absolute(options.plan, error);
-  return start::plan_path(key);
-}
 
 Result<int> show_plan(Output& out, const fs::path& path) {
   Result<start::StartPlan> plan = start::load_plan(path);
@@ -75,47 +47,9 @@ Result<int> show_plan(Output& out, const fs::path& path) {
   return exit_good;
 }
 
-// What is there under a given name, whatever it is: its faults are told when it is opened.
-fs::path given_model(const std::string& name) {
+bool may_have_plan(const start::StartOptions& options, const Result<fs::path>& path) {
   std::error_code error;
-  return fs::exists(name, error) ? fs::absolute(name, error) : start::model_at(name);
-}
-
-bool may_have_plan(const RunOptions& options, const Result<fs::path>& path) {
-  std::error_code error;
-  return path && !options.learn && fs::exists(*path, error);
-}
-
-// What is wrong with a plan is a remark; without one, the start is learned.
-start::CompanionTask task_for(const RunOptions& options, const std::string& key,
-                              const Result<fs::path>& path, const std::vector<char*>& command) {
-  start::CompanionTask task;
-  task.key = key;
-  task.speaks = options.verbose;
-  if (!options.ready.empty()) task.ready = start::parse_ready(options.ready).value();
-  if (!path) {
-    task.remarks.push_back(path.error().message);
-  } else {
-    task.plan_path = *path;
-    task.is_plan_given = !options.plan.empty();
-    Result<start::StartPlan> plan = start::load_plan(*path);
-    const bool is_none = !plan && plan.error().code == ErrorCode::not_found;
-    if (!plan && !is_none)
-      task.remarks.push_back(printable(path->native()) + ": " + to_string(plan.error()));
-    if (plan) task.plan = std::move(*plan);
-    task.learns = !task.plan || options.learn;
-  }
-  for (const std::string& model : options.models) {
-    const fs::path found = given_model(model);
-    if (found.empty())
-      task.remarks.push_back("--model " + printable(model) +
-                             " is neither there nor in the cache of the hub");
-    else
-      task.models.push_back(found);
-  }
-  const std::span<char* const> arguments(command.data() + 1, command.size() - 2);
-  if (options.models.empty()) task.models = start::named_models(arguments, environ);
-  return task;
+  return path && !options.learns_anew && fs::exists(*path, error);
 }
 
 int become(const std::vector<char*>& command) {
@@ -131,22 +65,21 @@ Result<int> run_command(Output& out, RunOptions& options) {
   std::vector<char*> command;
   for (std::string& word : options.command) command.push_back(word.data());
   command.push_back(nullptr);
-  const fs::path program = find_program(options.command.front());
-  if (program.empty()) return become(command);
-  const std::string key =
-      start::start_key(program, std::span<char* const>(command).first(command.size() - 1));
+  const start::StartCommand what{start::find_program(options.command.front()),
+                                 std::span(command).first(command.size() - 1)};
+  if (what.program.empty()) return become(command);
   if (options.show_plan) {
-    TRY_ASSIGN(const fs::path path, plan_path_of(options, key));
+    TRY_ASSIGN(const fs::path path, start::plan_path_of(options.start, what.key()));
     return show_plan(out, path);
   }
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
-    const Result<fs::path> path = plan_path_of(options, key);
+    const Result<fs::path> path = start::plan_path_of(options.start, what.key());
     // The command waits for a learner, which has to see all, and not for a plan to be parsed.
-    if (may_have_plan(options, path)) go_on();
-    start::accompany(process, task_for(options, key, path, command), go_on);
+    if (may_have_plan(options.start, path)) go_on();
+    start::accompany(process, start::task_for(options.start, what, path), go_on);
   };
-  const bool runs = start::run_in_background(options.verbose, accompany);
-  if (!runs && options.verbose)
+  const bool runs = start::run_in_background(options.start.speaks, accompany);
+  if (!runs && options.start.speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
   return become(command);
 }
@@ -159,13 +92,13 @@ void add_run(CLI::App& app, Run& run) {
       *app.add_subcommand("run", "Start a command, while its code and its model are read ahead");
   command
       .add_option(
-          "--model", options->models,
+          "--model", options->start.models,
           "A file or folder of weights, or org/name in the hub's cache; otherwise what the\n"
           "command's words and variables with MODEL in their name say")
       ->allow_extra_args(false)
       ->type_name("MODEL");
   command
-      .add_option("--ready", options->ready,
+      .add_option("--ready", options->start.ready,
                   "When the start is over: http://HOST:PORT/PATH answers, a port is open, a file\n"
                   "is there, or after so many seconds, e.g. 30s; otherwise when nothing was read\n"
                   "for 4 s")
@@ -175,12 +108,13 @@ void add_run(CLI::App& app, Run& run) {
       })
       ->type_name("WHEN");
   command
-      .add_option("--plan", options->plan, "Keep what was learned here, not in the cache folder")
+      .add_option("--plan", options->start.plan,
+                  "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
-  command.add_flag("--learn", options->learn, "Learn this start again");
+  command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
                    "Print what was learned of this command, as JSON, and run nothing");
-  command.add_flag("-v,--verbose", options->verbose,
+  command.add_flag("-v,--verbose", options->start.speaks,
                    "Say on standard error what was read, and how long the command waited");
   command.add_option("COMMAND", options->command, "What to run, with its arguments")
       ->required()

@@ -1,0 +1,83 @@
+#include "tools/run/start_task.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "tools/run/named_models.hpp"
+#include "tools/run/plan_store.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+namespace fs = std::filesystem;
+
+void take_plan(CompanionTask& task, const StartOptions& options, const fs::path& path) {
+  task.plan_path = path;
+  task.is_plan_given = !options.plan.empty();
+  Result<StartPlan> plan = load_plan(path);
+  const bool is_none = !plan && plan.error().code == ErrorCode::not_found;
+  if (!plan && !is_none)
+    task.remarks.push_back(printable(path.native()) + ": " + to_string(plan.error()));
+  if (plan) task.plan = std::move(*plan);
+  task.learns = options.learns && (!task.plan || options.learns_anew);
+}
+
+}  // namespace
+
+std::string StartCommand::key() const { return start_key(program, words); }
+
+fs::path find_program(const std::string& name) {
+  std::error_code error;
+  if (name.find('/') != std::string::npos) return fs::absolute(name, error);
+  const char* const path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
+  while (true) {
+    const std::size_t colon = rest.find(':');
+    const fs::path program = fs::path(rest.substr(0, colon)) / name;
+    if (::access(program.c_str(), X_OK) == 0 && !fs::is_directory(program, error))
+      return fs::absolute(program, error);
+    if (colon == std::string_view::npos) return {};
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+fs::path given_model(const std::string& name) {
+  // Whatever it is: its faults are told when it is opened.
+  std::error_code error;
+  return fs::exists(name, error) ? fs::absolute(name, error) : model_at(name);
+}
+
+Result<fs::path> plan_path_of(const StartOptions& options, const std::string& key) {
+  std::error_code error;
+  if (!options.plan.empty()) return fs::absolute(options.plan, error);
+  return plan_path(key);
+}
+
+CompanionTask task_for(const StartOptions& options, const StartCommand& command,
+                       const Result<fs::path>& plan_path) {
+  CompanionTask task;
+  task.key = command.key();
+  task.speaks = options.speaks;
+  if (!options.ready.empty()) task.ready = parse_ready(options.ready).value();
+  if (plan_path)
+    take_plan(task, options, *plan_path);
+  else
+    task.remarks.push_back(plan_path.error().message);
+  for (const std::string& model : options.models) {
+    const fs::path found = given_model(model);
+    if (found.empty())
+      task.remarks.push_back("--model " + printable(model) +
+                             " is neither there nor in the cache of the hub");
+    else
+      task.models.push_back(found);
+  }
+  if (options.models.empty()) task.models = named_models(command.words.subspan(1), environ);
+  return task;
+}
+
+}  // namespace weightmap::cli::start
