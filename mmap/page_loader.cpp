@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/truncation.hpp"
 #include "runtime/os/kernel.hpp"
+#include "runtime/os/memory/host_memory.hpp"
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/page_size.hpp"
 
@@ -37,14 +39,16 @@ void read_large(const os::File& file, std::uint64_t offset, std::uint64_t length
 }  // namespace
 
 std::string_view to_string(LoadMethod method) noexcept {
-  return method == LoadMethod::populate ? "populate" : "read";
+  constexpr std::array<std::string_view, 3> words = {"populate", "copy", "read"};
+  return words.at(static_cast<std::size_t>(method));
 }
 
 LoadMethod best_load_method(const Mapping& mapping) noexcept {
   // Unknown advice is refused even for an empty range.
-  return ::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) == 0
-             ? LoadMethod::populate
-             : LoadMethod::read;
+  if (::madvise(const_cast<std::byte*>(mapping.bytes().data()), 0, MADV_POPULATE_READ) != 0)
+    return LoadMethod::read;
+  const bool is_touch_slow = !mapping.huge_pages() && os::host_takes_back_free_memory();
+  return is_touch_slow ? LoadMethod::copy : LoadMethod::populate;
 }
 
 void PageLoader::turn_to(const MappedFile& mapped) noexcept {
@@ -67,11 +71,14 @@ Result<void> PageLoader::load_exactly(std::uint64_t offset, std::uint64_t length
 Result<void> PageLoader::load_pages(std::uint64_t offset, std::uint64_t length, bool is_read) {
   const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
   const std::uint64_t size = offset + length - start;
-  if (method_ == LoadMethod::populate)
-    TRY(populate(start, size));
-  else if (!is_read)
-    TRY(read_all(file().descriptor(), start, size));
+  if (!is_read && has_to_read(start, size)) TRY(read_all(file().descriptor(), start, size));
+  if (method_ != LoadMethod::read) TRY(populate(start, size));
   return mapped_.check_not_lost();
+}
+
+bool PageLoader::has_to_read(std::uint64_t offset, std::uint64_t length) const noexcept {
+  return method_ == LoadMethod::read ||
+         (method_ == LoadMethod::copy && !is_surely_cached(file(), offset, length));
 }
 
 Result<void> PageLoader::load_now(std::uint64_t offset, std::uint64_t length) {

@@ -14,11 +14,14 @@ namespace weightmap::mmap {
 
 enum class LoadMethod : std::uint8_t {
   populate,  // MADV_POPULATE_READ (Linux 5.14): maps the pages, and fails without a signal
-  read,      // pread into a scratch buffer: page cache only
+  copy,      // pread into a scratch buffer, whose copy touches each page; then as populate
+  read,      // the same without mapping: page cache only
 };
-std::string_view to_string(LoadMethod method) noexcept;  // "populate", "read"
+std::string_view to_string(LoadMethod method) noexcept;  // "populate", ...
 
-// Returns `populate` if the kernel supports it. Reads nothing.
+// Returns `read` if the kernel does not know MADV_POPULATE_READ, `copy` for a mapping of small
+// pages where a first touch is slow (os/memory/host_memory.hpp), and else `populate`. Reads
+// nothing.
 LoadMethod best_load_method(const Mapping& mapping) noexcept;
 
 // Smaller ranges are read exactly, since a huge page would cost more than it gains.
@@ -51,6 +54,8 @@ class PageLoader {
   Result<void> read_exactly(std::uint64_t offset, std::uint64_t length);
   Result<void> load_pages(std::uint64_t offset, std::uint64_t length, bool is_read);
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
+  // True if the range has to be read before it is mapped, or is not mapped.
+  bool has_to_read(std::uint64_t offset, std::uint64_t length) const noexcept;
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
   const os::File& file() const noexcept { return mapped_.file(); }

@@ -98,7 +98,9 @@ struct OpenOptions {
   // Locks the whole file in memory (mlock) during the Checkpoint's lifetime; false. Beyond
   // RLIMIT_MEMLOCK, or the free memory of the machine and its cgroup, the open fails with io.
   std::optional<bool> locked = {};
-  std::optional<bool> huge_pages = {};        // requests pages of 2 MiB (MADV_HUGEPAGE); true
+  // Requests pages of 2 MiB for what is not cached yet (MADV_HUGEPAGE). Unset: true, but false in a
+  // virtual machine whose host takes back free memory, where they are slower than small ones.
+  std::optional<bool> huge_pages = {};
   std::optional<Protection> protection = {};  // against the loss of the file; map
   // Refuses a file with tensors that are not mapped in usable form: compressed storages, which are
   // inflated into memory, or the other byte order, which is swapped during copies; false.
@@ -127,12 +129,13 @@ struct OpenOptions {
   WEIGHTMAP_API static OpenOptions to_look();
 };
 
-// Returns the options of an open without arguments: all fields set, with the environment applied.
+// Returns the options of an open without arguments: all fields but huge_pages set, which may depend
+// on the machine, with the environment applied.
 // Fails with invalid_argument if a variable holds a word that is not in option_table.hpp. Change
 // them as needed and pass them to each open.
 WEIGHTMAP_API Result<OpenOptions> default_open_options();
 
-// Returns `options` with every unset field filled in as described at the top.
+// Returns `options` with every unset field but huge_pages filled in as described at the top.
 WEIGHTMAP_API Result<OpenOptions> with_defaults(OpenOptions options);
 
 // Returns `options` with unset fields filled in from the environment only: with_defaults() without

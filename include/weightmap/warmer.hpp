@@ -80,8 +80,11 @@ struct WarmProgress {
 };
 
 struct WarmReport {
-  std::string_view method;    // "populate", or "read", which maps nothing
-  std::string method_reason;  // the reason why it is not "populate"; or empty
+  // "populate"; "copy", which copies what is not cached before that, where the first touch of a
+  // page is slow (virtual machines whose host takes back free memory); or "read", which maps
+  // nothing.
+  std::string_view method;
+  std::string method_reason;  // the reason why it is "read"; or empty
   // True if the system read nothing ahead, since a test showed that huge pages of this file need
   // none. false: the test failed; or the method is "read"; or another process was the reader.
   bool exact_reads = false;

@@ -758,7 +758,7 @@ def test_warms_the_file_or_some_tensors(checkpoint):
     assert 0 < opened.warm(["model.0.weight", "model.2.bias"]).bytes <= 6599
     assert opened.warm([]).bytes == 0
     assert opened.warm(budget_bytes=1).bytes_left_out == 6599
-    assert opened.warm(threads=2).method == "populate"
+    assert opened.warm(threads=2).method in ("populate", "copy")
 
 
 def test_warms_with_one_reader_for_many(checkpoint, monkeypatch, tmp_path):

@@ -51,7 +51,8 @@ def open(
     populate: fault every page in before open() returns.
     no_reserve: no swap accounting for a private writable mapping (MAP_NORESERVE).
     locked: mlock the mapping; needs RLIMIT_MEMLOCK.
-    huge_pages: ask for huge pages where the file system has them; default True.
+    huge_pages: ask for huge pages where the file system has them; by default True, but not in a
+        virtual machine whose host takes back free memory (docs/performance.md).
     protection: what becomes of the mapping when the file is truncated under it. "map" (default):
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
         "snapshot": a reflink is opened, which nobody else can change; an error where the file

@@ -152,8 +152,8 @@ class WarmReport(Record):
     bytes: int  # brought into memory
     bytes_left_out: int  # by the budget
     budget_reason: str  # what set it: "MemAvailable", "memory.max of /pod"; "" if it was given
-    method: str  # that was used
-    method_reason: str  # why it is not the default; "" if it is
+    method: str  # "populate", "copy" or "read", as C++ has them
+    method_reason: str  # why it is "read"; else ""
     storages_checked: int  # against their CRC-32
     seconds: float
     was_reader: bool = False  # with one_reader: this process was elected

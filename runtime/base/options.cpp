@@ -159,7 +159,7 @@ Result<OpenOptions> with_defaults(OpenOptions options) {
   TRY(check_limits(options.limits));
   TRY_ASSIGN(OpenOptions filled, with_environment(std::move(options)));
   for (const OptionRow& option : option_rows)
-    if (!option.get(filled)) option.set(filled, option.default_word);
+    if (!option.get(filled) && option.name != "huge_pages") option.set(filled, option.default_word);
   return filled;
 }
 

@@ -11,6 +11,7 @@
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
+#include "runtime/os/memory/host_memory.hpp"
 
 namespace weightmap {
 namespace {
@@ -81,7 +82,7 @@ mmap::MapOptions Opening::map_options() const {
   how.no_reserve = *options.no_reserve;
   how.locked = *options.locked;
   how.progress = options.progress;
-  how.huge_pages = *options.huge_pages;
+  how.huge_pages = options.huge_pages.value_or(!os::host_takes_back_free_memory());
   how.guard = *options.protection == Protection::guard;
   how.loss_event = options.loss_event;
   how.on_write = {tell_refused_write, state_.get()};

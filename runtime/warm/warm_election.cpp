@@ -23,12 +23,13 @@ WarmElection::WarmElection(const Sources& sources, const mmap::Mapping& mapping,
       mapping_(mapping),
       lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock"),
       patience_(patience) {
-  // If the system hides cached pages, a follower cannot wait for them.
   for (const SourceFile& source : sources) {
-    const Result<void> told = mmap::check_tells_what_is_cached(source.file);
-    if (told) continue;
-    report_.why_alone = told.error().message;
-    return;
+    Result<mmap::CachedPages> cached = mmap::CachedPages::of(source.file);
+    if (!cached) {  // the system hides them, so that a follower cannot wait for them
+      report_.why_alone = cached.error().message;
+      return;
+    }
+    cached_before_.push_back(std::move(*cached));
   }
   Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (directory)
@@ -46,19 +47,30 @@ WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
   for (std::chrono::milliseconds wait = first_wait; !cancelled;
        wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
     if (mmap::is_cached(mapped, range.offset - source.base(), range.length)) {
-      const std::lock_guard guard(mutex_);
-      if (has_waited) report_.bytes_waited_for += range.length;
+      count(range);
       return Turn::map;
     }
     if (may_read(has_waited)) {
-      const std::lock_guard guard(mutex_);
-      report_.bytes_read += range.length;
+      count(range);
       return Turn::read;
     }
     has_waited = true;
     std::this_thread::sleep_for(wait);
   }
   return Turn::stop;
+}
+
+// The reader finds cached what the system has read ahead for it.
+void WarmElection::count(const ByteRange& range) {
+  const SourceFile& source = sources_.at(range.offset);
+  const auto index = static_cast<std::size_t>(&source - &sources_.front());
+  const std::lock_guard guard(mutex_);
+  const std::uint64_t before =
+      index < cached_before_.size()
+          ? cached_before_[index].cached_bytes(range.offset - source.base(), range.length)
+          : 0;
+  const bool reads = lock_ || !report_.why_alone.empty();
+  (reads ? report_.bytes_read : report_.bytes_waited_for) += range.length - before;
 }
 
 bool WarmElection::may_read(bool has_waited) {

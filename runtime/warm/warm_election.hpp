@@ -7,8 +7,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "mmap/mapping.hpp"
+#include "mmap/pages/page_cache.hpp"
 #include "runtime/bytes/byte_range.hpp"
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/os/process/process_lock.hpp"
@@ -45,6 +47,8 @@ class WarmElection {
   Report report() const;
 
  private:
+  // Adds what of the range was not cached in the beginning to the bytes of the process that reads.
+  void count(const ByteRange& range);
   // Returns true if this warmer may read; tries to become the reader.
   bool may_read(bool has_waited);
   void give_sign_of_life();
@@ -55,6 +59,7 @@ class WarmElection {
   const mmap::Mapping& mapping_;
   const std::string lock_name_;
   const std::chrono::milliseconds patience_;
+  std::vector<mmap::CachedPages> cached_before_;  // of each file; empty if the system hides them
   mutable std::mutex mutex_;
   // Protected by the mutex.
   std::optional<os::RuntimeDirectory> directory_;

@@ -137,7 +137,11 @@ void WarmWork::run_guarded(const Function& function) noexcept {
 
 // Called by the last filling thread.
 void WarmWork::loading_ended() {
-  if (election_) election_->resign();
+  if (election_) {
+    election_->resign();
+    // Huge pages need none.
+    if (!state_.mapping.huge_pages()) mmap::allow_readahead(state_.mapping, true);
+  }
   if (verify_) verify_->stop();
 }
 
@@ -184,17 +188,20 @@ void WarmWork::look_at_cache() {
       });
 }
 
-// A warmer reads nothing, and so nothing ahead, until it is elected.
+// A warmer reads nothing, and so nothing ahead, until it is elected. Nor does its consumer, whose
+// faults on cached pages would read on where the elected process has come.
 void WarmWork::prepare_election() {
   election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
-  if (method_ == mmap::LoadMethod::populate && state_.mapping.huge_pages())
-    mmap::allow_readahead(state_.mapping, false);
+  mmap::allow_readahead(state_.mapping, false);
 }
 
 // Disables the system's read-ahead: its pages are not the next ones in the plan, delay demanded
 // tensors, and are evicted before use under memory pressure. Huge pages do not need it.
 void WarmWork::read_exactly() {
-  if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) return;
+  if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) {
+    if (election_) mmap::allow_readahead(state_.mapping, true);
+    return;
+  }
   // If everything is cached, readahead marks from earlier readers do not matter.
   reads_exactly_ = all_cached_;
   // Tries several steps, since open() may have read metadata of the first one in small pages.

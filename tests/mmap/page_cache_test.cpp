@@ -156,13 +156,11 @@ TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
   CHECK_FALSE(cached(4 * page, 1));
   CHECK_FALSE(cached(0, 10 * page + 100));
   CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
-  CHECK(check_tells_what_is_cached(file).has_value());
 }
 
 TEST_CASE("does not believe a system that hides what is cached") {
   const os::File file = os::File::open("/etc/passwd", false).value();
   if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
-  const auto told = check_tells_what_is_cached(file);
   const auto pages = CachedPages::of(file);
   const auto bytes = cached_bytes_of(file);
   const auto stays = evict(file);
@@ -172,7 +170,6 @@ TEST_CASE("does not believe a system that hides what is cached") {
     return;
   }
   CHECK_FAILS(pages, ErrorCode::io, "tells to the file's owner");
-  CHECK_FAILS(told, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(bytes, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(stays, ErrorCode::io, "tells to the file's owner");
   CHECK(pages.error().os_error == EPERM);
@@ -545,6 +542,31 @@ TEST_CASE_FIXTURE(CacheFixture,
   drop_range({file, mapping}, 1, page);  // not one whole page
   CHECK(CachedPages::of(file).value().cached_bytes(0, 2 * mib) == 2 * mib);
   CHECK(mapping.bytes()[3 * mib] == std::byte{'w'});
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "what is loaded is mapped, unless it is only read") {
+  const os::File file = make(4 * mib);
+  MapOptions options;
+  options.huge_pages = false;
+  for (const LoadMethod method : {LoadMethod::populate, LoadMethod::copy, LoadMethod::read}) {
+    CAPTURE(to_string(method));
+    const Mapping mapping = Mapping::map(file, options).value();
+    evicted(file);
+    REQUIRE_OK(PageLoader({file, mapping}, method).load(2 * mib, 2 * mib));
+    const bool is_mapped = mapped_memory(mapping.bytes()).value().resident > 0;
+    CHECK(is_mapped == (method != LoadMethod::read));
+  }
+}
+
+TEST_CASE_FIXTURE(CacheFixture, "a copy that the file is too short for says where") {
+  const os::File file = make(4 * mib);
+  const Mapping mapping = Mapping::map(file, {}).value();
+  if (!evicted(file)) return;
+  std::filesystem::resize_file(folder.path() / "file", mib);
+  const Result<void> loaded = PageLoader({file, mapping}, LoadMethod::copy).load(0, 4 * mib);
+  REQUIRE(!loaded);
+  CHECK(loaded.error().file_offset == mib);
+  CHECK(loaded.error().message.find("truncated") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "what is made to yield stays where it is while memory lasts") {
