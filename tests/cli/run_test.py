@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import unittest
+import uuid
 
 from tool_case import ENVIRONMENT, FolderCase
 
@@ -131,6 +132,11 @@ class Run(FolderCase):
         self.assertNotIn("a-secret-word", json.dumps(plan))
         [file] = (self.folder / "starts").iterdir()
         self.assertEqual(stat.S_IMODE(file.parent.stat().st_mode), 0o700)
+
+    def test_a_start_has_the_key_of_its_weights_folder(self):
+        command, _ = self.learn("--model", self.write("model.pt", bytes(2 << 20)))
+        key = str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.folder)))
+        self.assertEqual(self.plan(*command)["weights"], [key])
 
     def test_another_port_is_the_same_start_and_another_script_is_not(self):
         command, _ = self.learn()

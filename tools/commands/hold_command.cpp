@@ -14,6 +14,9 @@
 #include "tools/hold/keeper.hpp"
 #include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
+#ifdef WEIGHTMAP_HAS_RUN
+#include "tools/run/kept_starts.hpp"
+#endif
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -99,11 +102,23 @@ class Metrics {
   std::string told_problem_;
 };
 
+#ifdef WEIGHTMAP_HAS_RUN
+using KeptStarts = start::KeptStarts;
+#else
+struct KeptStarts {
+  explicit KeptStarts(milliseconds) {}
+  void keep(const std::vector<std::filesystem::path>&) {}
+};
+#endif
+
 // The daemon's work between two rounds of its clients.
 class Rounds {
  public:
   Rounds(hold::Keeper& keeper, Metrics& metrics, Clock::duration interval)
-      : keeper_(keeper), metrics_(metrics), interval_(interval) {}
+      : keeper_(keeper),
+        metrics_(metrics),
+        starts_(std::chrono::ceil<milliseconds>(interval)),
+        interval_(interval) {}
 
   // Returns true once, when all files of the command line are in memory.
   bool advance() {
@@ -114,7 +129,10 @@ class Rounds {
       keeper_.look(metrics_.are_wanted());
       next_look_ = now + interval_;
     }
-    if (looks || keeper_.changes() != seen_changes_) metrics_.update(keeper_);
+    if (looks || keeper_.changes() != seen_changes_) {
+      metrics_.update(keeper_);
+      starts_.keep(keeper_.paths());
+    }
     seen_changes_ = keeper_.changes();
     tell(now);
     return !std::exchange(was_ready_, is_ready_) && is_ready_;
@@ -145,6 +163,7 @@ class Rounds {
 
   hold::Keeper& keeper_;
   Metrics& metrics_;
+  KeptStarts starts_;
   hold::ServiceManager manager_;
   Clock::duration interval_;
   Clock::time_point next_look_ = Clock::now() + interval_;

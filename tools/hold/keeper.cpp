@@ -32,6 +32,12 @@ Result<void> Keeper::release(const std::filesystem::path& path) {
   return {};
 }
 
+std::vector<std::filesystem::path> Keeper::paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const HeldFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 bool Keeper::is_warming() const noexcept {
   return std::any_of(files_.begin(), files_.end(),
                      [](const HeldFile& file) { return file.is_warming(); });

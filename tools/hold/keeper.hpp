@@ -26,6 +26,7 @@ class Keeper {
   // Fails with invalid_argument if the file is not held.
   Result<void> release(const std::filesystem::path& path);
 
+  std::vector<std::filesystem::path> paths() const;
   // Incremented for each file that is added or released, and for each reported sentence.
   std::uint64_t changes() const noexcept { return changes_; }
   bool is_warming() const noexcept;

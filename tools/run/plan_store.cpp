@@ -54,6 +54,23 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
+std::string hash_of(const std::string& text) {
+  const boost::uuids::name_generator_sha1 hash{boost::uuids::ns::oid()};
+  return boost::uuids::to_string(hash(text));
+}
+
+Result<fs::path> plan_folder() {
+  const std::string given = variable("WEIGHTMAP_START_DIR");
+  if (!given.empty()) return given;
+  fs::path cache = variable("XDG_CACHE_HOME");
+  if (cache.empty() && !variable("HOME").empty()) cache = fs::path(variable("HOME")) / ".cache";
+  if (cache.empty())
+    return failure(ErrorCode::not_found,
+                   "neither WEIGHTMAP_START_DIR nor XDG_CACHE_HOME nor HOME is set, so there is "
+                   "no place for plans of starts");
+  return cache / "weightmap" / "starts";
+}
+
 }  // namespace
 
 std::string start_key(const fs::path& program, std::span<char* const> command) {
@@ -67,22 +84,30 @@ std::string start_key(const fs::path& program, std::span<char* const> command) {
     add(text, fs::current_path(ignored).native());  // to which a script's path may be relative
   }
   for (const char* const name : code_variables) add(text, variable(name));
-  const boost::uuids::name_generator_sha1 hash{boost::uuids::ns::oid()};
-  return boost::uuids::to_string(hash(text));
+  return hash_of(text);
+}
+
+std::string weights_key(const fs::path& model) {
+  std::error_code error;
+  const fs::path folder = fs::is_directory(model, error) ? model : model.parent_path();
+  return hash_of(fs::weakly_canonical(folder, error).native());
 }
 
 Result<fs::path> plan_path(const std::string& key) {
-  fs::path folder = variable("WEIGHTMAP_START_DIR");
-  if (folder.empty()) {
-    fs::path cache = variable("XDG_CACHE_HOME");
-    if (cache.empty() && !variable("HOME").empty()) cache = fs::path(variable("HOME")) / ".cache";
-    if (cache.empty())
-      return failure(ErrorCode::not_found,
-                     "neither WEIGHTMAP_START_DIR nor XDG_CACHE_HOME nor HOME is set, so there is "
-                     "no place for plans of starts");
-    folder = cache / "weightmap" / "starts";
-  }
+  TRY_ASSIGN(const fs::path folder, plan_folder());
   return folder / (key + ".json");
+}
+
+std::vector<StartPlan> all_plans() {
+  std::vector<StartPlan> plans;
+  const Result<fs::path> folder = plan_folder();
+  if (!folder) return plans;
+  std::error_code error;
+  for (fs::directory_iterator at(*folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() != ".json") continue;
+    if (Result<StartPlan> plan = load_plan(at->path())) plans.push_back(std::move(*plan));
+  }
+  return plans;
 }
 
 Result<StartPlan> load_plan(const fs::path& path) {

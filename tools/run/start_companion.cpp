@@ -125,7 +125,9 @@ class Companion {
   }
 
   void learn() {
-    const StartPlan plan = learner_->plan(task_.key);
+    StartPlan plan = learner_->plan(task_.key);
+    for (const std::filesystem::path& model : task_.models)
+      plan.weights.push_back(weights_key(model));
     if (plan.files.empty()) return say("nothing was learned of this start");
     if (const Result<void> saved = save_plan(plan, task_.plan_path); !saved)
       return say(to_string(saved.error()));

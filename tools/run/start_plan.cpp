@@ -76,6 +76,18 @@ Result<PlannedFile> parse_file(const Json& json, std::size_t index) {
   return file;
 }
 
+// A plan of no weights may leave them out.
+Result<std::vector<std::string>> parse_weights(const Json& json) {
+  std::vector<std::string> weights;
+  if (json.is_null()) return weights;
+  if (!json.is_array()) return corrupt("weights is " + shown(json) + ", no list");
+  for (const Json& key : json) {
+    if (!key.is_string()) return corrupt("weights has " + shown(key) + ", no text");
+    weights.push_back(key.get<std::string>());
+  }
+  return weights;
+}
+
 }  // namespace
 
 std::uint64_t PlannedFile::planned_bytes() const noexcept {
@@ -102,6 +114,7 @@ Json describe(const StartPlan& plan) {
   return {{"kind", plan_kind},
           {"version", plan_version},
           {"key", plan.key},
+          {"weights", plan.weights},
           {"files", std::move(files)}};
 }
 
@@ -118,6 +131,7 @@ Result<StartPlan> parse_plan(std::string_view text) {
   const Json& files = member(json, "files");
   if (!files.is_array()) return corrupt("files is " + shown(files) + ", no list");
   StartPlan plan{key.get<std::string>(), {}};
+  TRY_ASSIGN(plan.weights, parse_weights(member(json, "weights")));
   plan.files.reserve(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     TRY_ASSIGN(PlannedFile file, parse_file(files[i], i));

@@ -1,0 +1,129 @@
+"""Measures whole starts with and without `weightmap run`, for bench/serving_start.py --only run.
+
+Three contenders start in turns, in fresh processes: stock, stock under `weightmap run`, and
+weightmap under it, with what an earlier start has taught. Before each start its state is made:
+everything cached; the model evicted; the whole page cache dropped, which needs root. The same again
+in a cgroup that lets them read 200 MB/s from the disk, where cgroups can do that.
+"""
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+from samples import HERE, duration, interleave, ratio_text, table
+
+CONTENDERS = {"stock": "theirs", "stock under run": "theirs", "weightmap under run": "weightmap"}
+STATES = ("cached", "model cold", "everything cold")
+KINDS = {"torch": "bin", "transformers": "safetensors", "vllm": "safetensors"}
+FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
+SLOW_RATE = 200_000_000  # bytes a second
+BLKIO, UNIFIED = "/sys/fs/cgroup/blkio", "/sys/fs/cgroup"
+
+
+class SlowDisk:
+    """A cgroup with a limit on the reads from the disk of a folder."""
+
+    def __init__(self, folder):
+        device = os.stat(folder).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        is_old = os.path.isdir(BLKIO)
+        self._group = os.path.join(BLKIO if is_old else UNIFIED, "weightmap-bench")
+        os.makedirs(self._group, exist_ok=True)
+        limit, text = (("blkio.throttle.read_bps_device", f"{number} {SLOW_RATE}") if is_old else
+                       ("io.max", f"{number} rbps={SLOW_RATE}"))
+        with open(os.path.join(self._group, limit), "w", encoding="ascii") as file:
+            file.write(text)
+        self.enter = f"echo $$ > {self._group}/cgroup.procs && "
+
+    def remove(self):
+        os.rmdir(self._group)
+
+
+class Starts:
+    def __init__(self, build, folder, python, engine, rounds):
+        self._build, self._python, self._engine, self._rounds = build, python, engine, rounds
+        self._folder = os.path.join(folder, f"large.{KINDS[engine]}")
+        self._model = os.path.join(self._folder, FILES[KINDS[engine]])
+        self._tool = os.path.join(build, "tools", "weightmap")
+        self._plans = os.path.join(folder, "plans")
+
+    def learn(self):
+        """Takes one start of each contender that is run, without its model in memory."""
+        for name in CONTENDERS:
+            if name == "stock":
+                continue
+            plan = self._plan(name)
+            if os.path.exists(plan):
+                os.remove(plan)
+            line = f"{self._prepare('model cold')} && {self._start(name)}"
+            subprocess.run(["/bin/sh", "-c", line], check=True, stdout=subprocess.DEVNULL)
+            while not os.path.exists(plan):  # it is written after the start has ended
+                time.sleep(0.1)
+
+    def compare(self, state, disk=None):
+        enter = disk.enter if disk else ""
+        return interleave(self._build, {
+            name: f"{self._prepare(state)} && {enter}{self._start(name)}" for name in CONTENDERS},
+            self._rounds)
+
+    def _prepare(self, state):
+        model = shlex.quote(self._model)
+        if state == "cached":
+            return f"cat {model} >/dev/null"
+        if state == "model cold":
+            return f"sync && {self._tool} evict {model} >/dev/null"
+        return "sync && echo 3 >/proc/sys/vm/drop_caches"
+
+    def _start(self, name):
+        run = [] if name == "stock" else [self._tool, "run", "--plan", self._plan(name), "--"]
+        path = [] if CONTENDERS[name] == "weightmap" else ["env", "-u", "PYTHONPATH"]
+        words = [*path, *run, self._python, os.path.join(HERE, "serving_start_once.py"),
+                 self._engine, CONTENDERS[name], self._folder]
+        return f"STARTED_NS=$(date +%s%N) {shlex.join(words)}"
+
+    def _plan(self, name):
+        os.makedirs(self._plans, exist_ok=True)
+        return os.path.join(self._plans, f"{self._engine}-{name.replace(' ', '-')}.json")
+
+
+def states():
+    if os.geteuid() == 0:
+        return STATES
+    print("SKIPPED: everything cold, since only root drops the page cache", file=sys.stderr)
+    return STATES[:2]
+
+
+def slow_disk(folder):
+    try:
+        return SlowDisk(folder)
+    except OSError as error:
+        print(f"SKIPPED: a slow disk, since no cgroup limits it: {error}", file=sys.stderr)
+        return None
+
+
+def measure(starts, folder):
+    """Returns samples by state and disk."""
+    starts.learn()
+    samples = {(state, "this disk"): starts.compare(state) for state in states()}
+    disk = slow_disk(folder)
+    if disk:
+        for state in states()[1:]:
+            samples[state, "200 MB/s"] = starts.compare(state, disk)
+        disk.remove()
+    return samples
+
+
+def start_table(engine, samples):
+    """Each cell: the median from the start of the process to the first token, and how many times as
+    long stock takes."""
+    field = "start_to_token_us"
+    rows = []
+    for (state, disk), taken in samples.items():
+        cells = [f"{engine}, {state}, {disk}", duration(taken["stock"].median(field))]
+        for name in list(CONTENDERS)[1:]:
+            ratio = taken["stock"].ratio_to(name, field)
+            cells.append(f"{duration(taken[name].median(field))}: {ratio_text(ratio)}")
+        cells.append(f"{taken['stock'].median('disk_bytes') / 2**20:,.0f} MiB")
+        rows.append(cells)
+    return table(["start to first token", *CONTENDERS, "stock read after its imports"], rows)
