@@ -19,6 +19,7 @@
 #include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/start_companion.hpp"
+#include "tools/run/timeline_page.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
@@ -35,6 +36,7 @@ struct RunOptions {
   std::vector<std::string> models;
   std::string ready;
   std::string plan;
+  std::string timeline;
   bool learn = false;
   bool show_plan = false;
   bool verbose = false;
@@ -92,6 +94,8 @@ start::CompanionTask task_for(const RunOptions& options, const std::string& key,
   start::CompanionTask task;
   task.key = key;
   task.speaks = options.verbose;
+  task.program = command.front();
+  if (!options.timeline.empty()) task.timeline = fs::absolute(options.timeline);
   if (!options.ready.empty()) task.ready = start::parse_ready(options.ready).value();
   if (!path) {
     task.remarks.push_back(path.error().message);
@@ -141,12 +145,13 @@ Result<int> run_command(Output& out, RunOptions& options) {
   }
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
     const Result<fs::path> path = plan_path_of(options, key);
-    // The command waits for a learner, which has to see all, and not for a plan to be parsed.
-    if (may_have_plan(options, path)) go_on();
+    // The command waits for who has to see all of it, and not for a plan to be parsed.
+    if (options.timeline.empty() && may_have_plan(options, path)) go_on();
     start::accompany(process, task_for(options, key, path, command), go_on);
   };
-  const bool runs = start::run_in_background(options.verbose, accompany);
-  if (!runs && options.verbose)
+  const bool speaks = options.verbose || !options.timeline.empty();
+  const bool runs = start::run_in_background(speaks, accompany);
+  if (!runs && speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
   return become(command);
 }
@@ -177,11 +182,21 @@ void add_run(CLI::App& app, Run& run) {
   command
       .add_option("--plan", options->plan, "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
+  command
+      .add_option("--timeline", options->timeline,
+                  "Draw the start here: what it did when, as .html or .svg")
+      ->check([](const std::string& name) {
+        return start::is_timeline_name(name)
+                   ? std::string()
+                   : "must end in .html or .svg, not \"" + printable(name) + "\"";
+      })
+      ->type_name("FILE");
   command.add_flag("--learn", options->learn, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
                    "Print what was learned of this command, as JSON, and run nothing");
-  command.add_flag("-v,--verbose", options->verbose,
-                   "Say on standard error what was read, and how long the command waited");
+  command.add_flag(
+      "-v,--verbose", options->verbose,
+      "Say on standard error what was read, how long the command waited, and for what");
   command.add_option("COMMAND", options->command, "What to run, with its arguments")
       ->required()
       ->type_name("");
