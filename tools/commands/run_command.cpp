@@ -15,6 +15,7 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
+#include "tools/options/ready_option.hpp"
 #include "tools/run/background.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"
@@ -169,16 +170,7 @@ void add_run(CLI::App& app, Run& run) {
           "command's words and variables with MODEL in their name say")
       ->allow_extra_args(false)
       ->type_name("MODEL");
-  command
-      .add_option("--ready", options->ready,
-                  "When the start is over: http://HOST:PORT/PATH answers, a port is open, a file\n"
-                  "is there, or after so many seconds, e.g. 30s; otherwise when nothing was read\n"
-                  "for 4 s")
-      ->check([](const std::string& text) {
-        const Result<start::Ready> ready = start::parse_ready(text);
-        return ready ? std::string() : ready.error().message;
-      })
-      ->type_name("WHEN");
+  add_ready_option(command, options->ready);
   command
       .add_option("--plan", options->plan, "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
