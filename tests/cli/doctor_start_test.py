@@ -6,8 +6,10 @@
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from tool_case import ENVIRONMENT, FolderCase
@@ -22,8 +24,19 @@ trap 'echo parent > "$1"; wait; exit 0' TERM
 echo > "$0"
 while :; do sleep 0.02; done
 """
+# Says when it is asked to end, and does not.
+HOLDS_OUT = """
+trap 'echo > "$1"' TERM
+echo > "$0"
+while :; do sleep 0.02; done
+"""
 # Has the weights open for longer than a sample takes.
 HOLDS_WEIGHTS = "import sys, time; held = open(sys.argv[1], 'rb'); held.read(); time.sleep(0.5)"
+
+
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
 
 
 class DoctorOfStarts(FolderCase):
@@ -70,6 +83,17 @@ class DoctorOfStarts(FolderCase):
         facts = self.facts("--ready", ready, "--", "sh", "-c", SERVES, ready, parent, child)
         self.assertIsNone(facts["exit_status"])
         self.assertEqual((parent.read_text(), child.read_text()), ("parent\n", "child\n"))
+
+    def test_a_command_that_does_not_end(self):
+        ready, asked = self.folder / "ready", self.folder / "asked"
+        command = [TOOL, "doctor", "--", "sh", "-c", HOLDS_OUT, ready, asked]
+        with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
+            wait_for(ready)
+            process.send_signal(signal.SIGINT)
+            wait_for(asked)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.communicate()[0], b"")
+            self.assertEqual(process.returncode, 130)
 
     def test_a_command_that_fails(self):
         done = self.doctor("--", "sh", "-c", "exit 3")

@@ -20,6 +20,7 @@
 namespace weightmap::cli::doctor {
 namespace {
 
+constexpr int patience = 10'000;         // milliseconds
 constexpr int sample_every = 100;        // milliseconds
 constexpr unsigned readiness_every = 2;  // samples
 
@@ -66,8 +67,8 @@ std::vector<std::string> places_of(const std::vector<char*>& command) {
 }
 
 // Returns whether the command has ended; otherwise its start is over, or this was interrupted.
-bool watch(pid_t process, start::StartRecorder& recorder, start::Readiness& readiness) {
-  start::ProcessTree processes(process);
+bool watch(start::ProcessTree& processes, start::StartRecorder& recorder,
+           start::Readiness& readiness) {
   for (unsigned samples = 1; !interrupted(); ++samples) {
     if (processes.wait_for_end(sample_every)) return true;
     processes.update();
@@ -75,6 +76,12 @@ bool watch(pid_t process, start::StartRecorder& recorder, start::Readiness& read
     if (samples % readiness_every == 0 && readiness.is_over(recorder.activity())) return false;
   }
   return false;
+}
+
+// A second signal to this process ends the patience.
+void end(const start::ProcessTree& processes) {
+  ::kill(-processes.root(), SIGTERM);
+  if (!processes.wait_for_end(patience)) ::kill(-processes.root(), SIGKILL);
 }
 
 }  // namespace
@@ -87,9 +94,10 @@ Result<WatchedStart> watch_start(std::vector<std::string> words, start::Ready re
   start::StartRecorder recorder(places_of(command));
   start::Readiness readiness(std::move(ready));
   TRY_ASSIGN(const pid_t process, run(command));
-  const bool has_ended = watch(process, recorder, readiness);
+  start::ProcessTree processes(process);
+  const bool has_ended = watch(processes, recorder, readiness);
   const auto now = start::Readiness::Clock::now();
-  if (!has_ended) ::kill(-process, SIGTERM);
+  if (!has_ended) end(processes);
   const int status = wait_for(process);
   TRY(go_on());
   return WatchedStart{

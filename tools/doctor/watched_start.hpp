@@ -17,8 +17,8 @@ struct WatchedStart {
 };
 
 // Runs the command in a process group of its own, with standard output joined to standard error.
-// When its start is over, or if interrupted(), SIGTERM goes to the group, and this waits for the
-// command. Fails with io if it cannot be run or was interrupted.
+// When its start is over, or if interrupted(), SIGTERM goes to the group, and SIGKILL if the command
+// has not ended in ten seconds. Fails with io if it cannot be run or was interrupted.
 Result<WatchedStart> watch_start(std::vector<std::string> command, start::Ready ready);
 
 }  // namespace weightmap::cli::doctor
