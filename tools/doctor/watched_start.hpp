@@ -16,9 +16,8 @@ struct WatchedStart {
   std::optional<int> exit_status;  // 128 + the signal; nullopt if the command was ended here
 };
 
-// Runs the command in a process group of its own, with standard output joined to standard error.
-// When its start is over, or if interrupted(), SIGTERM goes to the group, and SIGKILL if the command
-// has not ended in ten seconds. Fails with io if it cannot be run or was interrupted.
-Result<WatchedStart> watch_start(std::vector<std::string> command, start::Ready ready);
+// Runs the command with standard output joined to standard error. When its start is over, or if
+// interrupted(), it is ended. Fails with io if it cannot be run or was interrupted.
+Result<WatchedStart> watch_start(const std::vector<std::string>& command, start::Ready ready);
 
 }  // namespace weightmap::cli::doctor
