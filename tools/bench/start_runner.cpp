@@ -12,6 +12,7 @@
 
 #include "bench/cold/machine.hpp"
 #include "bench/cold/progress_line.hpp"
+#include "bench/cold/read_ahead.hpp"
 #include "bench/cold/recycle_memory.hpp"
 #include "bench/cold/temporary_folder.hpp"
 #include "bench/cold/turns.hpp"
@@ -309,6 +310,7 @@ Result<StartResults> run_start_bench(const StartBenchOptions& options) {
   StartRunner runner(options, folder.path() / "plan.json", results);
   TRY(runner.learn());
   results.machine = describe_machine(runner.a_file());
+  results.machine.read_ahead_bytes = ReadAhead::of(runner.a_file()).bytes();
   TRY(runner.run());
   return results;
 }
