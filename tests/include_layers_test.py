@@ -84,7 +84,7 @@ PUBLIC = {
     "write_protection.hpp": "mmap",
 }
 
-OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|netdb)\.h"
+OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|netdb|spawn)\.h"
 ALLOWED = (
     (r"tl/expected\.hpp", ("public",)),
     (r"boost/uuid/.*", ("tools/run",)),

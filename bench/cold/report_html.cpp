@@ -2,61 +2,11 @@
 
 #include "bench/cold/findings.hpp"
 #include "bench/cold/report_text.hpp"
+#include "tools/support/html.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
-
-constexpr std::string_view style_sheet = R"(
-:root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0;
-  --reference: #c24e00; --alarm: #fdecd9; }
-@media (prefers-color-scheme: dark) { :root { --page: #14181d; --text: #e3e8ee; --soft: #9ca7b3;
-  --line: #363e48; --reference: #f0a030; --alarm: #47300f; } }
-body { margin: 0 auto; padding: 1.5rem 1rem; max-width: 76rem; background: var(--page);
-  color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; } h2 { border-top: 2px solid var(--line); padding-top: 1rem; }
-h1, h2, td, li, p { overflow-wrap: anywhere; }
-p, ul, .alarm { max-width: 50rem; }
-.soft, small { color: var(--soft); }
-.alarm { background: var(--alarm); border-left: 4px solid var(--reference); padding: .5rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .55rem; text-align: right; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
-td { white-space: nowrap; } td.why { white-space: normal; }
-tbody th, td.why { text-align: left; min-width: 9rem; }
-small { display: block; font-weight: 400; }
-tr.reference th { color: var(--reference); }
-pre { overflow-x: auto; }
-@media print { @page { size: landscape; margin: 12mm; } table { font-size: 6.5pt; } }
-)";
-
-// Returns `text` with &, <, >, " and ' as character references.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (c == '\'')
-      out += "&#39;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-// Makes untrusted text safe: no control characters, no marks that change the direction, no markup.
-std::string html(const std::string& text) { return escaped(printable(text)); }
-
-std::string element(const std::string& name, const std::string& content) {
-  return "<" + name + ">" + content + "</" + name.substr(0, name.find(' ')) + ">\n";
-}
 
 std::string paragraph(const std::string& text) { return element("p", escaped(text)); }
 
@@ -156,16 +106,10 @@ std::string page_title(const Results& results) {
 }  // namespace
 
 std::string html_report(const Results& results) {
-  const std::string title = escaped(page_title(results));
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  out += element("title", title) + element("style", std::string(style_sheet)) + "</head>\n<body>\n";
-  out += element("h1", title) +
-         element("p class=\"soft\"",
-                 html(results.machine.date) + ", weightmap bench " + html(results.version));
+  const std::string title = page_title(results);
+  std::string out = element("h1", escaped(title)) +
+                    element("p class=\"soft\"", html(results.machine.date) + ", weightmap bench " +
+                                                    html(results.version));
   out += warnings_html(results);
   for (const FileResults& file : results.files) out += file_html(results, file);
   out += element("h2", "How it was measured") + paragraph(machine_text(results.machine) + ".") +
@@ -173,7 +117,7 @@ std::string html_report(const Results& results) {
                    ". The state of the file is checked before each sample; one whose state was not "
                    "right is thrown away and repeated. A round measures every engine once.") +
          element("pre", escaped(report_legend(results)));
-  return out + "</body>\n</html>\n";
+  return html_page(title, out);
 }
 
 }  // namespace weightmap::cli::bench

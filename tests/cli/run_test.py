@@ -13,11 +13,13 @@ import subprocess
 import sys
 import unittest
 import uuid
+import xml.etree.ElementTree
 
 from tool_case import ENVIRONMENT, FolderCase
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 
+SVG = "{http://www.w3.org/2000/svg}"
 # Has a file open, says so, and goes on until its input ends.
 HOLDS_A_FILE = """
 import sys
@@ -134,7 +136,9 @@ class Run(FolderCase):
         self.assertEqual(stat.S_IMODE(file.parent.stat().st_mode), 0o700)
 
     def test_a_start_has_the_key_of_its_weights_folder(self):
-        command, _ = self.learn("--model", self.write("model.pt", bytes(2 << 20)))
+        model = self.folder / "model.pt"
+        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        command, _ = self.learn("--model", model)
         key = str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.folder)))
         self.assertEqual(self.plan(*command)["weights"], [key])
 
@@ -269,6 +273,57 @@ class Run(FolderCase):
         error = json.loads(done.stdout)["error"]
         self.assertEqual(error["code"], "not_found")
         self.assertIn("none: there is no such file", done.stderr)
+
+    # --- the picture ---
+
+    def draw(self, name, *command):
+        picture = self.folder / name
+        done = self.run_tool("--timeline", picture, "--", *command)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return picture.read_text()
+
+    def assert_is_self_contained(self, text):
+        for word in ("http:", "https:", "href", "src=", "url(", "@import", "<script"):
+            self.assertNotIn(word, text.replace("http://www.w3.org/2000/svg", ""))
+
+    def test_a_start_is_drawn(self):
+        text = self.draw("start.svg", "sh", "-c", "sleep 0.3")
+        self.assert_is_self_contained(text)
+        root = xml.etree.ElementTree.fromstring(text)
+        self.assertRegex(root.find(SVG + "title").text,
+                         r"^Start of sh: \d+\.\d s until it ended$")
+        self.assertEqual([lane.find(SVG + "title").text for lane in root.findall(SVG + "g")],
+                         ["imports", "model creation", "loads", "faults", "disk rate", "memory"])
+
+    def test_a_page_has_the_picture_and_a_table(self):
+        text = self.draw("start.html", "sh", "-c", "sleep 0.3; exit 0 a-secret-word")
+        self.assert_is_self_contained(text)
+        self.assertIn("<svg ", text)
+        self.assertIn('<th scope="row">all</th>', text)
+        self.assertNotIn("a-secret-word", text)
+
+    def test_a_hostile_name_is_escaped(self):
+        program = self.folder / "<b>&\"'\x1b\xff\uffff"
+        program.write_text("#!/bin/sh\nsleep 0.2\n")
+        program.chmod(0o755)
+        root = xml.etree.ElementTree.fromstring(self.draw("start.svg", program))
+        self.assertIn("<b>&\"'\\x1B\xff\\xEF\\xBF\\xBF", root.find(SVG + "title").text)
+        self.assertNotIn("<b>", self.draw("start.html", program))
+
+    def test_a_picture_of_another_kind_is_wrong_usage(self):
+        done = self.shell("echo ran", "--timeline", "start.png")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn('must end in .html or .svg, not "start.png"', done.stderr)
+
+    def test_a_picture_that_cannot_be_written_is_a_line(self):
+        done = self.shell("echo ran", "--timeline", "/proc/none/start.svg")
+        self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
+        self.assertRegex(done.stderr, r"^weightmap run: /proc/none/start.svg: .*\n$")
+
+    def test_bars_are_part_of_what_is_said(self):
+        done = self.shell("sleep 0.3", "-v")
+        self.assertRegex(done.stderr, r"weightmap run: work +\[[#.]{40}\] \d\.\d s")
+        self.assertRegex(done.stderr, r"weightmap run: memory, of files +\[[ .:=+*#-]{40}\] up to")
 
     def test_no_place_for_plans(self):
         for name in ("WEIGHTMAP_START_DIR", "XDG_CACHE_HOME", "HOME"):

@@ -10,7 +10,10 @@
 #include "bench/cold/report_text.hpp"
 #include "bench/cold/runner.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/start_report.hpp"
+#include "tools/bench/start_runner.hpp"
 #include "tools/command.hpp"
+#include "tools/options/ready_option.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/output_file.hpp"
 #include "tools/support/columns.hpp"
@@ -25,6 +28,10 @@ using namespace bench;
 
 struct BenchCommand : BenchOptions {
   std::string html;
+  std::vector<std::string> scenario_words;
+  std::vector<std::string> models;
+  std::string ready;
+  bool start = false;  // FILE is a command
   bool json = false;
   bool list = false;
 };
@@ -77,9 +84,9 @@ Result<int> list(Output& out, const BenchCommand& options) {
   return exit_good;
 }
 
-Result<void> write_report(const std::string& path, const BenchCommand& options,
+Result<void> write_report(const std::string& path, const std::string& input,
                           const std::string& text) {
-  TRY_ASSIGN(OutputFile file, OutputFile::create(path, options.files.front()));
+  TRY_ASSIGN(OutputFile file, OutputFile::create(path, input));
   TRY(file.write(std::as_bytes(std::span(text))));
   return file.commit();
 }
@@ -89,19 +96,75 @@ bool was_measured(const FileResults& file) {
                      [](const Series& series) { return !series.samples.empty(); });
 }
 
+int tell_interrupted() {
+  std::fprintf(stderr, "weightmap: interrupted; everything is as it was before\n");
+  return exit_interrupted;
+}
+
+#ifdef WEIGHTMAP_HAS_RUN
+StartBenchOptions start_options(const BenchCommand& options) {
+  StartBenchOptions start;
+  start.command = options.files;
+  start.models = options.models;
+  start.ready = options.ready;
+  start.states = {StartState::cached, StartState::model_cold, StartState::cold};
+  if (!options.scenario_words.empty())
+    start.states = parse_words<StartState>("--scenarios", options.scenario_words, start.states);
+  start.rounds = options.rounds;
+  start.recycle_memory = options.recycle_memory;
+  return start;
+}
+
+Result<int> run_starts(Output& out, const BenchCommand& options) {
+  const Result<StartResults> results = run_start_bench(start_options(options));
+  if (!results && interrupted()) return tell_interrupted();
+  if (!results) return tl::unexpected<Error>(results.error());
+  if (options.json)
+    out.write(to_text(start_json(*results)) + "\n");
+  else
+    out.write(start_text(*results));
+  if (!options.html.empty()) TRY(write_report(options.html, {}, start_html(*results)));
+  return std::any_of(results->states.begin(), results->states.end(),
+                     [](const StateResults& state) { return state.why_not.empty(); })
+             ? exit_good
+             : exit_failed;
+}
+
+void add_starts(CLI::App& command, BenchCommand& options) {
+  command.add_flag("--start", options.start,
+                   "Measure whole starts of a command, which stands behind --, with and without\n"
+                   "weightmap run");
+  add_ready_option(command, options.ready);
+  command.add_option("--model", options.models, "With --start: weights, if the command names none")
+      ->allow_extra_args(false)
+      ->type_name("MODEL");
+}
+
+void check_starts(const BenchCommand& options) {
+  if (!options.start && (!options.ready.empty() || !options.models.empty()))
+    throw CLI::RequiresError(options.ready.empty() ? "--model" : "--ready", "--start");
+  if (!options.start) return;
+  start_options(options);  // whose --scenarios are checked
+  if (!options.ready.empty() &&
+      std::holds_alternative<std::chrono::seconds>(start::parse_ready(options.ready).value()))
+    throw CLI::ValidationError("--ready", "is a time, which measures nothing");
+}
+#endif
+
 Result<int> run_bench_command(Output& out, const BenchCommand& options) {
   if (options.list) return list(out, options);
+#ifdef WEIGHTMAP_HAS_RUN
+  if (options.start) return run_starts(out, options);
+#endif
   const Result<Results> results = run_bench(options);
-  if (!results && interrupted()) {
-    std::fprintf(stderr, "weightmap: interrupted; everything is as it was before\n");
-    return exit_interrupted;
-  }
+  if (!results && interrupted()) return tell_interrupted();
   if (!results) return tl::unexpected<Error>(results.error());
   if (options.json)
     out.write(to_text(json_report(*results)) + "\n");
   else
     out.write(text_report(*results));
-  if (!options.html.empty()) TRY(write_report(options.html, options, html_report(*results)));
+  if (!options.html.empty())
+    TRY(write_report(options.html, options.files.front(), html_report(*results)));
   return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
                                                                                  : exit_failed;
 }
@@ -120,13 +183,9 @@ void add_what_to_measure(CLI::App& command, BenchCommand& options) {
       ->allow_extra_args(false)
       ->type_name("LIST");
   command
-      .add_option_function<std::vector<std::string>>(
-          "--scenarios",
-          [&options](const std::vector<std::string>& words) {
-            options.scenarios = parse_words<Scenario>(
-                "--scenarios", words, {Scenario::cold, Scenario::warm, Scenario::poisoned});
-          },
-          "States of the page cache, of cold,warm,poisoned; default: all")
+      .add_option("--scenarios", options.scenario_words,
+                  "States of the page cache, of cold,warm,poisoned, or with --start of\n"
+                  "cached,model-cold,cold; default: all")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("LIST");
@@ -186,6 +245,9 @@ void add_bench(CLI::App& app, Run& run) {
   CLI::App& command = *app.add_subcommand("bench", "Compare ways to load the file, cold and warm");
   add_what_to_measure(command, *options);
   add_how_to_measure(command, *options);
+#ifdef WEIGHTMAP_HAS_RUN
+  add_starts(command, *options);
+#endif
   command.footer(
       "Each sample is a fresh process that reads all tensors, in a state of the page cache that "
       "was\n"
@@ -193,9 +255,17 @@ void add_bench(CLI::App& app, Run& run) {
       "Examples:\n"
       "  weightmap bench model.pt\n"
       "  weightmap bench model.pt --engines disk,populate,map --scenarios cold --html cold.html\n"
-      "  weightmap bench --list --python .venv/bin/python");
+      "  weightmap bench --list --python .venv/bin/python\n"
+      "  weightmap bench --start --ready 8000 -- python serve.py --port 8000");
   command.callback([options, &run] {
     if (options->files.empty() && !options->list) throw CLI::RequiredError("FILE");
+#ifdef WEIGHTMAP_HAS_RUN
+    check_starts(*options);
+#endif
+    if (!options->start && !options->scenario_words.empty())
+      options->scenarios =
+          parse_words<Scenario>("--scenarios", options->scenario_words,
+                                {Scenario::cold, Scenario::warm, Scenario::poisoned});
     run = [options](Output& out) { return run_bench_command(out, *options); };
   });
 }

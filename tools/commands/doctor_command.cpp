@@ -1,12 +1,18 @@
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/doctor/findings.hpp"
 #include "tools/doctor/patching.hpp"
+#include "tools/doctor/start_waits.hpp"
+#include "tools/doctor/watched_start.hpp"
+#include "tools/options/ready_option.hpp"
+#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/stage.hpp"
@@ -18,6 +24,8 @@ struct DoctorCommand {
   std::string file;
   std::optional<DType> dtype;
   std::string python;
+  std::string ready;
+  std::vector<std::string> command;  // whose start is watched; empty: none
   bool json = false;
 };
 
@@ -77,6 +85,63 @@ Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options
   return found;
 }
 
+#ifdef WEIGHTMAP_HAS_RUN
+Json describe_start(const doctor::WatchedStart& start) {
+  const start::StartTimeline& timeline = start.timeline;
+  Json phases = Json::array(), waits = Json::array();
+  for (const start::StartPhase& phase : phases_of(timeline)) {
+    const start::StartSample step =
+        difference(timeline.samples[phase.first], timeline.samples[phase.last]);
+    phases.push_back({{"name", to_string(phase.kind)},
+                      {"seconds", step.seconds},
+                      {"processor_seconds", step.counts.user_seconds + step.counts.system_seconds},
+                      {"disk_bytes", step.counts.read_bytes},
+                      {"major_faults", step.counts.major_faults},
+                      {"minor_faults", step.counts.minor_faults},
+                      {"code_files", step.code_files},
+                      {"weight_bytes", step.weight_bytes}});
+  }
+  for (const doctor::StartWait& wait : doctor::waits_of(timeline))
+    waits.push_back({{"for", to_string(wait.kind)}, {"seconds", wait.seconds}});
+  return {{"program", printable(timeline.program)},
+          {"seconds", timeline.seconds()},
+          {"exit_status", start.exit_status ? Json(*start.exit_status) : Json(nullptr)},
+          {"phases", phases},
+          {"waits", waits},
+          {"sentences", doctor::sentences_about(timeline)}};
+}
+
+Result<int> run_start(Output& out, const DoctorCommand& options) {
+  start::Ready ready;
+  if (!options.ready.empty()) ready = start::parse_ready(options.ready).value();
+  const Result<doctor::WatchedStart> start = doctor::watch_start(options.command, ready);
+  if (!start && interrupted()) return exit_interrupted;
+  if (!start) return tl::unexpected<Error>(start.error());
+  if (start->exit_status.value_or(0) != 0)
+    say("the command ended with status " + std::to_string(*start->exit_status));
+  if (options.json)
+    out.write(to_text(describe_start(*start)) + "\n");
+  else
+    for (const std::string& sentence : doctor::sentences_about(start->timeline))
+      out.write(sentence + "\n");
+  return exit_good;
+}
+
+// "--" may only be told from what it leaves behind; the first word of COMMAND is taken for FILE.
+void take_command(const CLI::App& command, DoctorCommand& options) {
+  const std::vector<std::string> left = command.remaining();
+  const bool has_command = std::find(left.begin(), left.end(), "--") != left.end();
+  if (!has_command && !options.command.empty())
+    throw CLI::ExtrasError(command.get_name(), options.command);
+  if (!has_command && !options.ready.empty()) throw CLI::RequiresError("--ready", "-- COMMAND");
+  if (!has_command) return;
+  if (options.file.empty()) throw CLI::RequiredError("COMMAND");
+  if (!options.python.empty() || options.dtype)
+    throw CLI::ExcludesError("COMMAND", "--python and --dtype");
+  options.command.insert(options.command.begin(), std::exchange(options.file, {}));
+}
+#endif
+
 Result<int> run_doctor(Output& out, const DoctorCommand& options) {
   TRY_ASSIGN(const std::vector<doctor::Finding> found, findings_about(options));
   if (options.json)
@@ -90,8 +155,8 @@ Result<int> run_doctor(Output& out, const DoctorCommand& options) {
 
 void add_doctor(CLI::App& app, Run& run) {
   auto options = std::make_shared<DoctorCommand>();
-  CLI::App& command =
-      *app.add_subcommand("doctor", "Say what makes a start with the file slow here");
+  CLI::App& command = *app.add_subcommand(
+      "doctor", "Say what makes a start slow here: with a file, or of a command");
   command.add_option("FILE", options->file, "The checkpoint")->type_name("");
   command
       .add_option("--python", options->python,
@@ -103,16 +168,30 @@ void add_doctor(CLI::App& app, Run& run) {
           "--dtype", [options](const std::string& text) { options->dtype = parse_wanted(text); },
           "What the weights are to be used as, so that a conversion costs memory")
       ->type_name("float64|float32|float16|bfloat16");
+#ifdef WEIGHTMAP_HAS_RUN
+  add_ready_option(command, options->ready);
+  command
+      .add_option("COMMAND", options->command,
+                  "Behind --: is run until its start is over, and watched")
+      ->type_name("");
+#endif
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
-      "Opening the file for this reads its metadata, which is cached afterwards. The exit status "
-      "is\n"
-      "0 whatever is found.\n"
+      "Opening the file for this reads its metadata, which is cached afterwards. A command that\n"
+      "still runs when its start is over gets SIGTERM. The exit status is 0 whatever is found.\n"
       "Examples:\n"
       "  weightmap doctor model.safetensors\n"
       "  weightmap doctor --dtype bfloat16 model.pt\n"
-      "  weightmap doctor --python .venv/bin/python");
-  command.callback([options, &run] {
+      "  weightmap doctor --python .venv/bin/python\n"
+      "  weightmap doctor --ready 8000 -- python serve.py --port 8000");
+  command.callback([options, &run, &command] {
+#ifdef WEIGHTMAP_HAS_RUN
+    take_command(command, *options);
+    if (!options->command.empty()) {
+      run = [options](Output& out) { return run_start(out, *options); };
+      return;
+    }
+#endif
     if (options->file.empty() && options->python.empty())
       throw CLI::RequiredError("FILE or --python");
     run = [options](Output& out) { return run_doctor(out, *options); };

@@ -13,10 +13,12 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
+#include "tools/options/ready_option.hpp"
 #include "tools/run/background.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
+#include "tools/run/timeline_page.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
@@ -74,12 +76,13 @@ Result<int> run_command(Output& out, RunOptions& options) {
   }
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
     const Result<fs::path> path = start::plan_path_of(options.start, what.key());
-    // The command waits for a learner, which has to see all, and not for a plan to be parsed.
-    if (may_have_plan(options.start, path)) go_on();
+    // The command waits for who has to see all of it, and not for a plan to be parsed.
+    if (options.start.timeline.empty() && may_have_plan(options.start, path)) go_on();
     start::accompany(process, start::task_for(options.start, what, path), go_on);
   };
-  const bool runs = start::run_in_background(options.start.speaks, accompany);
-  if (!runs && options.start.speaks)
+  const bool speaks = options.start.speaks || !options.start.timeline.empty();
+  const bool runs = start::run_in_background(speaks, accompany);
+  if (!runs && speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
   return become(command);
 }
@@ -97,25 +100,26 @@ void add_run(CLI::App& app, Run& run) {
           "command's words and variables with MODEL in their name say")
       ->allow_extra_args(false)
       ->type_name("MODEL");
-  command
-      .add_option("--ready", options->start.ready,
-                  "When the start is over: http://HOST:PORT/PATH answers, a port is open, a file\n"
-                  "is there, or after so many seconds, e.g. 30s; otherwise when nothing was read\n"
-                  "for 4 s")
-      ->check([](const std::string& text) {
-        const Result<start::Ready> ready = start::parse_ready(text);
-        return ready ? std::string() : ready.error().message;
-      })
-      ->type_name("WHEN");
+  add_ready_option(command, options->start.ready);
   command
       .add_option("--plan", options->start.plan,
                   "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
+  command
+      .add_option("--timeline", options->start.timeline,
+                  "Draw the start here: what it did when, as .html or .svg")
+      ->check([](const std::string& name) {
+        return start::is_timeline_name(name)
+                   ? std::string()
+                   : "must end in .html or .svg, not \"" + printable(name) + "\"";
+      })
+      ->type_name("FILE");
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
                    "Print what was learned of this command, as JSON, and run nothing");
-  command.add_flag("-v,--verbose", options->start.speaks,
-                   "Say on standard error what was read, and how long the command waited");
+  command.add_flag(
+      "-v,--verbose", options->start.speaks,
+      "Say on standard error what was read, how long the command waited, and for what");
   command.add_option("COMMAND", options->command, "What to run, with its arguments")
       ->required()
       ->type_name("");

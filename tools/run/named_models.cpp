@@ -17,11 +17,15 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t least_weights_file = std::uintmax_t{1} << 20;
 constexpr std::uintmax_t largest_small_file = std::uintmax_t{64} << 20;
 
-bool has_weights_name(const fs::path& file) {
+bool has_weights_ending(const std::string& name) {
   for (const char* const ending :
-       {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".ckpt", ".distcp", ".index.json"})
-    if (file.native().ends_with(ending)) return true;
+       {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz", ".ckpt", ".distcp"})
+    if (name.ends_with(ending)) return true;
   return false;
+}
+
+bool has_weights_name(const fs::path& file) {
+  return has_weights_ending(file.native()) || file.native().ends_with(".index.json");
 }
 
 bool has_weights(const fs::path& folder) {
@@ -46,6 +50,10 @@ std::string_view value_of_model_variable(std::string_view variable) {
 }
 
 }  // namespace
+
+bool is_weights_file(const std::string& path, std::uintmax_t bytes) {
+  return bytes >= least_weights_file && has_weights_ending(path);
+}
 
 fs::path model_at(const std::string& name) {
   std::error_code error;

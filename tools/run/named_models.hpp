@@ -1,6 +1,7 @@
 // Which models a command is about to load, judged by its words.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -17,6 +18,9 @@ std::vector<std::filesystem::path> named_models(std::span<char* const> arguments
 
 // Returns the file or folder of one such name; empty if there is none.
 std::filesystem::path model_at(const std::string& name);
+
+// True for a file that has the ending of weights and is too large for anything else.
+bool is_weights_file(const std::string& path, std::uintmax_t bytes);
 
 // Returns the regular files of a model's folder that are no weights: configuration, tokenizer.
 std::vector<std::filesystem::path> small_files_of(const std::filesystem::path& folder);

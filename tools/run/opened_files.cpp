@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstddef>
+#include <filesystem>
+#include <system_error>
 
 namespace weightmap::cli::start {
 namespace {
@@ -18,6 +20,14 @@ std::string path_of(int descriptor) {
 }
 
 }  // namespace
+
+std::vector<std::string> likely_places(const std::vector<std::string>& others) {
+  std::error_code removed;
+  std::vector<std::string> places = {"/", std::filesystem::current_path(removed).native(), "/usr",
+                                     "/home", "/opt"};
+  places.insert(places.end(), others.begin(), others.end());
+  return places;
+}
 
 OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
     : watch_(::fanotify_init(FAN_CLASS_NOTIF | FAN_CLOEXEC | FAN_NONBLOCK | FAN_UNLIMITED_QUEUE,

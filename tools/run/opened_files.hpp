@@ -11,6 +11,9 @@
 
 namespace weightmap::cli::start {
 
+// Returns a path on each file system that a start is likely to use, and these.
+std::vector<std::string> likely_places(const std::vector<std::string>& others);
+
 class OpenedFiles {
  public:
   // Watches the file systems of these paths from now on.

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <fstream>
@@ -12,14 +13,17 @@
 #include <string>
 
 #include "mmap/pages/process_maps.hpp"
+#include "runtime/os/page_size.hpp"
 
 namespace weightmap::cli::start {
 namespace {
 
-// Fields of /proc/PID/stat behind the name, from proc(5): 4 is ppid, 12 majflt, 13 cmajflt, 42
-// delayacct_blkio_ticks.
+// Fields of /proc/PID/stat behind the name, from proc(5): 4 is ppid, 10 minflt, 12 majflt, 14
+// utime, 15 stime, 42 delayacct_blkio_ticks. What children have that were waited for stands behind
+// the faults, and two behind the times.
 constexpr std::size_t first_field = 3;
-constexpr std::size_t parent_field = 4, faults_field = 12, children_field = 13, delay_field = 42;
+constexpr std::size_t parent_field = 4, minor_field = 10, major_field = 12, user_field = 14,
+                      system_field = 15, delay_field = 42;
 
 std::vector<std::string> stat_fields(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
@@ -39,12 +43,34 @@ pid_t parent_of(pid_t process) {
   return static_cast<pid_t>(field(stat_fields(process), parent_field));
 }
 
-std::uint64_t bytes_read_by(pid_t process) {
+struct ReadBytes {
+  std::uint64_t called = 0, from_disk = 0;
+};
+
+ReadBytes bytes_read_by(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/io");
-  std::uint64_t bytes = 0;
-  for (std::string word; file >> word;)
-    if (word == "read_bytes:" && file >> bytes) return bytes;
-  return 0;
+  ReadBytes bytes;
+  std::string name;
+  for (std::uint64_t value = 0; file >> name >> value;) {
+    if (name == "rchar:") bytes.called = value;
+    if (name == "read_bytes:") bytes.from_disk = value;
+  }
+  return bytes;
+}
+
+struct ResidentBytes {
+  std::uint64_t anonymous = 0, file = 0;
+};
+
+ResidentBytes resident_bytes_of(pid_t process) {
+  std::ifstream statm("/proc/" + std::to_string(process) + "/statm");
+  std::uint64_t all = 0, resident = 0, of_files = 0;
+  if (!(statm >> all >> resident >> of_files) || of_files > resident) return {};
+  return {(resident - of_files) * os::page_bytes(), of_files * os::page_bytes()};
+}
+
+double seconds_of(std::uint64_t ticks) {
+  return static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 bool counts_delays() {
@@ -68,8 +94,11 @@ bool ProcessTree::wait_for_end(int milliseconds) const noexcept {
 }
 
 void ProcessTree::update() {
-  strangers_.clear();
-  for (const std::int64_t number : mmap::process_numbers()) contains(static_cast<pid_t>(number));
+  const std::vector<std::int64_t> numbers = mmap::process_numbers();
+  std::erase_if(strangers_, [&numbers](pid_t stranger) {
+    return !std::binary_search(numbers.begin(), numbers.end(), stranger);
+  });
+  for (const std::int64_t number : numbers) contains(static_cast<pid_t>(number));
 }
 
 bool ProcessTree::contains(pid_t process) {
@@ -87,16 +116,33 @@ bool ProcessTree::contains(pid_t process) {
 
 ProcessCounts ProcessTree::counts() const {
   ProcessCounts counts;
-  std::uint64_t ticks = 0;
+  std::uint64_t user = 0, system = 0, delay = 0;
   for (const pid_t process : members_) {
     const std::vector<std::string> fields = stat_fields(process);
-    counts.major_faults += field(fields, faults_field) + field(fields, children_field);
-    counts.read_bytes += bytes_read_by(process);
-    ticks += field(fields, delay_field);
+    counts.major_faults += field(fields, major_field) + field(fields, major_field + 1);
+    counts.minor_faults += field(fields, minor_field) + field(fields, minor_field + 1);
+    user += field(fields, user_field) + field(fields, user_field + 2);
+    system += field(fields, system_field) + field(fields, system_field + 2);
+    delay += field(fields, delay_field);
+    const ReadBytes read = bytes_read_by(process);
+    counts.called_bytes += read.called;
+    counts.read_bytes += read.from_disk;
+    const ResidentBytes resident = resident_bytes_of(process);
+    counts.anonymous_bytes += resident.anonymous;
+    counts.file_bytes += resident.file;
   }
-  if (counts_delays())
-    counts.disk_wait = static_cast<double>(ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  counts.user_seconds = seconds_of(user);
+  counts.system_seconds = seconds_of(system);
+  if (counts_delays()) counts.disk_wait = seconds_of(delay);
   return counts;
 }
+
+std::uint64_t mapped_bytes_of(pid_t process) {
+  std::ifstream statm("/proc/" + std::to_string(process) + "/statm");
+  std::uint64_t pages = 0;
+  return statm >> pages ? pages * os::page_bytes() : 0;
+}
+
+std::uint64_t disk_bytes_of(pid_t process) { return bytes_read_by(process).from_disk; }
 
 }  // namespace weightmap::cli::start

@@ -14,10 +14,23 @@ namespace weightmap::cli::start {
 
 // Sums over the tree, those of children that were waited for included where the system keeps them.
 struct ProcessCounts {
-  std::uint64_t major_faults = 0;   // a page had to come from the disk
+  std::uint64_t major_faults = 0;  // a page had to come from the disk
+  std::uint64_t minor_faults = 0;
   std::uint64_t read_bytes = 0;     // from the disk
+  std::uint64_t called_bytes = 0;   // by calls as read(), wherever they came from
+  double user_seconds = 0;          // of processors
+  double system_seconds = 0;        // of processors
   std::optional<double> disk_wait;  // seconds; nullopt where delay accounting is off
+  // Memory of those that run now; pages that several share count for each.
+  std::uint64_t anonymous_bytes = 0;
+  std::uint64_t file_bytes = 0;
 };
+
+// Returns the size of a process's address space; 0 if it has ended.
+std::uint64_t mapped_bytes_of(pid_t process);
+
+// Returns what a process has read from the disk, and children of it that were waited for.
+std::uint64_t disk_bytes_of(pid_t process);
 
 class ProcessTree {
  public:
@@ -37,7 +50,7 @@ class ProcessTree {
   pid_t root_;
   Descriptor handle_;  // a pidfd; none before Linux 5.3
   std::set<pid_t> members_;
-  std::set<pid_t> strangers_;  // until the next update()
+  std::set<pid_t> strangers_;  // until an update() that finds them gone
 };
 
 }  // namespace weightmap::cli::start

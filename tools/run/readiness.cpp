@@ -107,4 +107,8 @@ bool Readiness::is_over(std::uint64_t activity, Clock::time_point now) {
       ready_);
 }
 
+Readiness::Clock::time_point Readiness::end(Clock::time_point now) const noexcept {
+  return std::holds_alternative<std::monostate>(ready_) ? changed_ : now;
+}
+
 }  // namespace weightmap::cli::start

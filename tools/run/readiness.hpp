@@ -34,6 +34,8 @@ class Readiness {
 
   // Asks once. `activity` is any number that grows while the start goes on.
   bool is_over(std::uint64_t activity, Clock::time_point now = Clock::now());
+  // Returns when a start that is over by now was: before the disk was still.
+  Clock::time_point end(Clock::time_point now = Clock::now()) const noexcept;
 
  private:
   Ready ready_;

@@ -6,13 +6,15 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
-#include <system_error>
 #include <thread>
 
 #include "tools/run/plan_store.hpp"
 #include "tools/run/process_tree.hpp"
 #include "tools/run/start_learner.hpp"
 #include "tools/run/start_reader.hpp"
+#include "tools/run/start_recorder.hpp"
+#include "tools/run/timeline_page.hpp"
+#include "tools/run/timeline_text.hpp"
 #include "tools/run/weights_reader.hpp"
 #include "tools/support/text.hpp"
 
@@ -22,6 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int look_every = 50;      // milliseconds
+constexpr int sample_every = 2;     // looks
 constexpr int readiness_every = 4;  // looks
 
 double seconds_since(Clock::time_point begin) {
@@ -33,6 +36,7 @@ class Companion {
   Companion(pid_t command, const CompanionTask& task)
       : task_(task), processes_(command), readiness_(task.ready) {
     if (task.learns) learner_.emplace(processes_, weights(), places());
+    if (needs_timeline()) recorder_.emplace(places());
   }
 
   void run() {
@@ -41,7 +45,7 @@ class Companion {
     bool has_ended = false;
     while (!has_ended && !is_done()) {
       has_ended = processes_.wait_for_end(look_every);
-      look();
+      if (!has_ended) look();
     }
     stopped_ = has_ended;
     reading.join();
@@ -50,6 +54,7 @@ class Companion {
     else if (is_outdated())
       forget();
     if (task_.speaks) report(has_ended);
+    if (recorder_) show_timeline();
   }
 
  private:
@@ -59,33 +64,34 @@ class Companion {
     return paths;
   }
 
-  // A path on each file system that a start is likely to use.
   std::vector<std::string> places() const {
-    std::error_code removed;
-    std::vector<std::string> paths = {"/",
-                                      std::filesystem::current_path(removed).native(),
-                                      "/proc/" + std::to_string(processes_.root()) + "/exe",
-                                      "/usr",
-                                      "/home",
-                                      "/opt"};
-    for (const std::string& path : weights()) paths.push_back(path);
-    return paths;
+    std::vector<std::string> others = weights();
+    others.push_back("/proc/" + std::to_string(processes_.root()) + "/exe");
+    return likely_places(others);
   }
 
+  bool needs_timeline() const noexcept { return task_.speaks || !task_.timeline.empty(); }
+
   bool is_done() const noexcept {
-    const bool needs_the_start = learner_ || task_.speaks;
+    const bool needs_the_start = learner_ || recorder_;
     return has_read_ && (is_over_ || !needs_the_start);
   }
 
   void look() {
     if (learner_) learner_->look();
-    if (++looks_ % readiness_every != 0 || is_over_) return;
-    if (learner_ || task_.speaks) {
-      processes_.update();
-      counts_ = processes_.counts();
-      const std::uint64_t files = learner_ ? learner_->activity() : 0;
-      is_over_ = readiness_.is_over(counts_.read_bytes + files);
-    }
+    if (is_over_ || (!learner_ && !recorder_)) return;
+    ++looks_;
+    if (looks_ % readiness_every == 0) processes_.update();
+    if (recorder_ && looks_ % sample_every == 0) recorder_->look(processes_);
+    if (looks_ % readiness_every == 0) look_at_readiness();
+  }
+
+  void look_at_readiness() {
+    const std::uint64_t files = learner_ ? learner_->activity() : 0;
+    const std::uint64_t activity =
+        recorder_ ? recorder_->activity() : processes_.counts().read_bytes;
+    is_over_ = readiness_.is_over(activity + files);
+    over_at_ = readiness_.end();
   }
 
   void read_guarded() {
@@ -105,7 +111,7 @@ class Companion {
       const WeightsRead read = read_weights(model, stopped_);
       weights_.bytes += read.bytes;
       weights_.all_bytes += read.all_bytes;
-      if (!read.trouble.empty()) say(printable(model.native()) + ": " + read.trouble);
+      if (!read.trouble.empty()) say(read.trouble);
     }
     weights_seconds_ = seconds_since(begin_);
   }
@@ -149,15 +155,29 @@ class Companion {
     if (weights_.all_bytes > 0)
       say(fmt::format("read {} of {} of weights until {:.1f} s", human_bytes(weights_.bytes),
                       human_bytes(weights_.all_bytes), weights_seconds_));
-    say(fmt::format(
-        "the command {} after {:.1f} s; it waited for the disk in {} major faults{}",
-        has_ended ? "ended" : "had started", seconds_since(begin_), counts_.major_faults,
-        counts_.disk_wait ? fmt::format(", {:.2f} s", *counts_.disk_wait)
-                          : std::string(" (kernel.task_delayacct=1 would tell how long)")));
+    const ProcessCounts counts = recorder_->last().counts;
+    say(fmt::format("the command {} after {:.1f} s; it waited for the disk in {} major faults{}",
+                    has_ended ? "ended" : "had started", seconds_since(begin_), counts.major_faults,
+                    counts.disk_wait
+                        ? fmt::format(", {:.2f} s", *counts.disk_wait)
+                        : std::string(" (kernel.task_delayacct=1 would tell how long)")));
+  }
+
+  void show_timeline() const {
+    const StartTimeline timeline =
+        recorder_->timeline(task_.program, is_over_ ? over_at_ : Clock::now(), !is_over_);
+    for (const std::string& line : timeline_lines(timeline)) say(line);
+    if (task_.timeline.empty()) return;
+    const Result<void> written = write_timeline(timeline, task_.timeline);
+    if (!written) say_always(to_string(written.error()));
   }
 
   void say(const std::string& text) const {
-    if (task_.speaks) std::fprintf(stderr, "weightmap run: %s\n", text.c_str());
+    if (task_.speaks) say_always(text);
+  }
+
+  static void say_always(const std::string& text) {
+    std::fprintf(stderr, "weightmap run: %s\n", text.c_str());
   }
 
   const CompanionTask& task_;
@@ -165,9 +185,10 @@ class Companion {
   ProcessTree processes_;
   Readiness readiness_;
   std::optional<StartLearner> learner_;
-  ProcessCounts counts_;
+  std::optional<StartRecorder> recorder_;
   unsigned looks_ = 0;
   bool is_over_ = false;
+  Clock::time_point over_at_ = begin_;
   std::atomic<bool> stopped_{false}, has_read_{false};
   // Written by the reading thread before has_read_, or before it is joined.
   ReadCounts start_;

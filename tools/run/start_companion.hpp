@@ -22,6 +22,8 @@ struct CompanionTask {
   bool is_plan_given = false;       // the path, by the user: what is there is not removed
   bool learns = false;              // makes a plan of this start
   Ready ready;
+  std::filesystem::path timeline;    // where a picture of the start goes; empty: nowhere
+  std::string program;               // the command's, for the picture
   bool speaks = false;               // to standard error
   std::vector<std::string> remarks;  // to be said with the rest
 };

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/os/file/file.hpp"
 #include "runtime/os/page_size.hpp"
+#include "tools/run/files_in_use.hpp"
 
 namespace weightmap::cli::start {
 namespace {
@@ -34,33 +34,6 @@ constexpr std::uint64_t entry_is_present = std::uint64_t{1} << 63;
 constexpr std::uint64_t entries_a_read = 65536;
 constexpr unsigned looks_per_page_look = 20;
 constexpr std::size_t most_bytecode_files = 100'000;
-
-// A line of /proc/PID/maps about a file: "7f..-7f.. r-xp OFFSET DEV INODE   PATH".
-struct MappedPart {
-  std::uint64_t begin, end, offset;
-  std::string path;
-};
-
-std::optional<MappedPart> parse_line(const std::string& line) {
-  MappedPart part;
-  int path_at = 0;
-  unsigned long long begin = 0, end = 0, offset = 0;
-  if (std::sscanf(line.c_str(), "%llx-%llx %*4s %llx %*s %*s %n", &begin, &end, &offset,
-                  &path_at) != 3 ||
-      path_at == 0)
-    return std::nullopt;
-  part = {begin, end, offset, line.substr(static_cast<std::size_t>(path_at))};
-  if (!is_plannable(part.path)) return std::nullopt;
-  return part;
-}
-
-std::vector<MappedPart> mapped_parts(pid_t process) {
-  std::vector<MappedPart> parts;
-  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
-  for (std::string line; std::getline(maps, line);)
-    if (std::optional<MappedPart> part = parse_line(line)) parts.push_back(std::move(*part));
-  return parts;
-}
 
 // Marks pages of a file that are in the page table of a process.
 void mark_used(const Descriptor& pagemap, const MappedPart& part, std::vector<bool>& used) {
@@ -152,18 +125,9 @@ void StartLearner::look() {
       if (processes_.contains(process)) note(path);
     });
   for (const pid_t process : processes_.members()) {
-    if (!opened_.is_watching()) look_at_descriptors(process);
+    if (!opened_.is_watching())
+      for (const std::string& path : open_files(process)) note(path);
     if (with_pages || !opened_.is_watching()) look_at_mappings(process, with_pages);
-  }
-}
-
-void StartLearner::look_at_descriptors(pid_t process) {
-  std::error_code error;
-  const fs::path folder = "/proc/" + std::to_string(process) + "/fd";
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code closed;
-    const fs::path target = fs::read_symlink(at->path(), closed);
-    if (!closed) note(target.native());
   }
 }
 

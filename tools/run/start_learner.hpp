@@ -39,7 +39,6 @@ class StartLearner {
   };
 
   void note(const std::string& path);
-  void look_at_descriptors(pid_t process);
   void look_at_mappings(pid_t process, bool with_pages);
   void add_bytecode();
   bool is_for_another_reader(const std::string& path, std::uint64_t size) const;

@@ -63,6 +63,8 @@ CompanionTask task_for(const StartOptions& options, const StartCommand& command,
   CompanionTask task;
   task.key = command.key();
   task.speaks = options.speaks;
+  task.program = command.words.front();
+  if (!options.timeline.empty()) task.timeline = fs::absolute(options.timeline);
   if (!options.ready.empty()) task.ready = parse_ready(options.ready).value();
   if (plan_path)
     take_plan(task, options, *plan_path);

@@ -15,6 +15,7 @@ struct StartOptions {
   std::vector<std::string> models;  // given by the user; otherwise those that the command names
   std::string ready;                // for parse_ready(); empty: a disk that is still
   std::string plan;                 // where it is kept; empty: in the folder of plans
+  std::string timeline;             // where the start is drawn; empty: nowhere
   bool learns = true;               // makes a plan where there is none
   bool learns_anew = false;
   bool speaks = false;

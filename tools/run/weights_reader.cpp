@@ -11,6 +11,7 @@
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
 #include "tools/support/source_files.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
@@ -72,8 +73,8 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   TRY_ASSIGN(const WarmReport report, warmer.wait());
   read.bytes = report.bytes_done;
   if (report.bytes_left_out > 0)
-    read.trouble = std::to_string(report.bytes_left_out) + " bytes do not fit into memory (" +
-                   report.budget_reason + ")";
+    read.trouble = printable(model.native()) + ": " + std::to_string(report.bytes_left_out) +
+                   " bytes do not fit into memory (" + report.budget_reason + ")";
   return read;
 }
 

@@ -32,11 +32,12 @@ CodePoint front(std::string_view text) noexcept {
   return {value, length};
 }
 
-// True for control characters (C0, DEL, C1), line and paragraph separators, and marks that change
-// the direction of writing.
+// True for control characters (C0, DEL, C1), line and paragraph separators, marks that change the
+// direction of writing, and what no XML may have (U+FFFE, U+FFFF).
 bool moves_the_cursor(char32_t c) noexcept {
   return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x200E && c <= 0x200F) ||
-         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF ||
+         c == 0xFFFE || c == 0xFFFF;
 }
 
 // True for East Asian scripts and pictographs, which take two columns of a terminal.

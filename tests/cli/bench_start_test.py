@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""The command `weightmap bench --start`.
+
+    bench_start_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+CONTENDERS = ["stock", "stock again", "run"]
+
+
+class BenchOfStarts(FolderCase):
+    place = FOLDER
+
+    def bench(self, *arguments, code=0):
+        done = subprocess.run([TOOL, "bench", *map(str, arguments)], env=ENVIRONMENT,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def make(self):
+        """Makes a file that a start reads, larger than the libraries beside it, and weights."""
+        data, model = self.folder / "data", self.folder / "model.pt"
+        data.write_bytes(bytes(16 << 20))
+        subprocess.run([MAKER, model, "--count", "2", "--shape", "1024x1024"], check=True)
+        for path in (data, model):
+            os.utime(path, (1, 1))
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        return data, model
+
+    def test_states_are_measured_in_turns(self):
+        data, model = self.make()
+        page = self.folder / "page.html"
+        done = self.bench("--start", "--rounds", "2", "--json", "--html", page, "--",
+                          "cat", data, model)
+        facts = json.loads(done.stdout)
+        self.assertEqual((facts["program"], facts["until"], facts["rounds"]), ("cat", "end", 2))
+        self.assertEqual(facts["weight_bytes"], model.stat().st_size)
+        self.assertGreaterEqual(facts["file_bytes"], 16 << 20)
+        self.assertEqual([state["state"] for state in facts["states"]],
+                         ["cached", "model-cold", "cold"])
+        for state in facts["states"]:
+            self.assertIsNone(state["why_not"], state)
+            self.assertEqual([series["contender"] for series in state["series"]], CONTENDERS)
+            for series in state["series"]:
+                self.assertEqual(len(series["samples_ms"]), 2)
+            ratios = [series["ratio"] is None for series in state["series"]]
+            self.assertEqual(ratios, [True, False, False])
+        self.assertLess(facts["states"][2]["bytes_in_use"], 16 << 20)
+        self.assertIn("<h2>model-cold</h2>", page.read_text())
+        self.assertNotIn("<script", page.read_text())
+
+    def test_a_start_is_over_when_it_is_ready(self):
+        data, _ = self.make()
+        ready = self.folder / "ready"
+        ready.touch()  # left over from another start
+        script = f"cat {data}; echo > {ready}; sleep 1000"
+        done = self.bench("--start", "--rounds", "1", "--scenarios", "cached", "--ready", ready,
+                          "--", "sh", "-c", script)
+        self.assertIn("It is over when the command is ready.", done.stdout)
+        self.assertRegex(done.stdout, r"\nstock again +\d")
+
+    def test_a_state_that_cannot_be_had(self):
+        done = self.bench("--start", "--rounds", "1", "--scenarios", "model-cold", "--",
+                          "sh", "-c", "sleep 0.2", code=1)
+        self.assertIn("model-cold: not measured: no model is known: --model names it", done.stdout)
+
+    def test_a_command_that_fails(self):
+        done = self.bench("--start", "--", "sh", "-c", "exit 3", code=1)
+        self.assertIn("the command ended with status 3", done.stderr)
+        done = self.bench("--start", "--ready", self.folder / "ready", "--", "true", code=1)
+        self.assertIn("the command ended before it was ready", done.stderr)
+        self.assertIn("status 127", self.bench("--start", "--", "no-such-command", code=1).stderr)
+
+    def test_a_model_that_is_not_there(self):
+        done = self.bench("--start", "--model", self.folder / "none", "--", "sh", "-c",
+                          "sleep 0.2", code=1)
+        self.assertIn("none", done.stderr)
+
+    def test_wrong_usage(self):
+        for words, arguments in (
+                ("FILE is required", ["--start"]),
+                ("must be of cached, model-cold, cold", ["--start", "--scenarios", "warm", "true"]),
+                ("is a time, which measures nothing", ["--start", "--ready", "3s", "true"]),
+                ("--ready requires --start", ["--ready", "80", "model.pt"]),
+                ("--model requires --start", ["--model", "a", "model.pt"])):
+            self.assertIn(words, self.bench(*arguments, code=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,319 @@
+#include "tools/bench/start_runner.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "bench/cold/machine.hpp"
+#include "bench/cold/progress_line.hpp"
+#include "bench/cold/read_ahead.hpp"
+#include "bench/cold/recycle_memory.hpp"
+#include "bench/cold/temporary_folder.hpp"
+#include "bench/cold/turns.hpp"
+#include "runtime/base/try.hpp"
+#include "tools/run/command_process.hpp"
+#include "tools/run/named_models.hpp"
+#include "tools/run/plan_store.hpp"
+#include "tools/run/planned_pages.hpp"
+#include "tools/run/readiness.hpp"
+#include "tools/run/start_task.hpp"
+#include "tools/support/interruptible.hpp"
+#include "tools/support/source_files.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/version.hpp"
+
+namespace weightmap::cli::bench {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int look_every = 5;  // milliseconds
+constexpr int tries = 40;      // of bringing about a state, while a process still ends
+constexpr milliseconds between_tries{50};
+constexpr milliseconds time_to_save{20'000};  // a plan, behind the end of a start
+
+// A command whose starts are timed.
+class TimedCommand {
+ public:
+  static Result<TimedCommand> start(const std::vector<std::string>& words,
+                                    const std::optional<start::Ready>& ready) {
+    if (ready) {
+      std::error_code none;
+      if (const auto* file = std::get_if<start::ReadyFile>(&*ready)) fs::remove(file->path, none);
+      if (start::Readiness(*ready).is_over(0))
+        return failure(ErrorCode::io, "--ready holds before the command has begun");
+    }
+    const Clock::time_point began = Clock::now();
+    TRY_ASSIGN(start::CommandProcess process,
+               start::CommandProcess::start(words, start::CommandProcess::Output::nothing));
+    return TimedCommand(std::move(process), began);
+  }
+
+  // Returns the milliseconds until it was ready, or has ended without being asked for more.
+  Result<double> wait(const std::optional<start::Ready>& ready) {
+    std::optional<start::Readiness> readiness;
+    if (ready) readiness.emplace(*ready);
+    while (!process_.processes().wait_for_end(look_every)) {
+      TRY(go_on());
+      if (readiness && readiness->is_over(0)) return elapsed();
+    }
+    const double time = elapsed();
+    has_ended_ = true;
+    const int status = process_.wait();
+    if (status != 0)
+      return failure(ErrorCode::io, "the command ended with status " + std::to_string(status));
+    if (ready) return failure(ErrorCode::io, "the command ended before it was ready");
+    return time;
+  }
+
+  void end() {
+    if (!std::exchange(has_ended_, true)) process_.end();
+  }
+
+ private:
+  TimedCommand(start::CommandProcess process, Clock::time_point began) noexcept
+      : process_(std::move(process)), began_(began) {}
+
+  double elapsed() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - began_).count();
+  }
+
+  start::CommandProcess process_;
+  Clock::time_point began_;
+  bool has_ended_ = false;
+};
+
+// What is brought into states: the files of a start, and those of models.
+struct Planned {
+  start::StartPlan code, weights;
+};
+
+class StateMaker {
+ public:
+  explicit StateMaker(const Planned& planned) noexcept : planned_(planned) {}
+
+  // Returns why the state cannot be had; empty: it was seen.
+  std::string make(StartState state) {
+    std::string why;
+    for (int i = 0; i < tries && !interrupted(); ++i) {
+      make_once(state);
+      why = why_not(state);
+      if (why.empty()) return why;
+      ::usleep(std::chrono::microseconds(between_tries).count());
+    }
+    return why;
+  }
+
+  std::uint64_t bytes_in_use() const noexcept { return bytes_in_use_; }
+
+ private:
+  void make_once(StartState state) const {
+    if (state == StartState::cold)
+      start::evict(planned_.code);
+    else
+      start::fill_cache(planned_.code);
+    if (state == StartState::cached)
+      start::fill_cache(planned_.weights);
+    else
+      start::evict(planned_.weights);
+  }
+
+  std::string why_not(StartState state) {
+    const Result<std::uint64_t> code = start::cached_bytes_of(planned_.code);
+    const Result<std::uint64_t> weights = start::cached_bytes_of(planned_.weights);
+    if (!code) return to_string(code.error());
+    if (!weights) return to_string(weights.error());
+    const std::uint64_t all = planned_.code.planned_bytes();
+    if (state != StartState::cached && *weights > 0)
+      return human_bytes(*weights) + " of the weights stay in the page cache";
+    if (state == StartState::cached && *weights < planned_.weights.planned_bytes())
+      return "not all of the weights stay in the page cache";
+    if (state != StartState::cold)
+      return *code < all ? "not all that a start reads stays in the page cache" : "";
+    if (*code > all / 2)
+      return human_bytes(*code) + " of " + human_bytes(all) +
+             " that a start reads stay in the page cache, since other processes use them";
+    // What a process that has just ended had mapped goes at the next try.
+    if (*code != std::exchange(bytes_in_use_, *code))
+      return "what stays in the page cache changes all the time";
+    return {};
+  }
+
+  const Planned& planned_;
+  std::uint64_t bytes_in_use_ = 0;
+};
+
+Result<std::vector<start::PlannedFile>> weights_of(const fs::path& model) {
+  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model, OpenOptions::to_look()));
+  std::vector<start::PlannedFile> files;
+  for (const SourceInfo& source : files_of(checkpoint)) {
+    std::error_code error;
+    const fs::path path = fs::canonical(source.path, error);
+    if (!error && source.bytes > 0) files.push_back({path.native(), source.bytes, 0, {}});
+  }
+  return files;
+}
+
+std::vector<fs::path> named_by(std::vector<std::string> command) {
+  std::vector<char*> words;
+  for (std::string& word : command) words.push_back(word.data());
+  return start::named_models(std::span<char* const>(words).subspan(1), environ);
+}
+
+// A word of the command may be no model, but what --model says has to be one.
+Result<start::StartPlan> weights_of(const StartBenchOptions& options) {
+  start::StartPlan plan;
+  const auto add = [&plan](const std::vector<start::PlannedFile>& files) {
+    plan.files.insert(plan.files.end(), files.begin(), files.end());
+  };
+  for (const std::string& model : options.models) {
+    const fs::path found = start::given_model(model);
+    TRY_ASSIGN(const auto files, weights_of(found.empty() ? fs::path(model) : found));
+    add(files);
+  }
+  if (options.models.empty())
+    for (const fs::path& model : named_by(options.command))
+      if (const auto files = weights_of(model)) add(*files);
+  return plan;
+}
+
+class StartRunner {
+ public:
+  StartRunner(const StartBenchOptions& options, fs::path plan, StartResults& results)
+      : options_(options), plan_(std::move(plan)), results_(results) {
+    if (!options.ready.empty()) ready_ = start::parse_ready(options.ready).value();
+  }
+
+  Result<void> learn() {
+    TRY_ASSIGN(TimedCommand command, TimedCommand::start(under_run({"--learn"}), ready_));
+    TRY(command.wait(ready_));
+    Result<start::StartPlan> plan = start::load_plan(plan_);
+    for (const Clock::time_point until = Clock::now() + time_to_save;
+         !plan && Clock::now() < until && !interrupted(); plan = start::load_plan(plan_))
+      ::usleep(std::chrono::microseconds(between_tries).count());
+    command.end();
+    TRY(go_on());
+    if (!plan)
+      return failure(ErrorCode::io, "nothing was learned of this start: " + plan.error().message);
+    return divide(std::move(*plan));
+  }
+
+  // One that stands for the disk that is measured.
+  std::string a_file() const {
+    const start::StartPlan& plan =
+        planned_.weights.files.empty() ? planned_.code : planned_.weights;
+    return plan.files.empty() ? std::string() : plan.files.front().path;
+  }
+
+  Result<void> run() {
+    ProgressLine progress(options_.states.size() * options_.rounds * contenders);
+    for (const StartState state : options_.states) TRY(run(state, progress));
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t contenders = 3;  // stock, stock again, run
+
+  std::vector<std::string> under_run(const std::vector<std::string>& more) const {
+    std::vector<std::string> words = {"/proc/self/exe", "run", "--plan", plan_.native()};
+    for (const std::string& model : options_.models) words.insert(words.end(), {"--model", model});
+    if (!options_.ready.empty()) words.insert(words.end(), {"--ready", options_.ready});
+    words.insert(words.end(), more.begin(), more.end());
+    words.emplace_back("--");
+    words.insert(words.end(), options_.command.begin(), options_.command.end());
+    return words;
+  }
+
+  Result<void> divide(start::StartPlan plan) {
+    TRY_ASSIGN(planned_.weights, weights_of(options_));
+    std::set<std::string> weights;
+    for (const start::PlannedFile& file : planned_.weights.files) weights.insert(file.path);
+    for (start::PlannedFile& file : plan.files)
+      if (!weights.contains(file.path)) planned_.code.files.push_back(std::move(file));
+    results_.files = planned_.code.files.size();
+    results_.file_bytes = planned_.code.planned_bytes();
+    results_.weight_files = planned_.weights.files.size();
+    results_.weight_bytes = planned_.weights.planned_bytes();
+    return {};
+  }
+
+  Result<void> run(StartState state, ProgressLine& progress) {
+    StateResults results;
+    results.state = state;
+    for (const char* const name : {"stock", "stock again", "run"})
+      results.series.push_back({name, {}});
+    if (state == StartState::model_cold && planned_.weights.files.empty())
+      results.why_not = "no model is known: --model names it";
+    StateMaker maker(planned_);
+    Turns turns(contenders);
+    for (unsigned round = 0; round < options_.rounds && results.why_not.empty(); ++round)
+      for (const std::size_t turn : turns.next_round()) {
+        progress.begin(std::string(to_string(state)) + ": " + results.series[turn].contender);
+        results.why_not = maker.make(state);
+        TRY(go_on());
+        if (!results.why_not.empty()) break;
+        TRY_ASSIGN(const double time, sample(results.series[turn].contender == "run"));
+        results.series[turn].samples_ms.push_back(time);
+      }
+    results.bytes_in_use = maker.bytes_in_use();
+    if (!results.why_not.empty()) results.series.clear();
+    results_.states.push_back(std::move(results));
+    return {};
+  }
+
+  Result<double> sample(bool is_under_run) {
+    if (options_.recycle_memory) recycle_memory(results_.weight_bytes + process_memory);
+    TRY_ASSIGN(TimedCommand command,
+               TimedCommand::start(is_under_run ? under_run({}) : options_.command, ready_));
+    TRY_ASSIGN(const double time, command.wait(ready_));
+    command.end();
+    return time;
+  }
+
+  const StartBenchOptions& options_;
+  const fs::path plan_;
+  StartResults& results_;
+  std::optional<start::Ready> ready_;
+  Planned planned_;
+};
+
+}  // namespace
+
+std::string_view to_string(StartState state) noexcept {
+  switch (state) {
+    case StartState::cached:
+      return "cached";
+    case StartState::model_cold:
+      return "model-cold";
+    case StartState::cold:
+      return "cold";
+  }
+  return "";
+}
+
+Result<StartResults> run_start_bench(const StartBenchOptions& options) {
+  const Interruptible interruptible;
+  TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create(fs::temp_directory_path()));
+  StartResults results;
+  results.version = WEIGHTMAP_VERSION;
+  results.program = fs::path(options.command.front()).filename().native();
+  results.ends = options.ready.empty();
+  results.rounds = options.rounds;
+  results.recycled_memory = options.recycle_memory;
+  StartRunner runner(options, folder.path() / "plan.json", results);
+  TRY(runner.learn());
+  results.machine = describe_machine(runner.a_file());
+  results.machine.read_ahead_bytes = ReadAhead::of(runner.a_file()).bytes();
+  TRY(runner.run());
+  return results;
+}
+
+}  // namespace weightmap::cli::bench

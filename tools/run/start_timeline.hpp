@@ -1,0 +1,49 @@
+// What a start did and when, as samples from outside show it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/run/process_tree.hpp"
+
+namespace weightmap::cli::start {
+
+// All numbers are those since the start but for memory, which is that of the moment.
+struct StartSample {
+  double seconds = 0;
+  ProcessCounts counts;
+  std::uint64_t reader_bytes = 0;  // read from the disk by the process beside the command
+  std::uint64_t code_files = 0;    // files of code that were opened or mapped
+  std::uint64_t weight_bytes = 0;  // sizes of the files of weights that were
+};
+
+struct StartTimeline {
+  std::string program;  // its name alone; whatever its user calls it
+  bool has_ended = false;
+  std::vector<StartSample> samples;
+
+  double seconds() const noexcept { return samples.empty() ? 0 : samples.back().seconds; }
+};
+
+// A part of a start, as far as it can be told from outside: "code" goes on until code files were
+// last opened before weights are, "model creation" until weights are opened, "weights" until
+// nothing more comes in, and "first use" until the end. Without weights the rest is "work".
+struct StartPhase {
+  enum Kind : std::uint8_t { code, model_creation, weights, first_use, work };
+  Kind kind = code;
+  std::size_t first = 0, last = 0;  // samples
+};
+
+std::string_view to_string(StartPhase::Kind kind) noexcept;
+
+// Returns the phases that take any time, in their order; together they are the whole.
+std::vector<StartPhase> phases_of(const StartTimeline& timeline);
+
+// What a part of a start did, as the difference of two samples; no number that a process took with
+// it is below 0. Memory is the growth.
+StartSample difference(const StartSample& from, const StartSample& to);
+
+}  // namespace weightmap::cli::start
