@@ -2,7 +2,7 @@
 
     serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers|vllm]
                      [--vllm-python PYTHON] [--write FILE]
-    serving_start.py ... --only run [--engine torch|transformers|vllm ...]
+    serving_start.py ... --only run [--engine torch|transformers|vllm ...] [--write-figure README.md]
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
@@ -211,17 +211,19 @@ def measure(arguments, engine):
 
 
 def measure_runs(arguments, engines):
-    """Returns the lines of the result."""
-    others, tables, used = OtherWork(), [], []
+    """Returns the lines of the result, and those for README.md."""
+    others, tables, used, figures = OtherWork(), [], [], []
     for engine in engines:
         python = python_of(engine, arguments)
         starts = starts_under_run.Starts(arguments.build, arguments.folder, python, engine,
                                          arguments.rounds)
         samples = starts_under_run.measure(starts, arguments.folder)
         tables += ["", *starts_under_run.start_table(engine, samples)]
+        if engine == "transformers":
+            figures = starts_under_run.start_figure(samples)
         used.append(versions("vllm" if engine == "vllm" else "transformers", arguments))
     return [f"{machine_line(max(used, key=len), arguments.rounds)} Other work took "
-            f"{others.read():.2f} of the {os.cpu_count()} processors meanwhile.", *tables]
+            f"{others.read():.2f} of the {os.cpu_count()} processors meanwhile.", *tables], figures
 
 
 def python_of(engine, arguments):
@@ -246,6 +248,7 @@ def main():
     parser.add_argument("--engine", choices=starts_under_run.KINDS, action="append")
     parser.add_argument("--vllm-python")
     parser.add_argument("--write")
+    parser.add_argument("--write-figure")
     arguments = parser.parse_args()
     engines = [arguments.only] if arguments.only else list(CASES)
     started = arguments.engine or ["torch", "transformers"]
@@ -257,10 +260,15 @@ def main():
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
     for engine in engines:
-        lines = measure_runs(arguments, started) if engine == "run" else measure(arguments, engine)
+        if engine == "run":
+            lines, figures = measure_runs(arguments, started)
+        else:
+            lines, figures = measure(arguments, engine), []
         print("\n".join(lines), flush=True)
         if arguments.write:
             write_between(arguments.write, *markers(engine), lines)
+        if arguments.write_figure and figures:
+            write_between(arguments.write_figure, *starts_under_run.FIGURE, figures)
 
 
 if __name__ == "__main__":

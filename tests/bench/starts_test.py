@@ -15,6 +15,7 @@ ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]).parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 import serving_start  # noqa: E402
+import starts_under_run  # noqa: E402
 
 OURS = {"token": 7, "call_to_weights_us": 500, "call_to_token_us": 1000, "start_to_call_us": 2000,
         "start_to_token_us": 3000, "weights_us": 250, "major_faults": 1, "faults": 2000,
@@ -60,6 +61,36 @@ class Tables(unittest.TestCase):
         self.assertEqual(serving_start.count_table("vllm", self.samples)[2],
                          "| large, `.bin`, cold | 1, 3 | 2,000, 4,000 | 1.0 MiB, 2.0 MiB "
                          "| 0.0 MiB, 3.0 MiB |")
+
+
+class UnderRun(unittest.TestCase):
+    def samples(self):
+        times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000}
+        with mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
+                mock.patch.object(starts_under_run.Starts, "_start", lambda _, name: echo(
+                    {"start_to_token_us": times[name], "disk_bytes": 3 << 20})):
+            starts = starts_under_run.Starts(str(BUILD), "models", "python", "transformers", 1)
+            return {("everything cold", "this disk"): starts.compare("everything cold")}
+
+    def test_a_row_has_all_three(self):
+        self.assertEqual(starts_under_run.start_table("transformers", self.samples())[2],
+                         "| transformers, everything cold, this disk | 4.00 s "
+                         "| 2.00 s: 2.00 [2.00, 2.00] | 1.00 s: 4.00 [4.00, 4.00] | 3 MiB |")
+
+    def test_the_figure_is_a_sentence(self):
+        self.assertEqual(
+            " ".join(" ".join(starts_under_run.start_figure(self.samples())).split()),
+            "- **Starting** Python and transformers with a model of 1.5 GB, everything cold, until the "
+            "first token takes **1.00 s** with weightmap under `weightmap run`, 4.00 s as stock.")
+
+    def test_a_start_is_made_under_run_with_its_plan(self):
+        starts = starts_under_run.Starts("build", "models", "python", "torch", 1)
+        with mock.patch("os.makedirs"):
+            self.assertIn("build/tools/weightmap run --plan models/plans/torch-stock-under-run.json "
+                          "-- python ", starts._start("stock under run"))
+            self.assertNotIn("weightmap run", starts._start("stock"))
+        self.assertIn("drop_caches", starts._prepare("everything cold"))
+        self.assertIn("evict models/large.bin/pytorch_model.bin", starts._prepare("model cold"))
 
 
 class Checks(unittest.TestCase):
