@@ -31,7 +31,6 @@ class ItemPattern {
   // a second end of the archive. The directory is the item's.
   static std::optional<ItemPattern> of(const ItemEnds& ends, const zip::Directory& directory);
 
-  std::uint64_t length() const noexcept { return length_; }
   // The place of the storage in the item, by its local header.
   std::uint64_t storage_position() const noexcept { return storage_position_; }
   bool matches(const ItemEnds& ends) const noexcept;

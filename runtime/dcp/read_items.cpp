@@ -145,25 +145,33 @@ using ProvenItemRef = std::shared_ptr<const ProvenItem>;
 // Items that were parsed, for those that follow. May be used by any thread.
 class ProvenItems {
  public:
-  // Returns an item that this one is like; nullptr if there is none.
-  ProvenItemRef find(const ItemEnds& ends) const {
-    ProvenItemRef item = last(ends.length);
+  // Returns an item that one with these ends is like, for that chunk; nullptr if there is none.
+  ProvenItemRef find(const Chunk& chunk, const ItemEnds& ends) const {
+    ProvenItemRef item = last(slot_of(chunk));
     return item != nullptr && item->pattern->matches(ends) ? item : nullptr;
   }
   // Precondition: the item has a pattern.
-  void add(ProvenItemRef item) {
+  void add(const Chunk& chunk, ProvenItemRef item) {
     const std::scoped_lock lock(mutex_);
-    items_[item->pattern->length() % items_.size()] = std::move(item);
+    items_[slot_of(chunk)] = std::move(item);
   }
 
  private:
-  ProvenItemRef last(std::uint64_t length) const {
+  static constexpr std::size_t slots = 61;
+
+  // Items of one size may be of several shapes, which take turns in a file.
+  static std::size_t slot_of(const Chunk& chunk) noexcept {
+    std::uint64_t hash = chunk.item.length;
+    for (const std::int64_t size : chunk.sizes) hash = 31 * hash + static_cast<std::uint64_t>(size);
+    return hash % slots;
+  }
+  ProvenItemRef last(std::size_t slot) const {
     const std::scoped_lock lock(mutex_);
-    return items_[length % items_.size()];
+    return items_[slot];
   }
 
   mutable std::mutex mutex_;
-  std::array<ProvenItemRef, 61> items_;  // the last ones, by length
+  std::array<ProvenItemRef, slots> items_;
 };
 
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
@@ -261,14 +269,15 @@ Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& op
 // All of `reads` refer to the same item.
 Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& file,
                        const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
-  const ItemSource source(file, reads.front().chunk->item);
+  const Chunk& chunk = *reads.front().chunk;
+  const ItemSource source(file, chunk.item);
   const ItemEnds ends = source.ends();
-  ProvenItemRef item = proven.find(ends);
+  ProvenItemRef item = proven.find(chunk, ends);
   if (item == nullptr) {
     Result<ProvenItemRef> parsed = parse_item(source, options, stats);
     if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
     item = std::move(*parsed);
-    if (item->pattern) proven.add(item);
+    if (item->pattern) proven.add(chunk, item);
   }
   const std::uint32_t crc32 = item->pattern ? item->pattern->crc32(ends) : item->tensor.crc32;
   for (ItemRead& read : reads)
