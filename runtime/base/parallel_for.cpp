@@ -17,8 +17,8 @@ namespace weightmap {
 namespace {
 
 constexpr std::size_t most_threads = 8;
-// A thread costs a fourth of this, so less work is not worth one.
-constexpr std::chrono::microseconds thread_work{200};
+// Less work is not worth a thread, which costs 50 us, and the memory and caches of another core.
+constexpr std::chrono::microseconds thread_work{500};
 
 class Workers {
  public:

@@ -50,7 +50,7 @@ bool may_begin_with_metadata(const std::filesystem::path& name) {
 
 Result<const FormatRow*> format_by_head(format::Input& input) {
   TRY_ASSIGN(const std::span<const std::byte> head,
-             input.cache->bytes(0, std::min(input.file->size(), bytes::first_read)));
+             input.cache->bytes(0, std::min(input.file->size(), input.first_bytes)));
   return row_of(format::identify_head(head));
 }
 

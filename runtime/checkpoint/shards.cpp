@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 struct Shard {
   const SourceFile* source;
-  std::uint32_t number;  // of the source
+  std::uint32_t number;                           // of the source
+  std::uint64_t first_bytes = bytes::first_read;  // see format::Input
   std::unique_ptr<mmap::HugePageResource> memory = std::make_unique<mmap::HugePageResource>();
   std::optional<format::Parsed> parsed;
   OpenStats stats;
@@ -37,6 +38,7 @@ using Shards = std::vector<std::unique_ptr<Shard>>;
 
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
   format::Input input(shard.source->file, 0, shard.source->file.size(), *shard.memory);
+  input.first_bytes = shard.first_bytes;
   TRY_ASSIGN(const FormatRow* row,
              format_of(input, shard.source->info.path, options.limits, shard.stats));
   if (row->parse == nullptr)
@@ -52,6 +54,16 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
                    "has reserved storages that are not filled in, which a shard may not have; open "
                    "it alone");
   return parsed;
+}
+
+// Reads no more of each file at first than the header of the tensors that the index has in it.
+void limit_first_reads(const sets::ShardIndex& index, Shards& shards) {
+  constexpr std::uint64_t usual_bytes = 96;  // of a tensor, without its name
+  std::vector<std::uint64_t> headers(shards.size(), 4096);
+  for (const sets::ShardIndex::Item& item : index.items)
+    headers[item.file] += item.tensor.size() + usual_bytes;
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    shards[i]->first_bytes = std::min(bytes::first_read, headers[i]);
 }
 
 // Returns the failure of the first file, in order, that fails.
@@ -294,6 +306,7 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
     shards.back()->source = &sources[i];
     shards.back()->number = static_cast<std::uint32_t>(i);
   }
+  if (index != nullptr) limit_first_reads(*index, shards);
   TRY(parse_all(shards, options));
   const Clock::time_point were_parsed = Clock::now();
   std::vector<catalog::MergePart> parts;

@@ -58,10 +58,14 @@ Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
 // Returns "[0:3, 2:4]", Python's spelling of the piece.
 std::string slice_text(const PlacedChunk& chunk) {
   std::string text = "[";
-  for (std::size_t dim = 0; dim < chunk.sizes.size(); ++dim)
-    text += (dim == 0 ? "" : ", ") + std::to_string(chunk.offsets[dim]) + ":" +
-            std::to_string(chunk.offsets[dim] + chunk.sizes[dim]);
-  return text + "]";
+  for (std::size_t dim = 0; dim < chunk.sizes.size(); ++dim) {
+    if (dim != 0) text += ", ";
+    text += std::to_string(chunk.offsets[dim]);
+    text += ':';
+    text += std::to_string(chunk.offsets[dim] + chunk.sizes[dim]);
+  }
+  text += ']';
+  return text;
 }
 
 // The parts of a path, if they make up the name.

@@ -1,9 +1,12 @@
 #include "runtime/dcp/read_items.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 #include <memory_resource>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -13,14 +16,18 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/dcp/boxes.hpp"
+#include "runtime/dcp/item_pattern.hpp"
+#include "runtime/format/zip_directory.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::dcp {
 namespace {
 
-// The size of the reads at both ends of an item: torch's head has about 704 bytes, its tail 873.
-constexpr std::uint64_t end_bytes = 1024;
+// The size of the reads at both ends of an item: torch's tail has 873 bytes; of its head a parser
+// reads 1124.
+constexpr std::uint64_t head_bytes = 1536;
+constexpr std::uint64_t tail_bytes = 1024;
 // Reading a gap of this size costs less than another read.
 constexpr std::uint64_t close_bytes = 32768;
 constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
@@ -44,30 +51,37 @@ class PartsOfFile {
       wanted_.push_back({begin, end, {}});
   }
   Result<void> read_wanted() {
+    std::uint64_t size = 0;
+    for (const Part& part : wanted_) size += part.end - part.begin;
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
+    std::byte* to = memory_.get();
     for (Part& part : wanted_) {
-      part.bytes.resize(part.end - part.begin);
+      part.bytes = {to, part.end - part.begin};
       TRY(count_read(part.begin, part.bytes));
+      to += part.bytes.size();
     }
     return {};
   }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const {
+  // Returns what was read ahead of this range; nothing unless that is all of it.
+  std::span<const std::byte> find(std::uint64_t offset, std::uint64_t length) const noexcept {
     const auto behind = std::ranges::upper_bound(wanted_, offset, {}, &Part::begin);
-    if (behind != wanted_.begin()) {
-      const Part& part = *std::prev(behind);
-      if (bytes::contains(part.bytes.size(), offset - part.begin, out.size())) {
-        std::copy_n(part.bytes.begin() + static_cast<std::ptrdiff_t>(offset - part.begin),
-                    out.size(), out.begin());
-        return {};
-      }
-    }
-    return count_read(offset, out);
+    if (behind == wanted_.begin()) return {};
+    const Part& part = *std::prev(behind);
+    if (!bytes::contains(part.bytes.size(), offset - part.begin, length)) return {};
+    return part.bytes.subspan(offset - part.begin, length);
+  }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const {
+    const std::span<const std::byte> known = find(offset, out.size());
+    if (known.empty()) return count_read(offset, out);
+    std::ranges::copy(known, out.begin());
+    return {};
   }
 
  private:
   struct Part {
     std::uint64_t begin;
     std::uint64_t end;
-    std::vector<std::byte> bytes;
+    std::span<std::byte> bytes;
   };
 
   Result<void> count_read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -79,6 +93,7 @@ class PartsOfFile {
   const bytes::ByteSource& file_;
   OpenStats& stats_;
   std::vector<Part> wanted_;
+  std::unique_ptr<std::byte[]> memory_;  // of their bytes
 };
 
 // An item as a file of its own, with its own offsets in errors.
@@ -89,12 +104,74 @@ class ItemSource final : public bytes::ByteSource {
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
     if (!bytes::contains(item_.length, offset, out.size()))
       return bytes::leaves_source(*this, offset, out.size());
+    if (ends().bytes(offset, out.size()).size() != out.size()) was_read_between_ends_ = true;
     return file_.read(item_.offset + offset, out);
   }
+  // Those of items that overlap may be missing.
+  ItemEnds ends() const noexcept {
+    const std::uint64_t head = std::min(head_bytes, item_.length);
+    const std::uint64_t tail = std::min(tail_bytes, item_.length);
+    return {item_.length, file_.find(item_.offset, head),
+            file_.find(item_.offset + item_.length - tail, tail)};
+  }
+  bool was_read_between_ends() const noexcept { return was_read_between_ends_; }
 
  private:
   const PartsOfFile& file_;
   const Item& item_;
+  mutable bool was_read_between_ends_ = false;
+};
+
+// What an item has, with places in the item.
+struct ItemTensor {
+  DType dtype;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::uint64_t storage_position;
+  std::uint64_t storage_bytes;
+  std::int64_t storage_offset;
+  std::uint32_t crc32;
+  std::uint8_t flags;
+};
+
+// An item that was parsed.
+struct ProvenItem {
+  ItemTensor tensor;
+  std::optional<ItemPattern> pattern;  // if others may be like it
+};
+
+using ProvenItemRef = std::shared_ptr<const ProvenItem>;
+
+// Items that were parsed, for those that follow. May be used by any thread.
+class ProvenItems {
+ public:
+  // Returns an item that one with these ends is like, for that chunk; nullptr if there is none.
+  ProvenItemRef find(const Chunk& chunk, const ItemEnds& ends) const {
+    ProvenItemRef item = last(slot_of(chunk));
+    return item != nullptr && item->pattern->matches(ends) ? item : nullptr;
+  }
+  // Precondition: the item has a pattern.
+  void add(const Chunk& chunk, ProvenItemRef item) {
+    const std::scoped_lock lock(mutex_);
+    items_[slot_of(chunk)] = std::move(item);
+  }
+
+ private:
+  static constexpr std::size_t slots = 61;
+
+  // Items of one size may be of several shapes, which take turns in a file.
+  static std::size_t slot_of(const Chunk& chunk) noexcept {
+    std::uint64_t hash = chunk.item.length;
+    for (const std::int64_t size : chunk.sizes) hash = 31 * hash + static_cast<std::uint64_t>(size);
+    return hash % slots;
+  }
+  ProvenItemRef last(std::size_t slot) const {
+    const std::scoped_lock lock(mutex_);
+    return items_[slot];
+  }
+
+  mutable std::mutex mutex_;
+  std::array<ProvenItemRef, slots> items_;
 };
 
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
@@ -114,66 +191,98 @@ OpenOptions for_one_tensor(OpenOptions options) {
   return options;
 }
 
-// Describes how the item differs from the metadata.
-std::string difference(const ItemRead& read, const format::Parsed& parsed) {
-  const catalog::Catalog& found = parsed.catalog;
-  if (found.size() != 1 || !parsed.composed.empty())
-    return "it has " + std::to_string(found.size()) + " tensors, and is to be one";
-  const catalog::Entry& entry = found[0];
-  if (!found.name(entry).empty())
-    return "it has something with a tensor in it, " + bytes::quote(found.name(entry)) +
-           ", and is to be a tensor itself";
-  if (entry.dtype != read.tensor->dtype)
-    return "it has elements of " + std::string(to_string(entry.dtype)) +
-           ", and the metadata says " + std::string(to_string(read.tensor->dtype));
-  const std::span<const std::int64_t> sizes(found.dims(entry), entry.rank);
-  if (!std::ranges::equal(sizes, read.chunk->sizes))
-    return "it has the shape " + to_text(sizes) + ", and the metadata says " +
-           to_text(read.chunk->sizes);
-  return {};
-}
-
 bool is_same_item(const ItemRead& one, const ItemRead& other) {
   const Item& a = one.chunk->item;
   const Item& b = other.chunk->item;
   return a.file == b.file && a.offset == b.offset && a.length == b.length;
 }
 
-Result<void> take_from(const format::Parsed& parsed, ItemRead& read) {
+Result<ItemTensor> tensor_of(const format::Parsed& parsed) {
   if (!parsed.compressed.empty())
     return failure(ErrorCode::unsupported, "its bytes are compressed");
   if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
     return failure(ErrorCode::unsupported, "its bytes are reserved, and not filled in yet");
-  if (const std::string what = difference(read, parsed); !what.empty())
-    return failure(ErrorCode::corrupt, what);
-  const catalog::Entry& entry = parsed.catalog[0];
-  const catalog::StorageEntry& storage = parsed.catalog.storages()[entry.storage];
-  const std::int64_t* const dims = parsed.catalog.dims(entry);
-  read.strides.assign(dims + entry.rank, dims + std::size_t{2} * entry.rank);
-  read.storage_position = read.chunk->item.offset + storage.position;
-  read.storage_bytes = storage.nbytes;
-  read.storage_offset = entry.storage_offset;
-  read.crc32 = storage.crc32;
-  read.flags =
-      entry.flags & (TensorView::foreign_order | TensorView::conjugate | TensorView::negative);
+  const catalog::Catalog& found = parsed.catalog;
+  if (found.size() != 1 || !parsed.composed.empty())
+    return failure(ErrorCode::corrupt,
+                   "it has " + std::to_string(found.size()) + " tensors, and is to be one");
+  const catalog::Entry& entry = found[0];
+  if (!found.name(entry).empty())
+    return failure(ErrorCode::corrupt, "it has something with a tensor in it, " +
+                                           bytes::quote(found.name(entry)) +
+                                           ", and is to be a tensor itself");
+  const catalog::StorageEntry& storage = found.storages()[entry.storage];
+  const std::int64_t* const sizes = found.dims(entry);
+  const std::int64_t* const strides = sizes + entry.rank;
+  constexpr unsigned kept =
+      TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
+  return ItemTensor{entry.dtype,
+                    {sizes, strides},
+                    {strides, strides + entry.rank},
+                    storage.position,
+                    storage.nbytes,
+                    entry.storage_offset,
+                    storage.crc32,
+                    static_cast<std::uint8_t>(entry.flags & kept)};
+}
+
+// Fails where the item differs from the metadata.
+Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, ItemRead& read) {
+  if (tensor.dtype != read.tensor->dtype)
+    return failure(ErrorCode::corrupt,
+                   "it has elements of " + std::string(to_string(tensor.dtype)) +
+                       ", and the metadata says " + std::string(to_string(read.tensor->dtype)));
+  if (tensor.sizes != read.chunk->sizes)
+    return failure(ErrorCode::corrupt, "it has the shape " + to_text(tensor.sizes) +
+                                           ", and the metadata says " + to_text(read.chunk->sizes));
+  read.strides = tensor.strides;
+  read.storage_position = read.chunk->item.offset + tensor.storage_position;
+  read.storage_bytes = tensor.storage_bytes;
+  read.storage_offset = tensor.storage_offset;
+  read.crc32 = crc32;
+  read.flags = tensor.flags;
   return {};
 }
 
-// All of `reads` refer to the same item.
-Result<void> parse_item(std::span<ItemRead> reads, const PartsOfFile& file,
-                        const OpenOptions& options, OpenStats& stats) {
-  const ItemSource source(file, reads.front().chunk->item);
+Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& options,
+                                 OpenStats& stats) {
   std::pmr::monotonic_buffer_resource memory(16384);
   format::Input input(source, 0, source.size(), memory);
-  input.cache.emplace(source, memory, end_bytes);
+  input.cache.emplace(source, memory, tail_bytes);
+  std::optional<ItemPattern> pattern;
+  Result<zip::Directory> directory = format::read_directory(source, *input.cache, options.limits);
+  if (directory) {  // otherwise the parser says what is wrong
+    pattern = ItemPattern::of(source.ends(), *directory);
+    input.directory = std::move(*directory);
+  }
   OpenStats of_item;
-  Result<format::Parsed> parsed = torch::parse_archive(input, options, of_item, memory);
-  if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
-  for (ItemRead& read : reads)
-    if (Result<void> taken = take_from(*parsed, read); !taken)
-      return about_item(read, std::move(taken.error()));
+  TRY_ASSIGN(const format::Parsed parsed, torch::parse_archive(input, options, of_item, memory));
   stats.verify_reads += of_item.verify_reads;
   stats.verify_bytes_read += of_item.verify_bytes_read;
+  TRY_ASSIGN(ItemTensor tensor, tensor_of(parsed));
+  if (source.was_read_between_ends() ||
+      (pattern && pattern->storage_position() != tensor.storage_position))
+    pattern.reset();
+  return std::make_shared<const ProvenItem>(ProvenItem{std::move(tensor), std::move(pattern)});
+}
+
+// All of `reads` refer to the same item.
+Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& file,
+                       const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
+  const Chunk& chunk = *reads.front().chunk;
+  const ItemSource source(file, chunk.item);
+  const ItemEnds ends = source.ends();
+  ProvenItemRef item = proven.find(chunk, ends);
+  if (item == nullptr) {
+    Result<ProvenItemRef> parsed = parse_item(source, options, stats);
+    if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
+    item = std::move(*parsed);
+    if (item->pattern) proven.add(chunk, item);
+  }
+  const std::uint32_t crc32 = item->pattern ? item->pattern->crc32(ends) : item->tensor.crc32;
+  for (ItemRead& read : reads)
+    if (Result<void> taken = take(item->tensor, crc32, read); !taken)
+      return about_item(read, std::move(taken.error()));
   return {};
 }
 
@@ -188,21 +297,21 @@ Result<void> check_place(const ItemRead& read, const bytes::ByteSource& file) {
 
 // Reads items of one file, in file order.
 Result<void> read_some(std::span<ItemRead> items, const bytes::ByteSource& file,
-                       const OpenOptions& options, OpenStats& stats) {
+                       const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
   PartsOfFile parts(file, stats);
   for (const ItemRead& read : items) {
     if (Result<void> fits = check_place(read, file); !fits)
       return about_item(read, std::move(fits.error()));
     const Item& item = read.chunk->item;
-    const std::uint64_t part = std::min(end_bytes, item.length);
-    parts.want(item.offset, item.offset + part);
-    parts.want(item.offset + item.length - part, item.offset + item.length);
+    const std::uint64_t end = item.offset + item.length;
+    parts.want(item.offset, item.offset + std::min(head_bytes, item.length));
+    parts.want(end - std::min(tail_bytes, item.length), end);
   }
   TRY(parts.read_wanted());
   for (auto begin = items.begin(); begin != items.end();) {
     const auto end = std::find_if_not(
         begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
-    TRY(parse_item({begin, end}, parts, options, stats));
+    TRY(read_item({begin, end}, parts, options, stats, proven));
     begin = end;
   }
   return {};
@@ -227,12 +336,13 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
     begin = end;
   }
   const OpenOptions options_of_item = for_one_tensor(options);
+  ProvenItems proven;
   std::mutex counting;
   return parallel_for(parts.size(), [&](std::size_t number) -> Result<void> {
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];
-    Result<void> read = read_some(part, *file.file, options_of_item, of_part);
+    Result<void> read = read_some(part, *file.file, options_of_item, of_part, proven);
     if (!read && read.error().file.empty()) read.error().file = file.shown_name;
     const std::scoped_lock lock(counting);
     stats.reads += of_part.reads;

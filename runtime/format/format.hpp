@@ -45,6 +45,8 @@ struct Input {
   std::uint64_t base;
   std::uint64_t copies_base;  // behind all files; CompressedStorage has its bytes from here on
   std::optional<bytes::ReadCache> cache;
+  // The size of the first read of a file that begins with its metadata; that of most is shorter.
+  std::uint64_t first_bytes = bytes::first_read;
   std::optional<zip::Directory> directory;  // of an archive, if it was read to tell the format
 };
 

@@ -31,7 +31,7 @@ Result<std::uint64_t> header_end(format::Input& input, const Limits& limits) {
   const std::uint64_t size = input.file->size();
   // The first read also covers the beginning of the header, which is all of it in most files.
   TRY_ASSIGN(const std::span<const std::byte> head,
-             input.cache->bytes(0, std::min(size, bytes::first_read)));
+             input.cache->bytes(0, std::min(size, input.first_bytes)));
   if (head.size() < length_bytes)
     return failure(ErrorCode::corrupt,
                    "is too short for a safetensors file: it has " + bytes::counted(size, "byte"));
