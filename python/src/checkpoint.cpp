@@ -393,6 +393,28 @@ bool has_chunks(const OpenCheckpoint& self) {
   return !composed.empty() && composed.front().form == ComposedTensor::Form::chunked;
 }
 
+// The name of a whole takes the place of those of its pieces.
+nb::list keys_of(const OpenCheckpoint& self) {
+  const auto tensors = self.checkpoint().tensors();
+  nb::list keys;
+  std::size_t next = 0;
+  for (const ComposedTensor& whole : composed_tensors(self.checkpoint())) {
+    if (whole.form != ComposedTensor::Form::chunked) continue;
+    for (; next < whole.first_part; ++next) keys.append(to_str(tensors[next].name));
+    keys.append(to_str(whole.name));
+    next = whole.first_part + whole.part_count;
+  }
+  for (; next < tensors.size(); ++next) keys.append(to_str(tensors[next].name));
+  return keys;
+}
+
+std::size_t key_count(const OpenCheckpoint& self) {
+  std::size_t count = self.checkpoint().tensors().size();
+  for (const ComposedTensor& whole : composed_tensors(self.checkpoint()))
+    if (whole.form == ComposedTensor::Form::chunked) count -= whole.part_count - 1;
+  return count;
+}
+
 nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
                   bool any_content, nb::handle progress) {
   const std::filesystem::path source = text_of(from);
@@ -471,6 +493,9 @@ void bind_checkpoint(nb::module_& module) {
           nb::arg("index"))
       .def("names", names_of, nb::sig("def names(self) -> list[str]"),
            "Of all tensors, in the order of the file.")
+      .def("keys", keys_of, nb::sig("def keys(self) -> list[str]"),
+           "As names(), with the whole in place of its pieces.")
+      .def("key_count", key_count, "How many keys() there are.")
       .def("path", path_of, nb::arg("index"),
            nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
       .def("info", info, nb::sig("def info(self) -> dict[str, typing.Any]"))

@@ -77,6 +77,8 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
     def _chunked(self) -> dict[str, ChunkedTensor]:
         """Those of its tensors that lie in several pieces."""
         core = self._core
+        if not core.has_chunks():
+            return {}
         if self._pieced is None:
             from weightmap._chunked import chunked_tensors
 
@@ -140,13 +142,10 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         return list(self)
 
     def __len__(self) -> int:
-        pieces = sum(len(tensor.indices) - 1 for tensor in self._chunked.values())
-        return len(self._core) - pieces
+        return self._core.key_count()
 
     def __iter__(self) -> Iterator[str]:
-        if self._core.has_chunks():
-            return (name for name, _ in self.items())
-        return iter(self._core.names())
+        return iter(self._core.keys())
 
     def values(self) -> ValuesView[CheckpointTensor]:
         """The tensors, in the order of the file."""
