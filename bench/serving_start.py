@@ -32,10 +32,10 @@ LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 2
                    "num_attention_heads": 2, "num_key_value_heads": 2},
           "large": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                     "num_attention_heads": 32, "num_key_value_heads": 32}}
-COLD_SMALL_PAGES = "cold, `WEIGHTMAP_HUGEPAGES=0`"
+COLD_HUGE_PAGES = "cold, `WEIGHTMAP_HUGEPAGES=1`"
 BOTH_SAFETENSORS = [("tiny", "safetensors", "cached"), ("large", "safetensors", "cached"),
                     ("large", "safetensors", "cold")]
-CASES = {"transformers": [*BOTH_SAFETENSORS, ("large", "safetensors", COLD_SMALL_PAGES),
+CASES = {"transformers": [*BOTH_SAFETENSORS, ("large", "safetensors", COLD_HUGE_PAGES),
                           ("large", "bin", "cold")],
          "vllm": [*BOTH_SAFETENSORS, ("large", "bin", "cached")]}
 THEIR_WORDS = {"transformers": "`from_pretrained`", "vllm": "`auto`"}
@@ -94,7 +94,7 @@ class Bench:
         file = shlex.quote(model_file(self._arguments.folder, size, kind))
         tool = os.path.join(self._arguments.build, "tools", "weightmap")
         prepared = f"cat {file}" if state == "cached" else f"{tool} evict {file}"
-        pages = "WEIGHTMAP_HUGEPAGES=0" if state == COLD_SMALL_PAGES else ""
+        pages = "WEIGHTMAP_HUGEPAGES=1" if state == COLD_HUGE_PAGES else ""
         start = shlex.join(self._start(name, size, kind))
         return f"{prepared} >/dev/null && {pages} STARTED_NS=$(date +%s%N) {start}"
 
