@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import resource
 import signal
 import stat
 import subprocess
@@ -42,8 +43,8 @@ class Run(FolderCase):
         options = {"env": self.environment, "capture_output": True, "text": True, **options}
         return subprocess.run([TOOL, "run", *map(str, arguments)], **options)
 
-    def shell(self, text, *options):
-        return self.run_tool(*options, "--", "sh", "-c", text)
+    def shell(self, text, *arguments, **options):
+        return self.run_tool(*arguments, "--", "sh", "-c", text, **options)
 
     def plan(self, *command):
         done = self.run_tool("--show-plan", "--", *command)
@@ -331,6 +332,17 @@ class Run(FolderCase):
         done = self.shell("echo ran", "-v")
         self.assertEqual(done.stdout, "ran\n")
         self.assertIn("there is no place for plans of starts", done.stderr)
+
+    def test_a_place_that_is_full(self):
+        self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
+        held = self.write("held.bin", b"x")
+        os.utime(held, (1, 1))
+        # A learner that sees a file: the shell opens it for as long as it waits.
+        done = self.shell(f"exec 3< {held}; sleep 1", "-v", preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (10, 10)))
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("File too large", done.stderr)
+        self.assertEqual(list((self.folder / "starts").iterdir()), [])
 
     def test_a_place_that_cannot_be_made(self):
         done = self.shell("echo ran; read line < /dev/null", "-v")
