@@ -65,7 +65,8 @@ class Counts(unittest.TestCase):
 
     def test_opening_ten_tensors_is_one_read_and_few_system_calls(self):
         self.assertEqual(self.least("10", "reads"), 1)
-        self.assertLessEqual(self.counted["10"]["system_calls"], 9)
+        # Three of them ask, once in a process, whether the host takes back free memory.
+        self.assertLessEqual(self.counted["10"]["system_calls"], 12)
 
     def test_opening_many_tensors_reads_the_metadata_once(self):
         self.assertLessEqual(self.least("100000", "reads"), 4)
