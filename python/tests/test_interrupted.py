@@ -21,16 +21,27 @@ class Interrupt(Exception):
     pass
 
 
-@pytest.fixture
-def raise_later():
-    """Has a signal's handler raise Interrupt at a random moment of the next milliseconds."""
+class Alarm:
+    """Has a signal's handler raise Interrupt."""
 
+    def set(self):
+        """At a random moment of the next milliseconds, and again every 10 s until clear(): Python
+        ignores what is raised in a finalizer."""
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02), 10)
+
+    def clear(self):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def alarm():
     def handler(number, frame):
         raise Interrupt
 
     before = signal.signal(signal.SIGALRM, handler)
-    yield lambda: signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0002, 0.02))
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    made = Alarm()
+    yield made
+    made.clear()
     signal.signal(signal.SIGALRM, before)
 
 
@@ -55,7 +66,7 @@ def patched_torch_save(checkpoint, target):
 
 @pytest.mark.parametrize("call", [save, save_safetensors, torch_save, patched_torch_save])
 def test_an_interrupted_call_leaves_the_old_file_or_the_new(
-    float_archive, tmp_path, request, raise_later, call
+    float_archive, tmp_path, request, alarm, call
 ):
     if call in (torch_save, patched_torch_save):
         request.getfixturevalue("torch")
@@ -67,39 +78,42 @@ def test_an_interrupted_call_leaves_the_old_file_or_the_new(
         for _ in range(ROUNDS):
             target.write_bytes(old)
             with pytest.raises(Interrupt):
-                raise_later()
+                alarm.set()
                 while True:
                     call(checkpoint, target)
+            alarm.clear()
             with weightmap.open(target, verify="crc") as opened:
                 assert opened["w"].tobytes() in (OLD, NEW)
             assert os.listdir(target.parent) == [target.name]
         call(checkpoint, target)
 
 
-def test_an_interrupted_warm_leaves_a_checkpoint_that_warms_as_a_whole(float_archive, raise_later):
+def test_an_interrupted_warm_leaves_a_checkpoint_that_warms_as_a_whole(float_archive, alarm):
     path = float_archive({"w": NEW})
     threads = len(os.listdir("/proc/self/task"))
     with weightmap.open(path) as checkpoint:
         for _ in range(ROUNDS):
             with pytest.raises(Interrupt):
-                raise_later()
+                alarm.set()
                 while True:
                     weightmap.evict(path)
                     checkpoint.warm()
+            alarm.clear()
             assert checkpoint.warm().bytes == path.stat().st_size
             assert checkpoint["w"].tobytes() == NEW
     assert len(os.listdir("/proc/self/task")) == threads
 
 
-def test_after_an_interrupted_patch_the_next_one_works_and_ends(torch, raise_later):
+def test_after_an_interrupted_patch_the_next_one_works_and_ends(torch, alarm):
     package = pytest.importorskip("safetensors", reason="is patched")
     own = torch.load, torch.save, package.safe_open
     for _ in range(ROUNDS):
         with pytest.raises(Interrupt):
-            raise_later()
+            alarm.set()
             while True:
                 with weightmap.patch():
                     pass
+        alarm.clear()
         with weightmap.patch():
             patched = torch.load, torch.serialization.save, package.safe_open
             assert not set(own) & set(patched)
