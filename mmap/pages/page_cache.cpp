@@ -177,6 +177,11 @@ Result<void> CachedPages::append(const void* address, std::uint64_t size) {
   return {};
 }
 
+Result<void> check_tells_what_is_cached(const os::File& file) {
+  if (!tells_what_is_cached(file)) return hidden();
+  return {};
+}
+
 bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
   const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
   const std::uint64_t size = offset + length - start;

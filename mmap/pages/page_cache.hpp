@@ -40,6 +40,9 @@ class CachedPages {
   PageBits pages_;
 };
 
+// Fails with io if the system hides cached pages.
+Result<void> check_tells_what_is_cached(const os::File& file);
+
 // True if each page of a range is cached, or being read into the cache. Reads and maps no page.
 // Also true if the system hides cached pages. Precondition: the range lies in the file.
 bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);

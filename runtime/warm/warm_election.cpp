@@ -18,18 +18,20 @@ constexpr const char* lock_prefix = "warm-";
 }  // namespace
 
 WarmElection::WarmElection(const Sources& sources, const mmap::Mapping& mapping,
-                           std::chrono::milliseconds patience)
+                           std::span<const ByteRange> steps, std::chrono::milliseconds patience)
     : sources_(sources),
       mapping_(mapping),
+      steps_(steps),
       lock_name_(lock_prefix + os::key_of(sources.front().file.generation()) + ".lock"),
       patience_(patience) {
+  was_cached_.reserve(steps.size());
+  for (const ByteRange& step : steps) was_cached_.push_back(is_cached(step));
+  // If the system hides cached pages, a follower cannot wait for them.
   for (const SourceFile& source : sources) {
-    Result<mmap::CachedPages> cached = mmap::CachedPages::of(source.file);
-    if (!cached) {  // the system hides them, so that a follower cannot wait for them
-      report_.why_alone = cached.error().message;
-      return;
-    }
-    cached_before_.push_back(std::move(*cached));
+    const Result<void> told = mmap::check_tells_what_is_cached(source.file);
+    if (told) continue;
+    report_.why_alone = told.error().message;
+    return;
   }
   Result<os::RuntimeDirectory> directory = os::RuntimeDirectory::open();
   if (directory)
@@ -38,20 +40,17 @@ WarmElection::WarmElection(const Sources& sources, const mmap::Mapping& mapping,
     report_.why_alone = directory.error().message;
 }
 
-WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
-                                          const std::atomic<bool>& cancelled) {
-  const SourceFile& source = sources_.at(range.offset);
-  const mmap::MappedFile mapped = source.in(mapping_);
+WarmElection::Turn WarmElection::wait_for(std::size_t step, const std::atomic<bool>& cancelled) {
   bool has_waited = false;
   give_sign_of_life();
   for (std::chrono::milliseconds wait = first_wait; !cancelled;
        wait = std::min(wait * 3 / 2 + first_wait, longest_wait)) {
-    if (mmap::is_cached(mapped, range.offset - source.base(), range.length)) {
-      count(range);
+    if (is_cached(steps_[step])) {
+      count(step);
       return Turn::map;
     }
     if (may_read(has_waited)) {
-      count(range);
+      count(step);
       return Turn::read;
     }
     has_waited = true;
@@ -60,17 +59,17 @@ WarmElection::Turn WarmElection::wait_for(const ByteRange& range,
   return Turn::stop;
 }
 
+bool WarmElection::is_cached(const ByteRange& step) const {
+  const SourceFile& source = sources_.at(step.offset);
+  return mmap::is_cached(source.in(mapping_), step.offset - source.base(), step.length);
+}
+
 // The reader finds cached what the system has read ahead for it.
-void WarmElection::count(const ByteRange& range) {
-  const SourceFile& source = sources_.at(range.offset);
-  const auto index = static_cast<std::size_t>(&source - &sources_.front());
+void WarmElection::count(std::size_t step) {
+  if (was_cached_[step]) return;
   const std::lock_guard guard(mutex_);
-  const std::uint64_t before =
-      index < cached_before_.size()
-          ? cached_before_[index].cached_bytes(range.offset - source.base(), range.length)
-          : 0;
   const bool reads = lock_ || !report_.why_alone.empty();
-  (reads ? report_.bytes_read : report_.bytes_waited_for) += range.length - before;
+  (reads ? report_.bytes_read : report_.bytes_waited_for) += steps_[step].length;
 }
 
 bool WarmElection::may_read(bool has_waited) {

@@ -165,7 +165,7 @@ void WarmWork::run() {
     const std::size_t end = std::min(first + at_once, plan_.steps.size());
     if (cancelled_ || first >= end) return;
     if (window_ && !wait_for_turn(first)) continue;
-    if (election_ && !wait_for_reader(plan_.steps[first])) return;
+    if (election_ && !wait_for_reader(first)) return;
     for (std::size_t step = first; step < end;) step = bring_in(loader, step, end);
   }
 }
@@ -191,7 +191,8 @@ void WarmWork::look_at_cache() {
 // A warmer reads nothing, and so nothing ahead, until it is elected. Nor does its consumer, whose
 // faults on cached pages would read on where the elected process has come.
 void WarmWork::prepare_election() {
-  election_ = std::make_unique<WarmElection>(state_.sources, state_.mapping, patience_);
+  election_ =
+      std::make_unique<WarmElection>(state_.sources, state_.mapping, plan_.steps, patience_);
   mmap::allow_readahead(state_.mapping, false);
 }
 
@@ -225,8 +226,8 @@ bool WarmWork::wait_for_turn(std::size_t step) {
 }
 
 // Returns false if it was cancelled meanwhile.
-bool WarmWork::wait_for_reader(const ByteRange& range) {
-  const WarmElection::Turn turn = election_->wait_for(range, cancelled_);
+bool WarmWork::wait_for_reader(std::size_t step) {
+  const WarmElection::Turn turn = election_->wait_for(step, cancelled_);
   if (turn == WarmElection::Turn::read) std::call_once(elected_, [this] { read_exactly(); });
   return turn != WarmElection::Turn::stop;
 }

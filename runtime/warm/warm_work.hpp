@@ -61,7 +61,7 @@ class WarmWork {
   void prepare_election();
   void read_exactly();
   bool wait_for_turn(std::size_t step);
-  bool wait_for_reader(const ByteRange& range);
+  bool wait_for_reader(std::size_t step);
   std::size_t bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end);
   void step_done(std::size_t step);
   void leave_behind(std::size_t step) noexcept;  // also called from pass()

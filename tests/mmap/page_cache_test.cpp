@@ -156,11 +156,13 @@ TEST_CASE_FIXTURE(CacheFixture, "knows whether all of a range is cached") {
   CHECK_FALSE(cached(4 * page, 1));
   CHECK_FALSE(cached(0, 10 * page + 100));
   CHECK(mapped_memory(mapping.bytes()).value().resident == 0);
+  CHECK(check_tells_what_is_cached(file).has_value());
 }
 
 TEST_CASE("does not believe a system that hides what is cached") {
   const os::File file = os::File::open("/etc/passwd", false).value();
   if (::geteuid() == 0) REQUIRE(::seteuid(65534) == 0);
+  const auto told = check_tells_what_is_cached(file);
   const auto pages = CachedPages::of(file);
   const auto bytes = cached_bytes_of(file);
   const auto stays = evict(file);
@@ -170,6 +172,7 @@ TEST_CASE("does not believe a system that hides what is cached") {
     return;
   }
   CHECK_FAILS(pages, ErrorCode::io, "tells to the file's owner");
+  CHECK_FAILS(told, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(bytes, ErrorCode::io, "tells to the file's owner");
   CHECK_FAILS(stays, ErrorCode::io, "tells to the file's owner");
   CHECK(pages.error().os_error == EPERM);

@@ -274,9 +274,10 @@ TEST_CASE_FIXTURE(Fixture, "a reader gives a sign of life with each step") {
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   const os::RuntimeDirectory there = directory();
   CHECK(os::last_sign_of_life(there, lock_name()) == 0);
-  WarmElection reader(state.sources, state.mapping, std::chrono::hours(1));
+  const std::vector<ByteRange> steps = {{0, 1}};
+  WarmElection reader(state.sources, state.mapping, steps, std::chrono::hours(1));
   const std::atomic<bool> cancelled{false};
-  const auto take_step = [&] { return reader.wait_for({0, 1}, cancelled); };
+  const auto take_step = [&] { return reader.wait_for(0, cancelled); };
   if (take_step() == WarmElection::Turn::map) {
     MESSAGE("SKIPPED: nothing is cold here");
     return;
