@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,9 +42,7 @@ Result<void> check_models(const std::vector<std::string>& models) {
 
 Result<int> read_ahead(ReadAheadOptions& options) {
   TRY(check_models(options.start.models));
-  std::vector<char*> words;
-  for (std::string& word : options.command) words.push_back(word.data());
-  const start::StartCommand command{start::find_program(options.command.front()), words};
+  const start::StartCommand command{start::find_program(options.command.front()), options.command};
   options.start.learns = false;
   const bool runs = start::run_in_background(
       options.start.speaks, [&](pid_t /*this process*/, const std::function<void()>& go_on) {

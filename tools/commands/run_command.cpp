@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -54,7 +53,10 @@ bool may_have_plan(const start::StartOptions& options, const Result<fs::path>& p
   return path && !options.learns_anew && fs::exists(*path, error);
 }
 
-int become(const std::vector<char*>& command) {
+int become(std::vector<std::string> words) {
+  std::vector<char*> command;
+  for (std::string& word : words) command.push_back(word.data());
+  command.push_back(nullptr);
   restore_signals();
   ::execvp(command[0], command.data());
   const int error = errno;
@@ -63,13 +65,9 @@ int become(const std::vector<char*>& command) {
   return error == ENOENT ? exit_not_found : exit_not_executable;
 }
 
-Result<int> run_command(Output& out, RunOptions& options) {
-  std::vector<char*> command;
-  for (std::string& word : options.command) command.push_back(word.data());
-  command.push_back(nullptr);
-  const start::StartCommand what{start::find_program(options.command.front()),
-                                 std::span(command).first(command.size() - 1)};
-  if (what.program.empty()) return become(command);
+Result<int> run_command(Output& out, const RunOptions& options) {
+  const start::StartCommand what{start::find_program(options.command.front()), options.command};
+  if (what.program.empty()) return become(options.command);
   if (options.show_plan) {
     TRY_ASSIGN(const fs::path path, start::plan_path_of(options.start, what.key()));
     return show_plan(out, path);
@@ -84,7 +82,7 @@ Result<int> run_command(Output& out, RunOptions& options) {
   const bool runs = start::run_in_background(speaks, accompany);
   if (!runs && speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
-  return become(command);
+  return become(options.command);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <span>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -19,12 +20,9 @@ using start::CommandProcess;
 constexpr int sample_every = 100;        // milliseconds
 constexpr unsigned readiness_every = 2;  // samples
 
-std::vector<std::string> places_of(std::vector<std::string> command) {
-  std::vector<char*> arguments;
-  for (std::string& word : command) arguments.push_back(word.data());
+std::vector<std::string> places_of(std::span<const std::string> command) {
   std::vector<std::string> models;
-  for (const std::filesystem::path& model :
-       start::named_models(std::span<char* const>(arguments).subspan(1), environ))
+  for (const std::filesystem::path& model : start::named_models(command.subspan(1), environ))
     models.push_back(model.native());
   return start::likely_places(models);
 }

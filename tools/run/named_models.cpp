@@ -69,7 +69,8 @@ fs::path model_at(const std::string& name) {
   return snapshot && *snapshot ? (*snapshot)->folder : fs::path();
 }
 
-std::vector<fs::path> named_models(std::span<char* const> arguments, char* const* environment) {
+std::vector<fs::path> named_models(std::span<const std::string> arguments,
+                                   char* const* environment) {
   std::vector<fs::path> models;
   const auto consider = [&models](std::string_view name) {
     if (name.empty()) return;
@@ -77,7 +78,7 @@ std::vector<fs::path> named_models(std::span<char* const> arguments, char* const
     if (!model.empty() && std::find(models.begin(), models.end(), model) == models.end())
       models.push_back(std::move(model));
   };
-  for (const char* const argument : arguments) {
+  for (const std::string& argument : arguments) {
     consider(argument);
     consider(behind_equals(argument));
   }

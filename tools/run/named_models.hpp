@@ -13,7 +13,7 @@ namespace weightmap::cli::start {
 // one (--model=X, model=X), or in a variable of the environment with MODEL in its name. A name is
 // the path of a file or folder, or "org/name" in the cache of huggingface_hub. What is no model is
 // found out when it is opened.
-std::vector<std::filesystem::path> named_models(std::span<char* const> arguments,
+std::vector<std::filesystem::path> named_models(std::span<const std::string> arguments,
                                                 char* const* environment);
 
 // Returns the file or folder of one such name; empty if there is none.

@@ -32,7 +32,7 @@ void add(std::string& text, std::string_view part) {
 }
 
 // Returns the arguments up to the first that is no option, or up to the one behind -m or -c.
-std::span<char* const> until_script(std::span<char* const> arguments) {
+std::span<const std::string> until_script(std::span<const std::string> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
     const bool names_code = argument == "-m" || argument == "-c";
@@ -73,13 +73,13 @@ Result<fs::path> plan_folder() {
 
 }  // namespace
 
-std::string start_key(const fs::path& program, std::span<char* const> command) {
+std::string start_key(const fs::path& program, std::span<const std::string> command) {
   std::string text;
   add(text, program.native());
   if (const Result<Generation> version = generation_at(program))
     add(text, std::to_string(version->size) + " " + std::to_string(version->mtime_ns));
   if (is_interpreter(program)) {
-    for (const char* const argument : until_script(command.subspan(1))) add(text, argument);
+    for (const std::string& argument : until_script(command.subspan(1))) add(text, argument);
     std::error_code ignored;
     add(text, fs::current_path(ignored).native());  // to which a script's path may be relative
   }

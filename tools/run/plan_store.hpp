@@ -14,7 +14,7 @@ namespace weightmap::cli::start {
 // Returns a hash of a program's path and version, of its script, module or code if it is an
 // interpreter, and of the variables that say where Python and the loader look for code. Other
 // arguments are not part of it: a port does not make another start.
-std::string start_key(const std::filesystem::path& program, std::span<char* const> command);
+std::string start_key(const std::filesystem::path& program, std::span<const std::string> command);
 
 // Returns the file of a key in $WEIGHTMAP_START_DIR, else in $XDG_CACHE_HOME/weightmap/starts, else
 // in ~/.cache/weightmap/starts. Fails with not_found if none of these is set.

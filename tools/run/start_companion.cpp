@@ -27,8 +27,8 @@ constexpr int look_every = 50;      // milliseconds
 constexpr int sample_every = 2;     // looks
 constexpr int readiness_every = 4;  // looks
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 class Companion {
@@ -105,7 +105,7 @@ class Companion {
 
   void read() {
     if (task_.plan) start_ = read_start(*task_.plan, stopped_);
-    start_seconds_ = seconds_since(begin_);
+    start_seconds_ = seconds_between(begin_, Clock::now());
     for (const std::filesystem::path& model : task_.models) {
       if (stopped_) break;
       const WeightsRead read = read_weights(model, stopped_);
@@ -113,7 +113,7 @@ class Companion {
       weights_.all_bytes += read.all_bytes;
       if (!read.trouble.empty()) say(read.trouble);
     }
-    weights_seconds_ = seconds_since(begin_);
+    weights_seconds_ = seconds_between(begin_, Clock::now());
   }
 
   // More than a tenth of the plan's files are other ones by now.
@@ -156,11 +156,12 @@ class Companion {
       say(fmt::format("read {} of {} of weights until {:.1f} s", human_bytes(weights_.bytes),
                       human_bytes(weights_.all_bytes), weights_seconds_));
     const ProcessCounts counts = recorder_->last().counts;
-    say(fmt::format("the command {} after {:.1f} s; it waited for the disk in {} major faults{}",
-                    has_ended ? "ended" : "had started", seconds_since(begin_), counts.major_faults,
-                    counts.disk_wait
-                        ? fmt::format(", {:.2f} s", *counts.disk_wait)
-                        : std::string(" (kernel.task_delayacct=1 would tell how long)")));
+    say(fmt::format(
+        "the command {} after {:.1f} s; it waited for the disk in {} major faults{}",
+        has_ended ? "ended" : "had started",
+        seconds_between(begin_, has_ended ? Clock::now() : over_at_), counts.major_faults,
+        counts.disk_wait ? fmt::format(", {:.2f} s", *counts.disk_wait)
+                         : std::string(" (kernel.task_delayacct=1 would tell how long)")));
   }
 
   void show_timeline() const {

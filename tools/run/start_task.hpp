@@ -21,10 +21,10 @@ struct StartOptions {
   bool speaks = false;
 };
 
-// A command whose first word is its program, with a null pointer at the end as in execvp(3).
+// A command whose first word is its program. The words must outlive it.
 struct StartCommand {
   std::filesystem::path program;  // absolute
-  std::span<char* const> words;   // without the null pointer
+  std::span<const std::string> words;
 
   std::string key() const;
 };
