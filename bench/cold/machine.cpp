@@ -1,5 +1,6 @@
 #include "bench/cold/machine.hpp"
 
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,12 +30,11 @@ std::string today() {
   return text;
 }
 
-// Leaves the fields empty if the file is gone.
+// Leaves the fields empty if the file is gone, or no checkpoint.
 void describe_surroundings(const std::string& file, Machine& machine) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(file, OpenOptions::to_look());
   if (!checkpoint) return;
   const Surroundings around = surroundings(*checkpoint);
-  machine.kernel = around.kernel;
   machine.huge_pages = around.huge_page_setting.empty() ? "none" : around.huge_page_setting;
   machine.file_system = around.files.front().file_system;
   machine.device = around.files.front().device;
@@ -48,6 +48,8 @@ Machine describe_machine(const std::string& file) {
   machine.cores = static_cast<unsigned>(::sysconf(_SC_NPROCESSORS_ONLN));
   machine.memory_bytes = memory_bytes();
   machine.date = today();
+  utsname system{};
+  if (::uname(&system) == 0) machine.kernel = system.release;
   describe_surroundings(file, machine);
   return machine;
 }

@@ -118,9 +118,11 @@ std::vector<std::string> report_row(const Finding& finding, const FileResults& f
 }
 
 std::string machine_text(const Machine& machine) {
-  return printable(machine.processor) + ", " + count(machine.cores, "core") + ", " +
-         human_bytes(machine.memory_bytes) + "; " + printable(machine.kernel) + "; " +
-         printable(machine.file_system) + " on " + printable(machine.device) + ", read-ahead " +
+  std::string text = printable(machine.processor) + ", " + count(machine.cores, "core") + ", " +
+                     human_bytes(machine.memory_bytes) + "; " + printable(machine.kernel);
+  if (machine.file_system.empty()) return text;  // of a checkpoint alone
+  return text + "; " + printable(machine.file_system) + " on " + printable(machine.device) +
+         ", read-ahead " +
          (machine.read_ahead_bytes ? human_bytes(*machine.read_ahead_bytes) : "not known") +
          "; huge pages " + printable(machine.huge_pages);
 }

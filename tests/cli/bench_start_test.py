@@ -79,7 +79,9 @@ class BenchOfStarts(FolderCase):
         self.assertIn("the command ended with status 3", done.stderr)
         done = self.bench("--start", "--ready", self.folder / "ready", "--", "true", code=1)
         self.assertIn("the command ended before it was ready", done.stderr)
-        self.assertIn("status 127", self.bench("--start", "--", "no-such-command", code=1).stderr)
+        for name in ("no-such-command", "./no-such-command"):
+            self.assertEqual(self.bench("--start", "--", name, code=1).stderr,
+                             f"weightmap: cannot run {name}: No such file or directory\n")
 
     def test_a_model_that_is_not_there(self):
         done = self.bench("--start", "--model", self.folder / "none", "--", "sh", "-c",
@@ -88,7 +90,7 @@ class BenchOfStarts(FolderCase):
 
     def test_wrong_usage(self):
         for words, arguments in (
-                ("FILE is required", ["--start"]),
+                ("COMMAND is required", ["--start"]),
                 ("must be of cached, model-cold, cold", ["--start", "--scenarios", "warm", "true"]),
                 ("is a time, which measures nothing", ["--start", "--ready", "3s", "true"]),
                 ("--ready requires --start", ["--ready", "80", "model.pt"]),

@@ -162,12 +162,6 @@ Result<std::vector<start::PlannedFile>> weights_of(const fs::path& model) {
   return files;
 }
 
-std::vector<fs::path> named_by(std::vector<std::string> command) {
-  std::vector<char*> words;
-  for (std::string& word : command) words.push_back(word.data());
-  return start::named_models(std::span<char* const>(words).subspan(1), environ);
-}
-
 // A word of the command may be no model, but what --model says has to be one.
 Result<start::StartPlan> weights_of(const StartBenchOptions& options) {
   start::StartPlan plan;
@@ -180,7 +174,8 @@ Result<start::StartPlan> weights_of(const StartBenchOptions& options) {
     add(files);
   }
   if (options.models.empty())
-    for (const fs::path& model : named_by(options.command))
+    for (const fs::path& model :
+         start::named_models(std::span(options.command).subspan(1), environ))
       if (const auto files = weights_of(model)) add(*files);
   return plan;
 }
@@ -300,6 +295,10 @@ std::string_view to_string(StartState state) noexcept {
 }
 
 Result<StartResults> run_start_bench(const StartBenchOptions& options) {
+  std::error_code error;
+  if (!fs::exists(start::find_program(options.command.front()), error))
+    return failure(ErrorCode::not_found, "cannot run " + printable(options.command.front()) +
+                                             ": No such file or directory");
   const Interruptible interruptible;
   TRY_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create(fs::temp_directory_path()));
   StartResults results;

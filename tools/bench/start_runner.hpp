@@ -18,7 +18,8 @@ struct StartBenchOptions {
   bool recycle_memory = true;
 };
 
-// Learns the start once, and measures it then. Fails with io if the command cannot be run, fails,
+// Learns the start once, and measures it then. Fails with not_found if there is no such
+// command, with io if it cannot be run, fails,
 // or is ready before it began, if nothing is learned of it, and if interrupted(); as
 // Checkpoint::open() if a model cannot be opened.
 Result<StartResults> run_start_bench(const StartBenchOptions& options);

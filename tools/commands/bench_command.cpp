@@ -258,7 +258,8 @@ void add_bench(CLI::App& app, Run& run) {
       "  weightmap bench --list --python .venv/bin/python\n"
       "  weightmap bench --start --ready 8000 -- python serve.py --port 8000");
   command.callback([options, &run] {
-    if (options->files.empty() && !options->list) throw CLI::RequiredError("FILE");
+    if (options->files.empty() && !options->list)
+      throw CLI::RequiredError(options->start ? "COMMAND" : "FILE");
 #ifdef WEIGHTMAP_HAS_RUN
     check_starts(*options);
 #endif
