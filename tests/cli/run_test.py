@@ -9,6 +9,7 @@ import os
 import pathlib
 import resource
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -29,6 +30,26 @@ held.read()
 open(sys.argv[2], "w").close()
 sys.stdin.read()
 """
+
+# Answers at a port until its input ends.
+SERVES = """
+import http.server, sys, threading
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/ready" else 404)
+        self.end_headers()
+    def log_message(self, *words):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Ready)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Run(FolderCase):
@@ -58,6 +79,15 @@ class Run(FolderCase):
                               env=self.environment, stdout=subprocess.PIPE, text=True) as process:
             self.assertEqual(process.communicate()[0], f"{process.pid}\n")
             self.assertEqual(process.returncode, 3)
+
+    def test_an_init_process_is_run_too(self):
+        alone = ["unshare", "--pid", "--fork", "--mount-proc"]
+        if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+            print("SKIPPED: there may be no namespace of processes", file=sys.stderr)
+            self.skipTest("there may be no namespace of processes")
+        done = subprocess.run([*alone, TOOL, "run", "--", "sh", "-c", "echo $$; exit 3"],
+                              env=self.environment, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (3, "1\n"))
 
     def test_a_signal_ends_the_command(self):
         with subprocess.Popen([TOOL, "run", "--", "sh", "-c", "echo there; read line"],
@@ -142,6 +172,30 @@ class Run(FolderCase):
         command, _ = self.learn("--model", model)
         key = str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.folder)))
         self.assertEqual(self.plan(*command)["weights"], [key])
+
+    @unittest.skipIf(os.geteuid() != 0, "only root becomes another user")
+    def test_another_user_learns_what_is_open_and_mapped(self):
+        self.folder.chmod(0o777)
+        held = self.write("held.bin", b"x" * 5000)
+        os.utime(held, (1, 1))
+        plan = self.folder / "plan.json"
+        done = self.run_tool("-v", "--plan", plan, "--", "sh", "-c", f"exec 3< {held}; sleep 1",
+                             user=65534, group=65534, extra_groups=[])
+        self.assertEqual(done.returncode, 0)
+        self.assertIn({"path": str(held), "size": 5000, "mtime_ns": 10**9},
+                      json.loads(plan.read_text())["files"], done.stderr)
+
+    def test_a_start_is_over_when_its_address_answers(self):
+        port = free_port()
+        with subprocess.Popen(
+                [TOOL, "run", "-v", "--ready", f"http://127.0.0.1:{port}/ready", "--",
+                 sys.executable, "-c", SERVES, str(port)], env=self.environment,
+                stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            said = []
+            while not said or "the command had started after " not in said[-1]:
+                said.append(process.stderr.readline())
+                self.assertTrue(said[-1], said)
+            process.communicate("")
 
     def test_another_port_is_the_same_start_and_another_script_is_not(self):
         command, _ = self.learn()
