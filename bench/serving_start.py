@@ -26,8 +26,8 @@ import starts_under_run
 from compare_formats import OURS, THEIRS, figure_cell, mebibytes
 from process_memory import anonymous_bytes, pss_and_private
 from samples import HERE, has_between, interleave, machine_line, table, write_between
+from starts_under_run import FILES
 
-FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
 LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
                    "num_attention_heads": 2, "num_key_value_heads": 2},
           "large": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
