@@ -56,10 +56,6 @@ Result<T> about(const CommonOptions& options, Result<T> result) {
   return result;
 }
 
-// Gives SIGPIPE and SIGXFSZ the meaning that they had when the tool began, for a program that takes
-// its place.
-void restore_signals() noexcept;
-
 // Each adds one subcommand to `app`, whose parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);
 void add_du(CLI::App& app, Run& run);

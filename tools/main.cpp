@@ -1,5 +1,4 @@
 // weightmap: inspects PyTorch checkpoints from the command line.
-#include <csignal>
 #include <cstdio>
 #include <new>
 #include <optional>
@@ -9,6 +8,7 @@
 
 #include "tools/command.hpp"
 #include "tools/output/path_hint.hpp"
+#include "tools/support/inherited_signals.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
@@ -126,26 +126,10 @@ int run_command_line(int argc, char** argv) {
   return code;
 }
 
-using Handler = void (*)(int);
-Handler inherited_pipe = SIG_DFL, inherited_size_limit = SIG_DFL;
-
-void ignore_signals() noexcept {
-  // A reader that leaves (| head) then causes EPIPE, which Output treats as the end of the work.
-  inherited_pipe = std::signal(SIGPIPE, SIG_IGN);
-  // A file beyond RLIMIT_FSIZE then is an error of the write ("File too large").
-  inherited_size_limit = std::signal(SIGXFSZ, SIG_IGN);
-}
-
 }  // namespace
-
-void restore_signals() noexcept {
-  std::signal(SIGPIPE, inherited_pipe);
-  std::signal(SIGXFSZ, inherited_size_limit);
-}
-
 }  // namespace weightmap::cli
 
 int main(int argc, char** argv) {
-  weightmap::cli::ignore_signals();
+  weightmap::cli::ignore_write_signals();
   return weightmap::cli::run_command_line(argc, argv);
 }

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from weightmap._saving.safetensors import save_safetensors
     from weightmap._saving.save import empty, save
     from weightmap._slice_plan import SlicePart, SlicePlan
+    from weightmap._snapshot import snapshot_here
     from weightmap._staging import StagedFile, remove_staged, stage
     from weightmap._subtree import Subtree
     from weightmap._typing import CheckpointTensor
@@ -101,6 +102,7 @@ __all__ = [
     "safe_open",
     "save",
     "save_safetensors",
+    "snapshot_here",
     "stage",
     "unsafe_globals",
 ]
@@ -132,6 +134,7 @@ _MODULE_OF = {
     "safe_open": "_safetensors.safe_open",
     "save": "_saving.save",
     "save_safetensors": "_saving.safetensors",
+    "snapshot_here": "_snapshot",
     "stage": "_staging",
     "unsafe_globals": "_files",
 }

@@ -22,6 +22,7 @@
 #include "tools/run/plan_store.hpp"
 #include "tools/run/planned_pages.hpp"
 #include "tools/run/readiness.hpp"
+#include "tools/run/program.hpp"
 #include "tools/run/start_task.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/source_files.hpp"

@@ -1,11 +1,10 @@
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -15,9 +14,11 @@
 #include "tools/options/ready_option.hpp"
 #include "tools/run/background.hpp"
 #include "tools/run/plan_store.hpp"
+#include "tools/run/program.hpp"
 #include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
 #include "tools/run/timeline_page.hpp"
+#include "tools/snapshot/snapshot_start.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
@@ -26,13 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As shells have them.
-constexpr int exit_not_found = 127;
-constexpr int exit_not_executable = 126;
-
 struct RunOptions {
   start::StartOptions start;
   bool show_plan = false;
+  std::string snapshots;  // the folder of snapshots; empty: none
   std::vector<std::string> command;
 };
 
@@ -53,25 +51,17 @@ bool may_have_plan(const start::StartOptions& options, const Result<fs::path>& p
   return path && !options.learns_anew && fs::exists(*path, error);
 }
 
-int become(std::vector<std::string> words) {
-  std::vector<char*> command;
-  for (std::string& word : words) command.push_back(word.data());
-  command.push_back(nullptr);
-  restore_signals();
-  ::execvp(command[0], command.data());
-  const int error = errno;
-  std::fprintf(stderr, "weightmap: cannot run %s: %s\n", printable(command[0]).c_str(),
-               std::strerror(error));
-  return error == ENOENT ? exit_not_found : exit_not_executable;
-}
-
 Result<int> run_command(Output& out, const RunOptions& options) {
   const start::StartCommand what{start::find_program(options.command.front()), options.command};
-  if (what.program.empty()) return become(options.command);
+  if (what.program.empty()) return start::become(options.command);
   if (options.show_plan) {
     TRY_ASSIGN(const fs::path path, start::plan_path_of(options.start, what.key()));
     return show_plan(out, path);
   }
+  if (!options.snapshots.empty())
+    if (const std::optional<int> status =
+            snapshot::run_with_snapshot(options.start, options.snapshots, what))
+      return *status;
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
     const Result<fs::path> path = start::plan_path_of(options.start, what.key());
     // The command waits for who has to see all of it, and not for a plan to be parsed.
@@ -82,7 +72,7 @@ Result<int> run_command(Output& out, const RunOptions& options) {
   const bool runs = start::run_in_background(speaks, accompany);
   if (!runs && speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
-  return become(options.command);
+  return start::become(options.command);
 }
 
 }  // namespace
@@ -112,6 +102,11 @@ void add_run(CLI::App& app, Run& run) {
                    : "must end in .html or .svg, not \"" + printable(name) + "\"";
       })
       ->type_name("FILE");
+  command
+      .add_option("--snapshot", options->snapshots,
+                  "Restore the command from its snapshot in this folder; where there is none that\n"
+                  "fits, start it, and make one when the start is over. Needs criu and root")
+      ->type_name("DIR");
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
                    "Print what was learned of this command, as JSON, and run nothing");

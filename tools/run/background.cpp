@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tools/run/program.hpp"
 #include "tools/support/descriptor.hpp"
 
 namespace weightmap::cli::start {
@@ -24,12 +25,6 @@ bool inherits_orphans() noexcept {
   int is_subreaper = 0;
   ::prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper);
   return ::getpid() == 1 || is_subreaper != 0;
-}
-
-void close_all_above(int kept) noexcept {
-  if (::syscall(SYS_close_range, kept + 1, ~0U, 0) == 0) return;
-  const long most = ::sysconf(_SC_OPEN_MAX);
-  for (int descriptor = kept + 1; descriptor < most; ++descriptor) ::close(descriptor);
 }
 
 // Leaves the terminal, the group and the files of the command; `kept` becomes descriptor 3.

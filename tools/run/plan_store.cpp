@@ -73,13 +73,16 @@ Result<fs::path> plan_folder() {
 
 }  // namespace
 
-std::string start_key(const fs::path& program, std::span<const std::string> command) {
+std::string start_key(const fs::path& program, std::span<const std::string> command, KeyOf parts) {
   std::string text;
   add(text, program.native());
   if (const Result<Generation> version = generation_at(program))
     add(text, std::to_string(version->size) + " " + std::to_string(version->mtime_ns));
-  if (is_interpreter(program)) {
-    for (const std::string& argument : until_script(command.subspan(1))) add(text, argument);
+  const bool has_all = parts == KeyOf::all_words;
+  if (has_all || is_interpreter(program)) {
+    const std::span<const std::string> arguments = command.subspan(1);
+    for (const std::string& argument : has_all ? arguments : until_script(arguments))
+      add(text, argument);
     std::error_code ignored;
     add(text, fs::current_path(ignored).native());  // to which a script's path may be relative
   }

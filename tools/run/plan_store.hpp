@@ -13,8 +13,11 @@ namespace weightmap::cli::start {
 
 // Returns a hash of a program's path and version, of its script, module or code if it is an
 // interpreter, and of the variables that say where Python and the loader look for code. Other
-// arguments are not part of it: a port does not make another start.
-std::string start_key(const std::filesystem::path& program, std::span<const std::string> command);
+// arguments are not part of it, since a port does not make another start, unless `all_words` is
+// asked for.
+enum class KeyOf : bool { code, all_words };
+std::string start_key(const std::filesystem::path& program, std::span<const std::string> command,
+                      KeyOf parts = KeyOf::code);
 
 // Returns the file of a key in $WEIGHTMAP_START_DIR, else in $XDG_CACHE_HOME/weightmap/starts, else
 // in ~/.cache/weightmap/starts. Fails with not_found if none of these is set.

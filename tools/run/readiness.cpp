@@ -95,7 +95,8 @@ Result<Ready> parse_ready(const std::string& text) {
 bool Readiness::is_over(std::uint64_t activity, Clock::time_point now) {
   if (activity != activity_) changed_ = now;
   activity_ = activity;
-  if (now - began_ >= longest_start) return true;
+  gave_up_ = now - began_ >= longest_start;
+  if (gave_up_) return true;
   std::error_code ignored;
   return std::visit(
       Overloaded{

@@ -34,6 +34,8 @@ class Readiness {
 
   // Asks once. `activity` is any number that grows while the start goes on.
   bool is_over(std::uint64_t activity, Clock::time_point now = Clock::now());
+  // True for a start that is over only since no start takes that long.
+  bool gave_up() const noexcept { return gave_up_; }
   // Returns when a start that is over by now was: before the disk was still.
   Clock::time_point end(Clock::time_point now = Clock::now()) const noexcept;
 
@@ -41,6 +43,7 @@ class Readiness {
   Ready ready_;
   Clock::time_point began_, changed_;
   std::uint64_t activity_ = 0;
+  bool gave_up_ = false;
 };
 
 }  // namespace weightmap::cli::start

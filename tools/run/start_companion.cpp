@@ -26,6 +26,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int look_every = 50;      // milliseconds
 constexpr int sample_every = 2;     // looks
 constexpr int readiness_every = 4;  // looks
+// Seconds of a processor between two looks at the readiness: a service that waits uses fewer.
+constexpr double least_burst = 0.05;
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -47,7 +49,7 @@ class Companion {
       has_ended = processes_.wait_for_end(look_every);
       if (!has_ended) look();
     }
-    stopped_ = has_ended;
+    stopped_ = has_ended || task_.when_over;
     reading.join();
     if (learner_)
       learn();
@@ -74,7 +76,7 @@ class Companion {
 
   bool is_done() const noexcept {
     const bool needs_the_start = learner_ || recorder_;
-    return has_read_ && (is_over_ || !needs_the_start);
+    return (has_read_ || task_.when_over) && (is_over_ || !needs_the_start);
   }
 
   void look() {
@@ -90,8 +92,20 @@ class Companion {
     const std::uint64_t files = learner_ ? learner_->activity() : 0;
     const std::uint64_t activity =
         recorder_ ? recorder_->activity() : processes_.counts().read_bytes;
-    is_over_ = readiness_.is_over(activity + files);
+    std::error_code none;
+    is_over_ = readiness_.is_over(activity + files + bursts()) ||
+               (!task_.over_file.empty() && std::filesystem::exists(task_.over_file, none));
     over_at_ = readiness_.end();
+  }
+
+  // Grows while a command that will be dumped computes: it may be at work without any file.
+  std::uint64_t bursts() {
+    if (!task_.when_over) return 0;
+    const ProcessCounts counts = processes_.counts();
+    const double computed = counts.user_seconds + counts.system_seconds;
+    if (computed - computed_seconds_ > least_burst) ++bursts_;
+    computed_seconds_ = computed;
+    return bursts_;
   }
 
   void read_guarded() {
@@ -132,6 +146,10 @@ class Companion {
 
   void learn() {
     StartPlan plan = learner_->plan(task_.key);
+    if (task_.when_over && is_over_ && !readiness_.gave_up()) {
+      processes_.update();
+      task_.when_over({processes_, plan, learner_->paths(), learner_->began_ns()});
+    }
     for (const std::filesystem::path& model : task_.models)
       plan.weights.push_back(weights_key(model));
     if (plan.files.empty()) return say("nothing was learned of this start");
@@ -188,6 +206,8 @@ class Companion {
   std::optional<StartLearner> learner_;
   std::optional<StartRecorder> recorder_;
   unsigned looks_ = 0;
+  double computed_seconds_ = 0;
+  std::uint64_t bursts_ = 0;
   bool is_over_ = false;
   Clock::time_point over_at_ = begin_;
   std::atomic<bool> stopped_{false}, has_read_{false};

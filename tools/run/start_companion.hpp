@@ -6,13 +6,23 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "tools/run/process_tree.hpp"
 #include "tools/run/readiness.hpp"
 #include "tools/run/start_plan.hpp"
 
 namespace weightmap::cli::start {
+
+// A start that is over, as a snapshot of it needs it.
+struct FinishedStart {
+  const ProcessTree& processes;
+  const StartPlan& plan;
+  std::set<std::string> paths;  // of all files that it has opened
+  std::int64_t began_ns;        // since 1970
+};
 
 struct CompanionTask {
   std::optional<StartPlan> plan;              // of an earlier start
@@ -26,6 +36,10 @@ struct CompanionTask {
   std::string program;               // the command's, for the picture
   bool speaks = false;               // to standard error
   std::vector<std::string> remarks;  // to be said with the rest
+  // What is done as soon as the start is over, where it is learned, and a file by which the command
+  // itself says so; empty: nothing, none.
+  std::function<void(const FinishedStart&)> when_over;
+  std::filesystem::path over_file;
 };
 
 // Reads and learns until both are done, the command has ended, or memory is short. Calls `go_on`

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -163,6 +162,12 @@ bool StartLearner::is_for_another_reader(const std::string& path, std::uint64_t 
          std::any_of(weights_.begin(), weights_.end(), [&path](const std::string& weights) {
            return path == weights || path.starts_with(weights + "/");
          });
+}
+
+std::set<std::string> StartLearner::paths() const {
+  std::set<std::string> paths;
+  for (const auto& [path, file] : files_) paths.insert(path);
+  return paths;
 }
 
 StartPlan StartLearner::plan(std::string key) {

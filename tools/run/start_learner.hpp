@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ class StartLearner {
   std::uint64_t activity() const noexcept { return files_.size(); }
   // Ends the watching. Files that changed meanwhile are left out.
   StartPlan plan(std::string key);
+  // All that was opened or mapped, weights and what changed meanwhile too.
+  std::set<std::string> paths() const;
+  std::int64_t began_ns() const noexcept { return began_ns_; }  // since 1970
 
  private:
   struct File {

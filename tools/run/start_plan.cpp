@@ -8,49 +8,29 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
-#include "tools/support/text.hpp"
+#include "tools/support/json_reader.hpp"
 
 namespace weightmap::cli::start {
 namespace {
 
 constexpr std::string_view plan_kind = "weightmap start plan";
 constexpr std::uint64_t plan_version = 1;
-constexpr std::size_t longest_shown = 200;
-
-tl::unexpected<Error> corrupt(const std::string& what) {
-  return failure(ErrorCode::corrupt, "the plan of a start: " + what);
-}
-
-std::string shown(const Json& json) {
-  std::string text = to_text(json);
-  if (text.size() > longest_shown) text.replace(longest_shown, std::string::npos, "...");
-  return printable(text);
-}
-
-Result<std::uint64_t> number(const Json& json, const std::string& field) {
-  if (!json.is_number_unsigned()) return corrupt(field + " is " + shown(json) + ", no number");
-  return json.get<std::uint64_t>();
-}
-
-const Json& member(const Json& object, const char* name) {
-  static const Json none;
-  const auto found = object.find(name);
-  return found == object.end() ? none : *found;
-}
+const JsonReader reader("the plan of a start");
 
 Result<std::vector<ByteRange>> parse_parts(const Json& json, std::uint64_t size,
                                            const std::string& field) {
   std::vector<ByteRange> parts;
-  if (!json.is_array()) return corrupt(field + " is " + shown(json) + ", no list");
+  TRY(reader.expect_list(json, field));
   std::uint64_t covered = 0;
   for (const Json& part : json) {
-    if (!part.is_array() || part.size() != 2) return corrupt(field + " has " + shown(part));
-    TRY_ASSIGN(const std::uint64_t offset, number(part[0], field));
-    TRY_ASSIGN(const std::uint64_t length, number(part[1], field));
+    if (!part.is_array() || part.size() != 2)
+      return reader.corrupt(field + " has " + JsonReader::shown(part));
+    TRY_ASSIGN(const std::uint64_t offset, reader.number(part[0], field));
+    TRY_ASSIGN(const std::uint64_t length, reader.number(part[1], field));
     if (length == 0 || offset < covered || !bytes::contains(size, offset, length))
-      return corrupt(field + " has " + shown(part) +
-                     ", which is not behind the one before and in " + std::to_string(size) +
-                     " bytes");
+      return reader.corrupt(field + " has " + JsonReader::shown(part) +
+                            ", which is not behind the one before and in " + std::to_string(size) +
+                            " bytes");
     covered = offset + length;
     parts.push_back({offset, length});
   }
@@ -59,19 +39,19 @@ Result<std::vector<ByteRange>> parse_parts(const Json& json, std::uint64_t size,
 
 Result<PlannedFile> parse_file(const Json& json, std::size_t index) {
   const std::string where = "files[" + std::to_string(index) + "]";
-  if (!json.is_object()) return corrupt(where + " is " + shown(json) + ", no object");
-  const Json& path = member(json, "path");
+  TRY(reader.expect_object(json, where));
+  const Json& path = JsonReader::member(json, "path");
   if (!path.is_string() || !is_plannable(path.get_ref<const std::string&>()))
-    return corrupt(where + ".path is " + shown(path) + ", no absolute path of a file on a disk");
-  const Json& time = member(json, "mtime_ns");
-  if (!time.is_number_integer())
-    return corrupt(where + ".mtime_ns is " + shown(time) + ", no number");
+    return reader.corrupt(where + ".path is " + JsonReader::shown(path) +
+                          ", no absolute path of a file on a disk");
   PlannedFile file;
   file.path = path.get<std::string>();
-  file.mtime_ns = time.get<std::int64_t>();
-  TRY_ASSIGN(file.size, number(member(json, "size"), where + ".size"));
+  TRY_ASSIGN(file.mtime_ns,
+             reader.signed_number(JsonReader::member(json, "mtime_ns"), where + ".mtime_ns"));
+  TRY_ASSIGN(file.size, reader.number(JsonReader::member(json, "size"), where + ".size"));
   if (json.contains("parts")) {
-    TRY_ASSIGN(file.parts, parse_parts(member(json, "parts"), file.size, where + ".parts"));
+    TRY_ASSIGN(file.parts,
+               parse_parts(JsonReader::member(json, "parts"), file.size, where + ".parts"));
   }
   return file;
 }
@@ -80,9 +60,10 @@ Result<PlannedFile> parse_file(const Json& json, std::size_t index) {
 Result<std::vector<std::string>> parse_weights(const Json& json) {
   std::vector<std::string> weights;
   if (json.is_null()) return weights;
-  if (!json.is_array()) return corrupt("weights is " + shown(json) + ", no list");
+  TRY(reader.expect_list(json, "weights"));
   for (const Json& key : json) {
-    if (!key.is_string()) return corrupt("weights has " + shown(key) + ", no text");
+    if (!key.is_string())
+      return reader.corrupt("weights has " + JsonReader::shown(key) + ", no text");
     weights.push_back(key.get<std::string>());
   }
   return weights;
@@ -119,19 +100,12 @@ Json describe(const StartPlan& plan) {
 }
 
 Result<StartPlan> parse_plan(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return corrupt("is no JSON");
-  if (!json.is_object() || member(json, "kind") != plan_kind)
-    return corrupt("\"kind\" is not \"" + std::string(plan_kind) + "\"");
-  if (member(json, "version") != plan_version)
-    return failure(ErrorCode::unsupported, "the plan of a start has version " +
-                                               shown(member(json, "version")) + ", expected 1");
-  const Json& key = member(json, "key");
-  if (!key.is_string()) return corrupt("key is " + shown(key) + ", no text");
-  const Json& files = member(json, "files");
-  if (!files.is_array()) return corrupt("files is " + shown(files) + ", no list");
-  StartPlan plan{key.get<std::string>(), {}};
-  TRY_ASSIGN(plan.weights, parse_weights(member(json, "weights")));
+  TRY_ASSIGN(const Json json, reader.open(text, plan_kind, plan_version));
+  StartPlan plan;
+  TRY_ASSIGN(plan.key, reader.text(JsonReader::member(json, "key"), "key"));
+  const Json& files = JsonReader::member(json, "files");
+  TRY(reader.expect_list(files, "files"));
+  TRY_ASSIGN(plan.weights, parse_weights(JsonReader::member(json, "weights")));
   plan.files.reserve(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     TRY_ASSIGN(PlannedFile file, parse_file(files[i], i));

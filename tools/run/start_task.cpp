@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -30,21 +28,6 @@ void take_plan(CompanionTask& task, const StartOptions& options, const fs::path&
 }  // namespace
 
 std::string StartCommand::key() const { return start_key(program, words); }
-
-fs::path find_program(const std::string& name) {
-  std::error_code error;
-  if (name.find('/') != std::string::npos) return fs::absolute(name, error);
-  const char* const path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/bin:/usr/bin" : path;
-  while (true) {
-    const std::size_t colon = rest.find(':');
-    const fs::path program = fs::path(rest.substr(0, colon)) / name;
-    if (::access(program.c_str(), X_OK) == 0 && !fs::is_directory(program, error))
-      return fs::absolute(program, error);
-    if (colon == std::string_view::npos) return {};
-    rest.remove_prefix(colon + 1);
-  }
-}
 
 fs::path given_model(const std::string& name) {
   // Whatever it is: its faults are told when it is opened.

@@ -29,9 +29,6 @@ struct StartCommand {
   std::string key() const;
 };
 
-// Returns the path that execvp() would run; empty if there is none.
-std::filesystem::path find_program(const std::string& name);
-
 // Returns the path of what `name` gives: a file or folder, or a model in the hub's cache; empty if
 // there is neither.
 std::filesystem::path given_model(const std::string& name);

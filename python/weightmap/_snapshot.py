@@ -1,0 +1,90 @@
+"""weightmap.snapshot_here(): the moment at which `weightmap run --snapshot` takes its snapshot."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+_VARIABLE = "WEIGHTMAP_SNAPSHOT"  # tools/snapshot/meeting_point.hpp is the other side
+_POLL = 0.002  # seconds
+_LONGEST_DUMP = 600.0  # seconds
+
+
+def snapshot_here() -> bool:
+    """Says that this process is ready, and returns once `weightmap run --snapshot` has dumped it.
+
+    Returns False in the process that was started, and True in each process that is restored from
+    the snapshot: a restored start begins where this call returns. Put it behind imports, the load of
+    the model and its first use, and before the first connection, key or log file that belongs to
+    one process alone. In a program that was not started by `weightmap run --snapshot` it returns
+    False at once. Only the first call makes a snapshot.
+
+    In a restored process os.environ has the variables of the new start by then, but for those that
+    the program itself had set or changed, and the generators of random numbers that all processes
+    of a snapshot would share are seeded anew: `random`, that of `ssl`, and the global ones of numpy
+    and torch where these are imported. Other generators (random.Random(), numpy's default_rng(),
+    torch.Generator()) go on alike in all of them.
+
+    To be called by one thread; the others are dumped in the middle of what they do.
+    """
+    folder = os.environ.get(_VARIABLE)
+    if not folder or not os.path.isdir(folder):
+        return False
+    with open(os.path.join(folder, "called"), "wb"):
+        pass
+    answer = _wait_for_answer(os.path.join(folder, "answer"))
+    if not answer.startswith(b"restored\0"):
+        return False
+    with open("/proc/self/environ", "rb") as file:  # as it was when the program began
+        _take_over(os.environb, _variables(file.read()), _variables(answer))
+    _seed_generators()
+    return True
+
+
+def _wait_for_answer(path: str) -> bytes:
+    end = time.monotonic() + _LONGEST_DUMP
+    while time.monotonic() < end:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            time.sleep(_POLL)
+    return b""
+
+
+def _variables(block: bytes) -> dict[bytes, bytes]:
+    """From texts that end with a zero byte each; those without "=" are no variables."""
+    pairs = (entry.partition(b"=") for entry in block.split(b"\0"))
+    return {name: text for name, equals, text in pairs if equals and name}
+
+
+def _take_over(
+    environment: MutableMapping[bytes, bytes],
+    before: Mapping[bytes, bytes],
+    now: Mapping[bytes, bytes],
+) -> None:
+    """Gives an environment the new variables, but for those that differ from what they were."""
+    for name in {*before, *now} - {os.fsencode(_VARIABLE)}:
+        if environment.get(name) != before.get(name):
+            continue
+        if name in now:
+            environment[name] = now[name]
+        else:
+            environment.pop(name, None)
+
+
+def _seed_generators() -> None:
+    modules = sys.modules
+    if "ssl" in modules:
+        modules["ssl"].RAND_add(os.urandom(48), 48.0)
+    if "random" in modules:
+        modules["random"].seed()
+    if "numpy" in modules:
+        modules["numpy"].random.seed()
+    if "torch" in modules:
+        modules["torch"].seed()

@@ -1,0 +1,39 @@
+// The program criu (https://criu.org), which dumps and restores processes: found when it is needed,
+// asked for its version, and called with the options that a snapshot needs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap::cli::snapshot {
+
+// Finds criu on PATH, else in the folders of programs for administrators. Empty: there is none.
+std::filesystem::path find_criu();
+
+// Returns "4.2.1". Fails with not_found if there is no criu, with unsupported if it is older than
+// 4.0, whose predecessors cannot restore what today's kernels and C libraries set up.
+Result<std::string> criu_version(const std::filesystem::path& criu);
+
+// Returns the words that dump a process and its descendants, which then go on. `log` is a file.
+std::vector<std::string> dump_words(const std::filesystem::path& criu, pid_t root,
+                                    const std::filesystem::path& image,
+                                    const std::filesystem::path& log);
+
+// Returns the words that restore an image. The restored processes have descriptor `first_output`
+// and the next one where those that were dumped had the pipes with these inodes.
+std::vector<std::string> restore_words(const std::filesystem::path& criu,
+                                       const std::filesystem::path& image,
+                                       const std::filesystem::path& work,
+                                       const std::array<std::uint64_t, 2>& pipes, int first_output);
+
+// Returns the first error in a log of criu, without the place in its source; empty if there is
+// none.
+std::string first_error_in(const std::filesystem::path& log);
+
+}  // namespace weightmap::cli::snapshot

@@ -1,0 +1,161 @@
+#include "tools/snapshot/manifest.hpp"
+
+#include <limits>
+#include <numeric>
+
+#include "runtime/base/try.hpp"
+#include "tools/support/json_reader.hpp"
+
+namespace weightmap::cli::snapshot {
+namespace {
+
+constexpr std::string_view manifest_kind = "weightmap snapshot";
+constexpr std::uint64_t manifest_version = 1;
+
+const JsonReader reader("the manifest of a snapshot");
+
+std::string at(const char* list, std::size_t index) {
+  return std::string(list) + "[" + std::to_string(index) + "]";
+}
+
+const Json& member(const Json& object, const char* name) {
+  return JsonReader::member(object, name);
+}
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string("/\0", 2)) == std::string::npos;
+}
+
+Result<ImageFile> parse_image_file(const Json& json, const std::string& where) {
+  TRY(reader.expect_object(json, where));
+  ImageFile file;
+  TRY_ASSIGN(file.name, reader.text(member(json, "name"), where + ".name"));
+  if (!is_plain_name(file.name))
+    return reader.corrupt(where + ".name is " + JsonReader::shown(file.name) +
+                          ", no name of a file");
+  TRY_ASSIGN(file.size, reader.number(member(json, "size"), where + ".size"));
+  TRY_ASSIGN(file.checksum, reader.number(member(json, "xxh3"), where + ".xxh3"));
+  return file;
+}
+
+Result<UsedFile> parse_used_file(const Json& json, const std::string& where) {
+  TRY(reader.expect_object(json, where));
+  UsedFile file;
+  TRY_ASSIGN(file.path, reader.text(member(json, "path"), where + ".path"));
+  TRY_ASSIGN(file.size, reader.number(member(json, "size"), where + ".size"));
+  TRY_ASSIGN(file.mtime_ns, reader.signed_number(member(json, "mtime_ns"), where + ".mtime_ns"));
+  TRY_ASSIGN(file.ctime_ns, reader.signed_number(member(json, "ctime_ns"), where + ".ctime_ns"));
+  return file;
+}
+
+Result<Listener> parse_listener(const Json& json, const std::string& where) {
+  TRY(reader.expect_object(json, where));
+  Listener listener;
+  TRY_ASSIGN(listener.address, reader.text(member(json, "address"), where + ".address"));
+  TRY_ASSIGN(const std::uint64_t port, reader.number(member(json, "port"), where + ".port"));
+  if (port > std::numeric_limits<std::uint16_t>::max())
+    return reader.corrupt(where + ".port is " + std::to_string(port) + ", no port");
+  listener.port = static_cast<std::uint16_t>(port);
+  return listener;
+}
+
+template <class Item>
+Result<std::vector<Item>> parse_list(const Json& json, const char* name,
+                                     Result<Item> (*parse)(const Json&, const std::string&)) {
+  const Json& list = member(json, name);
+  TRY(reader.expect_list(list, name));
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    TRY_ASSIGN(Item item, parse(list[i], at(name, i)));
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+Result<std::string> parse_word(const Json& json, const std::string& where) {
+  return reader.text(json, where);
+}
+
+Result<std::map<std::string, std::string>> parse_environment(const Json& json) {
+  const Json& object = member(json, "environment");
+  TRY(reader.expect_object(object, "environment"));
+  std::map<std::string, std::string> environment;
+  for (const auto& [name, hash] : object.items()) {
+    TRY_ASSIGN(environment[name], reader.text(hash, "environment." + name));
+  }
+  return environment;
+}
+
+Result<Machine> parse_machine(const Json& json) {
+  const Json& object = member(json, "machine");
+  TRY(reader.expect_object(object, "machine"));
+  Machine machine;
+  TRY_ASSIGN(machine.kernel, reader.text(member(object, "kernel"), "machine.kernel"));
+  TRY_ASSIGN(machine.processor, reader.text(member(object, "processor"), "machine.processor"));
+  return machine;
+}
+
+Result<pid_t> parse_root(const Json& json) {
+  TRY_ASSIGN(const std::uint64_t root, reader.number(member(json, "root"), "root"));
+  if (root < 2 || root > std::numeric_limits<pid_t>::max())
+    return reader.corrupt("root is " + std::to_string(root) + ", no process of a command");
+  return static_cast<pid_t>(root);
+}
+
+}  // namespace
+
+std::uint64_t Manifest::image_bytes() const noexcept {
+  return std::accumulate(image.begin(), image.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const ImageFile& file) { return sum + file.size; });
+}
+
+Json describe(const Manifest& manifest) {
+  Json image = Json::array(), files = Json::array(), listeners = Json::array();
+  for (const Listener& listener : manifest.listeners)
+    listeners.push_back({{"address", listener.address}, {"port", listener.port}});
+  for (const ImageFile& file : manifest.image)
+    image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
+  for (const UsedFile& file : manifest.files)
+    files.push_back({{"path", file.path},
+                     {"size", file.size},
+                     {"mtime_ns", file.mtime_ns},
+                     {"ctime_ns", file.ctime_ns}});
+  return {
+      {"kind", manifest_kind},
+      {"version", manifest_version},
+      {"key", manifest.key},
+      {"command", manifest.command},
+      {"criu", manifest.criu},
+      {"made_ns", manifest.made_ns},
+      {"machine", {{"kernel", manifest.machine.kernel}, {"processor", manifest.machine.processor}}},
+      {"root", manifest.root},
+      {"here", manifest.is_made_here},
+      {"stdout_pipe", manifest.pipes[0]},
+      {"stderr_pipe", manifest.pipes[1]},
+      {"environment", manifest.environment},
+      {"listeners", std::move(listeners)},
+      {"image", std::move(image)},
+      {"files", std::move(files)}};
+}
+
+Result<Manifest> parse_manifest(std::string_view text) {
+  TRY_ASSIGN(const Json json, reader.open(text, manifest_kind, manifest_version));
+  Manifest manifest;
+  TRY_ASSIGN(manifest.key, reader.text(member(json, "key"), "key"));
+  TRY_ASSIGN(manifest.command, parse_list<std::string>(json, "command", parse_word));
+  TRY_ASSIGN(manifest.criu, reader.text(member(json, "criu"), "criu"));
+  TRY_ASSIGN(manifest.made_ns, reader.signed_number(member(json, "made_ns"), "made_ns"));
+  TRY_ASSIGN(manifest.machine, parse_machine(json));
+  TRY_ASSIGN(manifest.root, parse_root(json));
+  manifest.is_made_here = member(json, "here") == true;
+  TRY_ASSIGN(manifest.pipes[0], reader.number(member(json, "stdout_pipe"), "stdout_pipe"));
+  TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
+  TRY_ASSIGN(manifest.environment, parse_environment(json));
+  TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
+  TRY_ASSIGN(manifest.listeners, parse_list<Listener>(json, "listeners", parse_listener));
+  TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
+  return manifest;
+}
+
+}  // namespace weightmap::cli::snapshot

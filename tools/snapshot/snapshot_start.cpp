@@ -1,0 +1,217 @@
+#include "tools/snapshot/snapshot_start.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "runtime/base/try.hpp"
+#include "tools/run/plan_store.hpp"
+#include "tools/run/start_companion.hpp"
+#include "tools/snapshot/checksum.hpp"
+#include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/environment.hpp"
+#include "tools/snapshot/meeting_point.hpp"
+#include "tools/snapshot/namespaces.hpp"
+#include "tools/snapshot/snapshot_folder.hpp"
+#include "tools/snapshot/supervised_command.hpp"
+#include "tools/snapshot/used_files.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::snapshot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int niceness = 10;  // of reading and learning beside a command
+
+void say(const std::string& text) { std::fprintf(stderr, "weightmap run: %s\n", text.c_str()); }
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+class SnapshotStart {
+ public:
+  SnapshotStart(const start::StartOptions& options, const start::StartCommand& what,
+                const SnapshotFolder& folder, fs::path criu, SupervisedCommand& command)
+      : options_(options),
+        what_(what),
+        folder_(folder),
+        criu_(std::move(criu)),
+        command_(command),
+        key_(start::start_key(what.program, what.words, start::KeyOf::all_words)) {}
+
+  int run() {
+    if (const std::optional<Manifest> manifest = usable_manifest())
+      run_restored(*manifest);
+    else
+      run_anew();
+    return command_.wait();
+  }
+
+ private:
+  std::optional<Manifest> usable_manifest() const {
+    Result<Manifest> manifest = folder_.manifest(key_);
+    if (!manifest && manifest.error().code == ErrorCode::not_found) return std::nullopt;
+    const std::string reason =
+        manifest ? reason_against(*manifest, environ) : to_string(manifest.error());
+    if (reason.empty()) return std::move(*manifest);
+    refuse(reason);
+    return std::nullopt;
+  }
+
+  void refuse(const std::string& reason) const {
+    say("the snapshot is not used: " + reason);
+    folder_.remove(key_);
+  }
+
+  // --- with a snapshot ---
+
+  void run_restored(const Manifest& manifest) {
+    start::CompanionTask task = start::task_for(options_, what_, fs::path());
+    task.learns = false;
+    task.remarks.clear();  // of a plan that is not looked for
+    task.plan = folder_.plan(key_);
+    std::thread deciding;
+    start::accompany(command_.supervisor(), task,
+                     [&] { deciding = std::thread([&] { restore_or_start(manifest); }); });
+    deciding.join();
+    const std::optional<Report> outcome = command_.outcome();
+    if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
+      folder_.remove(key_);
+  }
+
+  // Reads the image, which so is in memory for its restore.
+  void restore_or_start(const Manifest& manifest) {
+    if (const Result<void> whole = verify_files(folder_.image_of(key_), manifest.image); !whole) {
+      refuse(to_string(whole.error()));
+      command_.start();
+      return command_.give_up_dump();
+    }
+    if (const std::string address = first_taken(manifest.listeners); !address.empty()) {
+      say("the snapshot is not restored: " + address + " is in use");
+      command_.start();
+      return command_.give_up_dump();
+    }
+    command_.restore(folder_.image_of(key_), manifest);
+  }
+
+  // --- without one ---
+
+  void run_anew() {
+    const std::string key = what_.key();
+    start::CompanionTask task =
+        start::task_for(options_, what_, start::plan_path_of(options_, key));
+    const Result<std::string> version = criu_version(criu_);
+    if (version) {
+      task.learns = true;
+      task.when_over = [&](const start::FinishedStart& start) { make(start, *version); };
+      task.over_file = call_in(folder_.meeting_point(), command_.supervisor());
+    } else {
+      say("no snapshot is made: " + version.error().message);
+    }
+    ::setpriority(PRIO_PROCESS, 0, niceness);
+    start::accompany(command_.supervisor(), task, [this] { command_.start(); });
+    if (!has_dumped_) command_.give_up_dump();
+  }
+
+  void make(const start::FinishedStart& start, const std::string& version) {
+    const auto began = std::chrono::steady_clock::now();
+    const Result<std::uint64_t> made = try_to_make(start, version);
+    if (!made) {
+      folder_.discard(key_);
+      return say("no snapshot is made: " + to_string(made.error()));
+    }
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
+    if (options_.speaks)
+      say(fmt::format("made a snapshot of {} in {:.1f} s", human_bytes(*made), time.count()));
+  }
+
+  // Returns the bytes of the image.
+  Result<std::uint64_t> try_to_make(const start::FinishedStart& start, const std::string& version) {
+    UsedPaths paths = paths_in_use(start.processes);
+    paths.read.insert(start.paths.begin(), start.paths.end());
+    paths.read.insert(criu_.native());
+    Manifest manifest;
+    TRY_ASSIGN(manifest.files, states_of(paths, start.began_ns));
+    std::error_code none;
+    manifest.listeners = listeners_of(start.processes);
+    manifest.is_made_here =
+        fs::exists(call_in(folder_.meeting_point(), command_.supervisor()), none);
+    TRY_ASSIGN(const fs::path image, folder_.begin(key_));
+    has_dumped_ = true;
+    TRY_ASSIGN(const Report dumped, command_.dump(image));
+    if (const std::string change = first_change(manifest.files); !change.empty())
+      return failure(ErrorCode::io, change + " meanwhile");
+    manifest.key = key_;
+    manifest.command.assign(what_.words.begin(), what_.words.end());
+    manifest.criu = version;
+    manifest.made_ns = now_ns();
+    manifest.machine = this_machine();
+    manifest.root = command_id;
+    manifest.pipes = dumped.pipes;
+    manifest.environment = hashed_environment(environ);
+    TRY_ASSIGN(manifest.image, checksum_files(image));
+    TRY(folder_.commit(manifest, mapped_part(start.plan, paths)));
+    return manifest.image_bytes();
+  }
+
+  // What a restored process needs of what a start reads: what is mapped.
+  static start::StartPlan mapped_part(const start::StartPlan& whole, const UsedPaths& paths) {
+    start::StartPlan plan = whole;
+    std::erase_if(plan.files, [&paths](const start::PlannedFile& file) {
+      return !paths.mapped.contains(file.path);
+    });
+    return plan;
+  }
+
+  const start::StartOptions& options_;
+  const start::StartCommand& what_;
+  const SnapshotFolder& folder_;
+  fs::path criu_;
+  SupervisedCommand& command_;
+  std::string key_;
+  bool has_dumped_ = false;
+};
+
+}  // namespace
+
+std::string reason_against(const Manifest& manifest, const char* const* environment) {
+  const Machine now = this_machine();
+  if (manifest.machine.kernel != now.kernel)
+    return "it is of the kernel " + printable(manifest.machine.kernel) + ", this is " + now.kernel;
+  if (manifest.machine.processor != now.processor)
+    return "it is of the processor " + printable(manifest.machine.processor) + ", this is " +
+           now.processor;
+  if (!manifest.is_made_here) {
+    const std::string difference =
+        first_difference(manifest.environment, hashed_environment(environment));
+    if (!difference.empty()) return difference;
+  }
+  return first_change(manifest.files);
+}
+
+std::optional<int> run_with_snapshot(const start::StartOptions& options, const fs::path& path,
+                                     const start::StartCommand& what) {
+  const auto without = [](const Error& error) -> std::optional<int> {
+    say("without a snapshot: " + to_string(error));
+    return std::nullopt;
+  };
+  const fs::path criu = find_criu();
+  if (criu.empty()) return without(criu_version(criu).error());
+  const Result<SnapshotFolder> folder = SnapshotFolder::open(path, true);
+  if (!folder) return without(folder.error());
+  Result<SupervisedCommand> command = SupervisedCommand::create(
+      {{what.words.begin(), what.words.end()}, criu, folder->meeting_point()});
+  if (!command) return without(command.error());
+  return SnapshotStart(options, what, *folder, criu, *command).run();
+}
+
+}  // namespace weightmap::cli::snapshot

@@ -1,0 +1,26 @@
+// A start with a snapshot: the command is restored from one where there is one that fits, and else
+// started, and dumped once it is ready.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tools/run/start_task.hpp"
+#include "tools/snapshot/manifest.hpp"
+
+namespace weightmap::cli::snapshot {
+
+// Runs the command to its end and returns its exit status; ends by the signal that ended it, if one
+// did. Returns nullopt, after a line on standard error, where snapshots cannot be made at all: then
+// nothing was started. `folder` is made if it is not there. To be called while this process has one
+// thread.
+std::optional<int> run_with_snapshot(const start::StartOptions& options,
+                                     const std::filesystem::path& folder,
+                                     const start::StartCommand& what);
+
+// Returns why a snapshot does not fit this start; empty if it does. `environment` is that of the
+// start. The image itself is not read.
+std::string reason_against(const Manifest& manifest, const char* const* environment);
+
+}  // namespace weightmap::cli::snapshot

@@ -1,0 +1,133 @@
+#include "tools/snapshot/supervised_command.hpp"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "tools/snapshot/namespaces.hpp"
+
+namespace weightmap::cli::snapshot {
+namespace {
+
+int status_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+// Ends with this process.
+void pass_signals_on(pid_t supervisor) {
+  std::thread([supervisor] {
+    sigset_t all;
+    sigfillset(&all);
+    for (int signal = 0; ::sigwait(&all, &signal) == 0;)
+      if (signal != SIGCHLD) ::kill(supervisor, signal);
+  }).detach();
+}
+
+}  // namespace
+
+Result<SupervisedCommand> SupervisedCommand::create(Supervision what) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return failure(ErrorCode::io, std::string("no socket can be made: ") + std::strerror(errno));
+  Descriptor mine(ends[0]), theirs(ends[1]);
+  sigset_t all;
+  sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &what.signals);
+  const auto as_before = [&what] { ::sigprocmask(SIG_SETMASK, &what.signals, nullptr); };
+  const Result<pid_t> made = run_in_namespaces([&] {
+    mine = Descriptor();
+    supervise(std::move(theirs), what);
+  });
+  if (!made) {
+    as_before();
+    return tl::unexpected(made.error());
+  }
+  theirs = Descriptor();
+  SupervisedCommand command(std::move(mine), *made, what.signals);
+  const std::optional<Report> first = command.next_report();
+  if (first && first->kind == Report::prepared) {
+    pass_signals_on(*made);
+    return command;
+  }
+  ::waitpid(*made, nullptr, 0);
+  as_before();
+  return failure(ErrorCode::io, first ? first->text.data() : "the supervisor has ended");
+}
+
+SupervisedCommand::SupervisedCommand(Descriptor socket, pid_t supervisor, const sigset_t& signals)
+    : socket_(std::move(socket)), supervisor_(supervisor), signals_(signals) {}
+
+void SupervisedCommand::start() { order(Order::start, {}, nullptr); }
+
+void SupervisedCommand::restore(const std::filesystem::path& image, const Manifest& manifest) {
+  order(Order::restore, image, &manifest);
+}
+
+Result<Report> SupervisedCommand::dump(const std::filesystem::path& image) {
+  order(Order::dump, image, nullptr);
+  while (const std::optional<Report> report = next_report()) {
+    if (report->kind == Report::dumped) return *report;
+    if (report->kind == Report::not_dumped) return failure(ErrorCode::io, report->text.data());
+  }
+  return failure(ErrorCode::io, "the command ended");
+}
+
+void SupervisedCommand::give_up_dump() { order(Order::no_dump, {}, nullptr); }
+
+std::optional<Report> SupervisedCommand::outcome() {
+  while (const std::optional<Report> report = next_report())
+    if (report->kind != Report::prepared) return report;
+  return std::nullopt;
+}
+
+int SupervisedCommand::wait() {
+  while (next_report()) {
+  }
+  while (::waitpid(supervisor_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (!end_) return 128 + SIGKILL;  // the supervisor was killed, and the command with it
+  if (WIFSIGNALED(end_->status)) {
+    const int signal = WTERMSIG(end_->status);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    std::signal(signal, SIG_DFL);
+    ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    ::raise(signal);
+  }
+  return status_of(end_->status);
+}
+
+std::optional<Report> SupervisedCommand::next_report() {
+  if (end_) return std::nullopt;
+  Report report;
+  ssize_t got = 0;
+  while ((got = ::recv(socket_.get(), &report, sizeof report, 0)) < 0 && errno == EINTR) {
+  }
+  if (got != static_cast<ssize_t>(sizeof report)) return std::nullopt;
+  if (report.kind == Report::ended) end_ = report;
+  return report.kind == Report::ended ? std::nullopt : std::optional<Report>(report);
+}
+
+void SupervisedCommand::order(Order::Kind kind, const std::filesystem::path& folder,
+                              const Manifest* manifest) {
+  Order order;
+  order.kind = kind;
+  const std::string path = folder.native();
+  std::memcpy(order.folder.data(), path.data(), std::min(path.size(), order.folder.size() - 1));
+  if (manifest != nullptr) {
+    order.pipes = manifest->pipes;
+    order.root = manifest->root;
+  }
+  static_cast<void>(::send(socket_.get(), &order, sizeof order, MSG_NOSIGNAL));
+}
+
+}  // namespace weightmap::cli::snapshot

@@ -1,0 +1,31 @@
+// The files that a start used, and whether they are still the same.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tools/run/process_tree.hpp"
+#include "tools/snapshot/manifest.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::cli::snapshot {
+
+struct UsedPaths {
+  std::set<std::string> mapped;  // by a process, at this moment
+  std::set<std::string> read;    // or open for reading only
+};
+
+// Returns what processes have mapped and open.
+UsedPaths paths_in_use(const start::ProcessTree& processes);
+
+// Returns the state of these files. Files that were read have with them the source of Python's
+// bytecode, which Python compares and does not open, and are left out if they changed after
+// `began_ns`: those are output. Fails with io, naming the file, if a mapped one is gone.
+Result<std::vector<UsedFile>> states_of(const UsedPaths& paths, std::int64_t began_ns);
+
+// Returns a sentence about the first file that is another one by now; empty if there is none.
+std::string first_change(const std::vector<UsedFile>& files);
+
+}  // namespace weightmap::cli::snapshot
