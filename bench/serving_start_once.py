@@ -1,7 +1,7 @@
 """Takes one start of bench/serving_start.py, in this fresh process.
 
     STARTED_NS=$(date +%s%N) serving_start_once.py torch|transformers|vllm weightmap|theirs FOLDER
-                                                   [--warm-up SMALL]
+                                                   [--warm-up SMALL | --snapshot]
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
 start_to_call_us until the engine is imported and asked to load, call_to_weights_us until the
@@ -9,6 +9,9 @@ weights are in the model, weights_us of that for the weights alone, where the en
 call_to_token_us, start_to_token_us until the token is there. The rest is counted from the call on:
 page faults, bytes from the disk, anonymous memory. load_anonymous_bytes is what a load of vLLM has
 beyond the weights that it has filled in; of transformers what the process has gained in the end.
+
+With --snapshot a process that `weightmap run --snapshot` started is dumped behind its first token;
+one that is restored says the token again, with times since its own start.
 
 With --warm-up it is a worker whose memory somebody counts: it serves SMALL, says ready, waits for a
 line, serves FOLDER, says served, and waits for a line again.
@@ -62,7 +65,8 @@ class Torch:
         counters = Counters()
         state = self._load(os.path.join(folder, "pytorch_model.bin"))
         times.mark("weights")
-        said = sum(tensor.max().item() for tensor in state.values())
+        self.say = lambda: sum(tensor.max().item() for tensor in state.values())
+        said = self.say()
         times.mark("token")
         counted = counters.read()
         return said, {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
@@ -84,10 +88,14 @@ class Transformers:
         model = self._load(folder)
         times.mark("weights")
         self.served = model  # whose memory is counted
-        said = model.generate(self._prompt, max_new_tokens=1, do_sample=False)
+        said = self.say()
         times.mark("token")
         counted = counters.read()
-        return said[0, -1].item(), {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+        return said, {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+
+    def say(self):
+        said = self.served.generate(self._prompt, max_new_tokens=1, do_sample=False)
+        return said[0, -1].item()
 
 
 class Vllm:
@@ -135,12 +143,24 @@ def be_a_worker(engine, arguments, out):
         sys.stdin.readline()
 
 
+def say_again(engine):
+    """In a restored process, whose environment is that of its own start."""
+    times = Times()
+    times.mark("call")
+    counters = Counters()
+    times.mark("weights")
+    said = engine.say()
+    times.mark("token")
+    return said, {**times.read(), **counters.read()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("contender", choices=("weightmap", "theirs"))
     parser.add_argument("folder")
     parser.add_argument("--warm-up")
+    parser.add_argument("--snapshot", action="store_true")
     arguments = parser.parse_args()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # engines print to standard output
@@ -150,7 +170,12 @@ def main():
         return
     times = Times()
     token, counted = engine.start(arguments.folder, times)
-    print(json.dumps({"token": token, **times.read(), **counted}), file=out, flush=True)
+    counted.update(times.read())
+    if arguments.snapshot:
+        import weightmap
+        if weightmap.snapshot_here():
+            token, counted = say_again(engine)
+    print(json.dumps({"token": token, **counted}), file=out, flush=True)
     os._exit(0)  # the shutdown of an engine is not part of its start
 
 

@@ -1,12 +1,15 @@
 """Measures whole starts with and without `weightmap run`, for bench/serving_start.py --only run.
 
 Three contenders start in turns, in fresh processes: stock, stock under `weightmap run`, and
-weightmap under it, with what an earlier start has taught. Before each start its state is made:
+weightmap under it, with what an earlier start has taught. Where criu and root are there, a fourth is
+restored from the snapshot of such a start, taken behind its first token. Before each start its state
+is made:
 everything cached; the model evicted; the whole page cache dropped, which needs root. The same again
 in a cgroup that lets them read 200 MB/s from the disk, where cgroups can do that.
 """
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +17,7 @@ import time
 from samples import HERE, duration, figure, interleave, ratio_text, table
 
 CONTENDERS = {"stock": "theirs", "stock under run": "theirs", "weightmap under run": "weightmap"}
+SNAPSHOT = "weightmap from a snapshot"
 STATES = ("cached", "model cold", "everything cold")
 KINDS = {"torch": "bin", "transformers": "safetensors", "vllm": "safetensors"}
 FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
@@ -48,10 +52,16 @@ class Starts:
         self._model = os.path.join(self._folder, FILES[KINDS[engine]])
         self._tool = os.path.join(build, "tools", "weightmap")
         self._plans = os.path.join(folder, "plans")
+        self._snapshots = os.path.join(folder, "snapshots", engine)
+        self.contenders = dict(CONTENDERS)
+        if engine != "vllm" and can_restore():
+            self.contenders[SNAPSHOT] = "weightmap"
 
     def learn(self):
         """Takes one start of each contender that is run, without its model in memory."""
-        for name in CONTENDERS:
+        shutil.rmtree(self._snapshots, ignore_errors=True)
+        os.makedirs(os.path.dirname(self._snapshots), exist_ok=True)
+        for name in self.contenders:
             if name == "stock":
                 continue
             plan = self._plan(name)
@@ -65,8 +75,8 @@ class Starts:
     def compare(self, state, disk=None):
         enter = disk.enter if disk else ""
         return interleave(self._build, {
-            name: f"{self._prepare(state)} && {enter}{self._start(name)}" for name in CONTENDERS},
-            self._rounds)
+            name: f"{self._prepare(state)} && {enter}{self._start(name)}"
+            for name in self.contenders}, self._rounds)
 
     def _prepare(self, state):
         model = shlex.quote(self._model)
@@ -78,14 +88,26 @@ class Starts:
 
     def _start(self, name):
         run = [] if name == "stock" else [self._tool, "run", "--plan", self._plan(name), "--"]
-        path = [] if CONTENDERS[name] == "weightmap" else ["env", "-u", "PYTHONPATH"]
+        if name == SNAPSHOT:
+            run[2:2] = ["--snapshot", self._snapshots]
+        path = [] if self.contenders[name] == "weightmap" else ["env", "-u", "PYTHONPATH"]
         words = [*path, *run, self._python, os.path.join(HERE, "serving_start_once.py"),
-                 self._engine, CONTENDERS[name], self._folder]
+                 self._engine, self.contenders[name], self._folder]
+        if name == SNAPSHOT:
+            words.append("--snapshot")
         return f"STARTED_NS=$(date +%s%N) {shlex.join(words)}"
 
     def _plan(self, name):
         os.makedirs(self._plans, exist_ok=True)
         return os.path.join(self._plans, f"{self._engine}-{name.replace(' ', '-')}.json")
+
+
+def can_restore():
+    missing = [what for what, there in (("root", os.geteuid() == 0), ("criu", shutil.which("criu")))
+               if not there]
+    if missing:
+        print(f"SKIPPED: starts from a snapshot, which need {' and '.join(missing)}", file=sys.stderr)
+    return not missing
 
 
 def states():
@@ -122,12 +144,15 @@ def start_table(engine, samples):
     rows = []
     for (state, disk), taken in samples.items():
         cells = [f"{engine}, {state}, {disk}", duration(taken["stock"].median(field))]
-        for name in list(CONTENDERS)[1:]:
+        for name in [*list(CONTENDERS)[1:], SNAPSHOT]:
+            if name not in taken:
+                cells.append("")
+                continue
             ratio = taken["stock"].ratio_to(name, field)
             cells.append(f"{duration(taken[name].median(field))}: {ratio_text(ratio)}")
         cells.append(f"{taken['stock'].median('disk_bytes') / 2**20:,.0f} MiB")
         rows.append(cells)
-    return table(["start to first token", *CONTENDERS, "stock read after its imports"], rows)
+    return table(["start to first token", *CONTENDERS, SNAPSHOT, "stock read after its imports"], rows)
 
 
 def start_figure(samples):

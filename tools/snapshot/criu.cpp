@@ -77,12 +77,11 @@ Result<std::string> criu_version(const fs::path& criu) {
 }
 
 std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::path& image,
-                                    const fs::path& log) {
+                                    const fs::path& log, const fs::path& script) {
   std::vector<std::string> words = common_words(criu, "dump", image, log);
-  for (const std::string& word : {std::string("--tree"), std::to_string(root),
-                                  std::string("--leave-running"), std::string("--link-remap"),
-                                  std::string("--ghost-limit"), std::string(largest_nameless_file)})
-    words.push_back(word);
+  words.insert(words.end(),
+               {"--tree", std::to_string(root), "--leave-running", "--link-remap", "--ghost-limit",
+                largest_nameless_file, "--action-script", script.native()});
   return words;
 }
 

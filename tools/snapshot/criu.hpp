@@ -20,10 +20,12 @@ std::filesystem::path find_criu();
 // 4.0, whose predecessors cannot restore what today's kernels and C libraries set up.
 Result<std::string> criu_version(const std::filesystem::path& criu);
 
-// Returns the words that dump a process and its descendants, which then go on. `log` is a file.
+// Returns the words that dump a process and its descendants, which then go on. `log` is a file,
+// `script` a program that is run while they stand still.
 std::vector<std::string> dump_words(const std::filesystem::path& criu, pid_t root,
                                     const std::filesystem::path& image,
-                                    const std::filesystem::path& log);
+                                    const std::filesystem::path& log,
+                                    const std::filesystem::path& script);
 
 // Returns the words that restore an image. The restored processes have descriptor `first_output`
 // and the next one where those that were dumped had the pipes with these inodes.

@@ -49,7 +49,7 @@ Result<void> mount_own(const std::filesystem::path& meeting_point) {
     return refused("mounts cannot be this process's own");
   if (::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     return refused("/proc cannot be mounted");
-  if (::mount("weightmap", meeting_point.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+  if (::mount("weightmap", meeting_point.c_str(), "tmpfs", MS_NOSUID | MS_NODEV,
               "mode=0700,size=4m") != 0)
     return refused("no memory can be mounted on " + printable(meeting_point.native()));
   return {};

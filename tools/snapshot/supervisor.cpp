@@ -27,6 +27,8 @@
 #include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/output_copy.hpp"
+#include "tools/snapshot/shared_memory.hpp"
+#include "tools/snapshot/without_io_uring.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::snapshot {
@@ -37,6 +39,7 @@ using Clock = std::chrono::steady_clock;
 
 // Where criu finds the pipes of a restored command.
 constexpr int first_output = 100;
+constexpr int not_prepared = 1;
 // A restore that takes longer hangs: so long, and a second for each piece of its image.
 constexpr std::chrono::seconds patience{15};
 constexpr std::uintmax_t bytes_a_second = 20'000'000;
@@ -85,6 +88,7 @@ class Supervisor {
     if (signals_.get() < 0)
       return failure(ErrorCode::io, std::string("no signalfd: ") + std::strerror(errno));
     TRY(mount_own(what_.meeting_point));
+    TRY(mount_shared_memory());
     TRY(set_next_id(2));  // of criu, where it restores the command
     TRY(output_.open());
     return error_output_.open();
@@ -127,6 +131,7 @@ class Supervisor {
       ::dup2(error_output_.input(), STDERR_FILENO);
       start::close_all_above(STDERR_FILENO);  // what else is open lies outside of the image
       ::sigprocmask(SIG_SETMASK, &what_.signals, nullptr);
+      forbid_io_uring();
       return start::become(what_.command);
     });
     report(Report::started);
@@ -139,13 +144,25 @@ class Supervisor {
       return start_instead(to_string(told.error()));
     deadline_ = Clock::now() + patience + std::chrono::seconds(bytes_in(image) / bytes_a_second);
     run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output),
-             [&image] { restore_one_by_one(image); });
+             [&image] {
+               wait_for_other_restores(image);
+               const pid_t unpacking =
+                   fork_with([&image] { return start::become(unpacking_words(image)); });
+               int status = 0;
+               return ::waitpid(unpacking, &status, 0) > 0 && status == 0;
+             });
   }
 
   void dump() {
     const std::string daemon = orphans();
     if (!daemon.empty()) return not_dumped(daemon);
-    run_criu(dump_words(what_.criu, command_, order_.folder.data(), log()), [] {});
+    const Result<fs::path> script = write_saving_script(what_.meeting_point);
+    if (!script) return not_dumped(to_string(script.error()));
+    const fs::path image = order_.folder.data();
+    run_criu(dump_words(what_.criu, command_, image, log(), *script), [&image] {
+      ::setenv(archive_variable, archive_in(image).c_str(), 1);
+      return true;
+    });
   }
 
   fs::path log() const {
@@ -154,16 +171,17 @@ class Supervisor {
 
   // Waits until no other start restores the image, until this process ends: criu gives files
   // without a name, as semaphores are, the same temporary names in each restore.
-  static void restore_one_by_one(const fs::path& image) {
+  static void wait_for_other_restores(const fs::path& image) {
     const int folder = ::open(image.c_str(), O_RDONLY | O_DIRECTORY);
     while (::flock(folder, LOCK_EX) != 0 && errno == EINTR) {
     }
   }
 
+  // `prepare` is called in its process; false if there is nothing to run then.
   template <class Preparation>
   void run_criu(std::vector<std::string> words, const Preparation& prepare) {
     criu_ = fork_with([this, &words, &prepare] {
-      prepare();
+      if (!prepare()) return not_prepared;
       const int nothing = ::open("/dev/null", O_RDWR);
       for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, each);
       ::dup2(output_.input(), first_output);
