@@ -35,7 +35,8 @@ std::string output_of(const std::string& command) {
 }
 
 std::vector<std::string> common_words(const fs::path& criu, const char* action,
-                                      const fs::path& image, const fs::path& log) {
+                                      const fs::path& image, const fs::path& log,
+                                      bool keeps_connections) {
   return {criu.native(),
           action,
           "--images-dir",
@@ -44,7 +45,7 @@ std::vector<std::string> common_words(const fs::path& criu, const char* action,
           log.native(),
           "-v1",
           "--file-locks",
-          "--tcp-close",
+          keeps_connections ? "--tcp-established" : "--tcp-close",
           "--ext-unix-sk",
           "--manage-cgroups=ignore"};
 }
@@ -76,9 +77,17 @@ Result<std::string> criu_version(const fs::path& criu) {
   return printable(version);
 }
 
+Result<void> check_criu(const fs::path& criu) {
+  const std::string text = output_of(quoted(criu.native()) + " check 2>&1 | grep -v '^Warn'");
+  if (text.find("Looks good") != std::string::npos) return {};
+  return failure(ErrorCode::unsupported, printable(criu.native()) + " check: " +
+                                             printable(text.substr(0, text.find('\n'))));
+}
+
 std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::path& image,
-                                    const fs::path& log, const fs::path& script) {
-  std::vector<std::string> words = common_words(criu, "dump", image, log);
+                                    const fs::path& log, const fs::path& script,
+                                    bool keeps_connections) {
+  std::vector<std::string> words = common_words(criu, "dump", image, log, keeps_connections);
   words.insert(words.end(),
                {"--tree", std::to_string(root), "--leave-running", "--link-remap", "--ghost-limit",
                 largest_nameless_file, "--action-script", script.native()});
@@ -87,9 +96,10 @@ std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::
 
 std::vector<std::string> restore_words(const fs::path& criu, const fs::path& image,
                                        const fs::path& work,
-                                       const std::array<std::uint64_t, 2>& pipes,
-                                       int first_output) {
-  std::vector<std::string> words = common_words(criu, "restore", image, work / "restore.log");
+                                       const std::array<std::uint64_t, 2>& pipes, int first_output,
+                                       bool keeps_connections) {
+  std::vector<std::string> words =
+      common_words(criu, "restore", image, work / "restore.log", keeps_connections);
   words.insert(words.end(), {"--work-dir", work.native(), "--restore-detached"});
   for (std::size_t i = 0; i < pipes.size(); ++i) {
     words.push_back("--inherit-fd");

@@ -135,6 +135,7 @@ Json describe(const Manifest& manifest) {
       {"stderr_pipe", manifest.pipes[1]},
       {"environment", manifest.environment},
       {"listeners", std::move(listeners)},
+      {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
       {"files", std::move(files)}};
 }
@@ -149,6 +150,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY_ASSIGN(manifest.machine, parse_machine(json));
   TRY_ASSIGN(manifest.root, parse_root(json));
   manifest.is_made_here = member(json, "here") == true;
+  manifest.keeps_connections = member(json, "keeps_connections") == true;
   TRY_ASSIGN(manifest.pipes[0], reader.number(member(json, "stdout_pipe"), "stdout_pipe"));
   TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
   TRY_ASSIGN(manifest.environment, parse_environment(json));

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/snapshot/listeners.hpp"
 #include "tools/snapshot/machine.hpp"
+#include "tools/snapshot/sockets.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 
@@ -53,6 +53,7 @@ struct Manifest {
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
   std::vector<Listener> listeners;  // addresses that must be free
+  bool keeps_connections = false;   // those of TCP, since some are between the processes
 
   std::uint64_t image_bytes() const noexcept;
 };

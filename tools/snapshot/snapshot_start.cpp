@@ -60,11 +60,16 @@ class SnapshotStart {
   std::optional<Manifest> usable_manifest() const {
     Result<Manifest> manifest = folder_.manifest(key_);
     if (!manifest && manifest.error().code == ErrorCode::not_found) return std::nullopt;
-    const std::string reason =
-        manifest ? reason_against(*manifest, environ) : to_string(manifest.error());
+    const std::string reason = manifest ? reason_against(*manifest) : to_string(manifest.error());
     if (reason.empty()) return std::move(*manifest);
     refuse(reason);
     return std::nullopt;
+  }
+
+  static std::string reason_against(const Manifest& manifest) {
+    const std::string change = change_since(manifest);
+    if (!change.empty() || manifest.is_made_here) return change;
+    return first_difference(manifest.environment, hashed_environment(environ));
   }
 
   void refuse(const std::string& reason) const {
@@ -142,12 +147,14 @@ class SnapshotStart {
     Manifest manifest;
     TRY_ASSIGN(manifest.files, states_of(paths, start.began_ns));
     std::error_code none;
-    manifest.listeners = listeners_of(start.processes);
+    const std::vector<Socket> sockets = sockets_of(start.processes);
+    manifest.listeners = listeners_among(sockets);
+    manifest.keeps_connections = have_inner_connection(sockets);
     manifest.is_made_here =
         fs::exists(call_in(folder_.meeting_point(), command_.supervisor()), none);
     TRY_ASSIGN(const fs::path image, folder_.begin(key_));
     has_dumped_ = true;
-    TRY_ASSIGN(const Report dumped, command_.dump(image));
+    TRY_ASSIGN(const Report dumped, command_.dump(image, manifest));
     if (const std::string change = first_change(manifest.files); !change.empty())
       return failure(ErrorCode::io, change + " meanwhile");
     manifest.key = key_;
@@ -183,18 +190,13 @@ class SnapshotStart {
 
 }  // namespace
 
-std::string reason_against(const Manifest& manifest, const char* const* environment) {
+std::string change_since(const Manifest& manifest) {
   const Machine now = this_machine();
   if (manifest.machine.kernel != now.kernel)
     return "it is of the kernel " + printable(manifest.machine.kernel) + ", this is " + now.kernel;
   if (manifest.machine.processor != now.processor)
     return "it is of the processor " + printable(manifest.machine.processor) + ", this is " +
            now.processor;
-  if (!manifest.is_made_here) {
-    const std::string difference =
-        first_difference(manifest.environment, hashed_environment(environment));
-    if (!difference.empty()) return difference;
-  }
   return first_change(manifest.files);
 }
 

@@ -1,4 +1,4 @@
-#include "tools/snapshot/listeners.hpp"
+#include "tools/snapshot/sockets.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr unsigned state_listen = 0x0A;
+// Of enum tcp_state in the kernel.
+constexpr unsigned state_established = 1, state_listen = 10;
 
 // Addresses are words as the processor has them in memory, in hexadecimal digits.
 std::string address_of(const std::string& digits) {
@@ -32,7 +33,7 @@ std::string address_of(const std::string& digits) {
   return text.data();
 }
 
-std::set<std::uint64_t> sockets_of(pid_t process) {
+std::set<std::uint64_t> socket_inodes_of(pid_t process) {
   std::set<std::uint64_t> inodes;
   std::error_code error;
   const fs::path folder = "/proc/" + std::to_string(process) + "/fd";
@@ -69,31 +70,53 @@ bool is_free(const Listener& listener) {
 
 }  // namespace
 
-ListeningSocket parse_socket_line(const std::string& line) {
-  std::array<char, 33> address{};
-  unsigned port = 0, state = 0;
+Socket parse_socket_line(const std::string& line) {
+  std::array<char, 33> local{}, remote{};
+  unsigned local_port = 0, remote_port = 0, state = 0;
   unsigned long long inode = 0;
-  if (std::sscanf(line.c_str(), " %*[^:]: %32[0-9A-F]:%4x %*s %2x %*s %*s %*s %*s %*s %llu",
-                  address.data(), &port, &state, &inode) != 4 ||
-      state != state_listen)
+  if (std::sscanf(line.c_str(),
+                  " %*[^:]: %32[0-9A-F]:%4x %32[0-9A-F]:%4x %2x %*s %*s %*s %*s %*s %llu",
+                  local.data(), &local_port, remote.data(), &remote_port, &state, &inode) != 6)
     return {};
-  const std::string digits = address.data();
-  if (digits.size() != 8 && digits.size() != 32) return {};
-  return {{address_of(digits), static_cast<std::uint16_t>(port)}, inode};
+  const std::string here = local.data(), there = remote.data();
+  if ((here.size() != 8 && here.size() != 32) || there.size() != here.size()) return {};
+  return {state == state_listen        ? Socket::listening
+          : state == state_established ? Socket::connected
+                                       : Socket::other,
+          {address_of(here), static_cast<std::uint16_t>(local_port)},
+          {address_of(there), static_cast<std::uint16_t>(remote_port)},
+          inode};
 }
 
-std::vector<Listener> listeners_of(const start::ProcessTree& processes) {
-  std::set<std::uint64_t> sockets;
-  for (const pid_t process : processes.members()) sockets.merge(sockets_of(process));
-  std::vector<Listener> listeners;
+std::vector<Socket> sockets_of(const start::ProcessTree& processes) {
+  std::set<std::uint64_t> inodes;
+  for (const pid_t process : processes.members()) inodes.merge(socket_inodes_of(process));
+  std::vector<Socket> sockets;
   for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     for (std::string line; std::getline(file, line);) {
-      const ListeningSocket found = parse_socket_line(line);
-      if (found.inode != 0 && sockets.contains(found.inode)) listeners.push_back(found.listener);
+      Socket found = parse_socket_line(line);
+      if (found.state != Socket::other && inodes.contains(found.inode))
+        sockets.push_back(std::move(found));
     }
   }
+  return sockets;
+}
+
+std::vector<Listener> listeners_among(const std::vector<Socket>& sockets) {
+  std::vector<Listener> listeners;
+  for (const Socket& each : sockets)
+    if (each.state == Socket::listening) listeners.push_back(each.local);
   return listeners;
+}
+
+bool have_inner_connection(const std::vector<Socket>& sockets) {
+  for (const Socket& one : sockets)
+    for (const Socket& other : sockets)
+      if (one.state == Socket::connected && other.state == Socket::connected &&
+          one.local == other.remote && one.remote == other.local)
+        return true;
+  return false;
 }
 
 std::string first_taken(const std::vector<Listener>& listeners) {
