@@ -21,7 +21,7 @@ from held_pages import cached  # noqa: E402
 ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 DATA = ROOT / "tests" / "data"
 TOPICS = ["file system", "read-ahead", "fragmentation", "page cache", "pages", "memory", "dtype",
-          "alignment", "copies", "kernel"]
+          "alignment", "copies", "kernel", "snapshots"]
 
 
 class Doctor(FolderCase):

@@ -58,8 +58,8 @@ std::vector<Snapshot> look_at(const SnapshotFolder& folder, bool checks) {
 Json describe(const Snapshot& each) {
   const Manifest& manifest = each.manifest;
   Json listeners = Json::array();
-  for (const snapshot::Listener& listener : manifest.listeners)
-    listeners.push_back({{"address", listener.address}, {"port", listener.port}});
+  for (const snapshot::Address& listener : manifest.listeners)
+    listeners.push_back(to_string(listener));
   return {{"key", each.key},
           {"command", manifest.command},
           {"made_ns", manifest.made_ns},

@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string_view>
 
@@ -53,6 +52,8 @@ std::vector<std::string> common_words(const fs::path& criu, const char* action,
 }  // namespace
 
 fs::path find_criu() {
+  if (const char* const given = std::getenv("WEIGHTMAP_CRIU"))
+    return ::access(given, X_OK) == 0 ? fs::path(given) : fs::path();
   fs::path found = start::find_program("criu");
   for (const char* const place : {"/usr/local/sbin/criu", "/usr/sbin/criu", "/sbin/criu"})
     if (found.empty() && ::access(place, X_OK) == 0) found = place;
@@ -107,20 +108,6 @@ std::vector<std::string> restore_words(const fs::path& criu, const fs::path& ima
                     std::to_string(pipes[i]) + "]");
   }
   return words;
-}
-
-std::string first_error_in(const fs::path& log) {
-  std::ifstream file(log);
-  constexpr std::string_view mark = "Error (";
-  // It goes on without, and says so each time.
-  constexpr std::string_view harmless = "rlimit: Can't setup RLIMIT_NOFILE for self";
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t at = line.find(mark);
-    const std::size_t text = at == std::string::npos ? at : line.find("): ", at);
-    if (text != std::string::npos && line.find(harmless) == std::string::npos)
-      return printable(line.substr(text + 3));
-  }
-  return {};
 }
 
 }  // namespace weightmap::cli::snapshot

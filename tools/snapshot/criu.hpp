@@ -13,7 +13,8 @@
 
 namespace weightmap::cli::snapshot {
 
-// Finds criu on PATH, else in the folders of programs for administrators. Empty: there is none.
+// Returns $WEIGHTMAP_CRIU if it is set; else finds criu on PATH, else in the folders of programs for
+// administrators. Empty: there is none.
 std::filesystem::path find_criu();
 
 // Returns "4.2.1". Fails with not_found if there is no criu, with unsupported if it is older than
@@ -41,9 +42,5 @@ std::vector<std::string> restore_words(const std::filesystem::path& criu,
                                        const std::filesystem::path& work,
                                        const std::array<std::uint64_t, 2>& pipes, int first_output,
                                        bool keeps_connections);
-
-// Returns the first error in a log of criu, without the place in its source; empty if there is
-// none.
-std::string first_error_in(const std::filesystem::path& log);
 
 }  // namespace weightmap::cli::snapshot

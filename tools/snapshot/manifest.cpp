@@ -49,10 +49,10 @@ Result<UsedFile> parse_used_file(const Json& json, const std::string& where) {
   return file;
 }
 
-Result<Listener> parse_listener(const Json& json, const std::string& where) {
+Result<Address> parse_listener(const Json& json, const std::string& where) {
   TRY(reader.expect_object(json, where));
-  Listener listener;
-  TRY_ASSIGN(listener.address, reader.text(member(json, "address"), where + ".address"));
+  Address listener;
+  TRY_ASSIGN(listener.host, reader.text(member(json, "address"), where + ".address"));
   TRY_ASSIGN(const std::uint64_t port, reader.number(member(json, "port"), where + ".port"));
   if (port > std::numeric_limits<std::uint16_t>::max())
     return reader.corrupt(where + ".port is " + std::to_string(port) + ", no port");
@@ -112,8 +112,8 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 
 Json describe(const Manifest& manifest) {
   Json image = Json::array(), files = Json::array(), listeners = Json::array();
-  for (const Listener& listener : manifest.listeners)
-    listeners.push_back({{"address", listener.address}, {"port", listener.port}});
+  for (const Address& listener : manifest.listeners)
+    listeners.push_back({{"address", listener.host}, {"port", listener.port}});
   for (const ImageFile& file : manifest.image)
     image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
   for (const UsedFile& file : manifest.files)
@@ -155,7 +155,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
   TRY_ASSIGN(manifest.environment, parse_environment(json));
   TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
-  TRY_ASSIGN(manifest.listeners, parse_list<Listener>(json, "listeners", parse_listener));
+  TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
   TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
   return manifest;
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tools/snapshot/machine.hpp"
-#include "tools/snapshot/sockets.hpp"
+#include "tools/snapshot/socket_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 
@@ -52,8 +52,8 @@ struct Manifest {
   std::map<std::string, std::string> environment;  // a hash of the text of each variable
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
-  std::vector<Listener> listeners;  // addresses that must be free
-  bool keeps_connections = false;   // those of TCP, since some are between the processes
+  std::vector<Address> listeners;  // addresses that must be free
+  bool keeps_connections = false;  // those of TCP, since some are between the processes
 
   std::uint64_t image_bytes() const noexcept;
 };

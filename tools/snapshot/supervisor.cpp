@@ -23,6 +23,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/run/program.hpp"
 #include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/criu_log.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/namespaces.hpp"
