@@ -160,6 +160,9 @@ class Companion {
   }
 
   void report(bool has_ended) {
+    if (const std::optional<RestoreTimes> times = restore_times())
+      say(fmt::format("the image was read and compared after {:.2f} s, and restored after {:.2f} s",
+                      times->checked, times->restored));
     if (start_.was_cached) {
       say("the start was cached, as far as a sample tells");
     } else if (task_.plan) {
@@ -182,9 +185,19 @@ class Companion {
                          : std::string(" (kernel.task_delayacct=1 would tell how long)")));
   }
 
+  // None if it was not restored.
+  std::optional<RestoreTimes> restore_times() const {
+    if (task_.restore == nullptr || task_.restore->restored == 0) return std::nullopt;
+    const auto since_begin = [this](Clock::rep time) {
+      return seconds_between(begin_, Clock::time_point(Clock::duration(time)));
+    };
+    return RestoreTimes{since_begin(task_.restore->checked), since_begin(task_.restore->restored)};
+  }
+
   void show_timeline() const {
-    const StartTimeline timeline =
+    StartTimeline timeline =
         recorder_->timeline(task_.program, is_over_ ? over_at_ : Clock::now(), !is_over_);
+    if (const std::optional<RestoreTimes> times = restore_times()) mark_restore(timeline, *times);
     for (const std::string& line : timeline_lines(timeline)) say(line);
     if (task_.timeline.empty()) return;
     const Result<void> written = write_timeline(timeline, task_.timeline);

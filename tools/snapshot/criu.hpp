@@ -13,8 +13,8 @@
 
 namespace weightmap::cli::snapshot {
 
-// Returns $WEIGHTMAP_CRIU if it is set; else finds criu on PATH, else in the folders of programs for
-// administrators. Empty: there is none.
+// Returns $WEIGHTMAP_CRIU if it is set; else finds criu on PATH, else in the folders of programs
+// for administrators. Empty: there is none.
 std::filesystem::path find_criu();
 
 // Returns "4.2.1". Fails with not_found if there is no criu, with unsupported if it is older than

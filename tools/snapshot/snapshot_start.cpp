@@ -84,13 +84,11 @@ class SnapshotStart {
     task.learns = false;
     task.remarks.clear();  // of a plan that is not looked for
     task.plan = folder_.plan(key_);
+    task.restore = &progress_;
     std::thread deciding;
     start::accompany(command_.supervisor(), task,
                      [&] { deciding = std::thread([&] { restore_or_start(manifest); }); });
     deciding.join();
-    const std::optional<Report> outcome = command_.outcome();
-    if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
-      folder_.remove(key_);
   }
 
   // Reads the image, which so is in memory for its restore.
@@ -105,7 +103,16 @@ class SnapshotStart {
       command_.start();
       return command_.give_up_dump();
     }
+    progress_.checked = now();
     command_.restore(folder_.image_of(key_), manifest);
+    const std::optional<Report> outcome = command_.outcome();
+    if (outcome && outcome->kind == Report::restored) progress_.restored = now();
+    if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
+      folder_.remove(key_);
+  }
+
+  static start::RestoreProgress::Clock::rep now() {
+    return start::RestoreProgress::Clock::now().time_since_epoch().count();
   }
 
   // --- without one ---
@@ -186,6 +193,7 @@ class SnapshotStart {
   SupervisedCommand& command_;
   std::string key_;
   bool has_dumped_ = false;
+  start::RestoreProgress progress_;
 };
 
 }  // namespace
