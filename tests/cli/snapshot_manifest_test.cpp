@@ -9,6 +9,7 @@
 #include "tools/snapshot/criu_log.hpp"
 #include "tools/snapshot/environment.hpp"
 #include "tools/snapshot/manifest.hpp"
+#include "tools/snapshot/permissions.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
@@ -96,6 +97,20 @@ TEST_CASE("an environment is compared but for what sessions set") {
         "the environment has NEW\\x1B, and had none");
   CHECK(first_difference(then, hashed_environment(none)) ==
         "the environment has no TOKEN, and had one");
+}
+
+TEST_CASE("a permission that is missing is named") {
+  const auto missing = [](const char* capabilities, const char* filter) {
+    return missing_permission(std::string("Name:\tx\nCapEff:\t") + capabilities + "\nSeccomp:\t" +
+                              filter + "\n");
+  };
+  CHECK(missing("000001ffffffffff", "0") == "");
+  CHECK(missing("0000000002201000", "0") == "");
+  CHECK(missing("0000000002001000", "0").starts_with("the capability CAP_SYS_ADMIN is missing"));
+  CHECK(missing("0000000002200000", "0").starts_with("the capability CAP_NET_ADMIN is missing"));
+  CHECK(missing("0000000000201000", "0").starts_with("the capability CAP_SYS_TIME is missing"));
+  CHECK(missing("0000000002201000", "2").starts_with("a seccomp filter keeps criu from dumping"));
+  CHECK(missing_permission("").starts_with("the capability CAP_SYS_ADMIN is missing"));
 }
 
 // Lines of Linux 6.18 on a little-endian machine.

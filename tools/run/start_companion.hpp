@@ -22,7 +22,8 @@ namespace weightmap::cli::start {
 struct FinishedStart {
   const ProcessTree& processes;
   const StartPlan& plan;
-  std::set<std::string> paths;  // of all files that it has opened
+  std::set<std::string> paths;  // of files that it has opened
+  bool saw_all;                 // false: of some of them
   std::int64_t began_ns;        // since 1970
 };
 

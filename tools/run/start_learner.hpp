@@ -34,6 +34,8 @@ class StartLearner {
   StartPlan plan(std::string key);
   // All that was opened or mapped, weights and what changed meanwhile too.
   std::set<std::string> paths() const;
+  // False where a file that is closed at once is missed.
+  bool sees_all() const noexcept { return opened_.is_watching(); }
   std::int64_t began_ns() const noexcept { return began_ns_; }  // since 1970
 
  private:

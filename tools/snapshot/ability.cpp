@@ -6,10 +6,12 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "tools/snapshot/criu.hpp"
 #include "tools/snapshot/namespaces.hpp"
+#include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/shared_memory.hpp"
 #include "tools/support/descriptor.hpp"
 
@@ -41,6 +43,8 @@ Result<void> try_namespaces() {
 }  // namespace
 
 Result<std::string> ability() {
+  if (std::string missing = missing_permission(); !missing.empty())
+    return failure(ErrorCode::io, std::move(missing));
   const std::filesystem::path criu = find_criu();
   TRY_ASSIGN(std::string version, criu_version(criu));
   TRY(try_namespaces());

@@ -7,8 +7,8 @@
 
 namespace weightmap::cli::snapshot {
 
-// Returns criu's version. Fails as criu_version() does, with io, naming the call, where the
-// namespaces of a command cannot be made, and with unsupported, with criu's own words, where
+// Returns criu's version. Fails as criu_version() does, with io where a permission is missing or
+// the namespaces of a command cannot be made, and with unsupported, in criu's own words, where
 // `criu check` fails.
 Result<std::string> ability();
 

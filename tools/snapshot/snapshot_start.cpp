@@ -17,6 +17,7 @@
 #include "tools/snapshot/environment.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/namespaces.hpp"
+#include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
 #include "tools/snapshot/supervised_command.hpp"
 #include "tools/snapshot/used_files.hpp"
@@ -148,6 +149,10 @@ class SnapshotStart {
 
   // Returns the bytes of the image.
   Result<std::uint64_t> try_to_make(const start::FinishedStart& start, const std::string& version) {
+    if (!start.saw_all)
+      return failure(ErrorCode::io,
+                     "the system does not tell which files the command opens (fanotify), so that "
+                     "nothing would tell when they change");
     UsedPaths paths = paths_in_use(start.processes);
     paths.read.insert(start.paths.begin(), start.paths.end());
     paths.read.insert(criu_.native());
@@ -216,6 +221,8 @@ std::optional<int> run_with_snapshot(const start::StartOptions& options, const f
   };
   const fs::path criu = find_criu();
   if (criu.empty()) return without(criu_version(criu).error());
+  if (const std::string missing = missing_permission(); !missing.empty())
+    return without({ErrorCode::io, missing, Error::no_offset, {}});
   const Result<SnapshotFolder> folder = SnapshotFolder::open(path, true);
   if (!folder) return without(folder.error());
   Result<SupervisedCommand> command = SupervisedCommand::create(
