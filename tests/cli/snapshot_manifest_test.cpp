@@ -15,7 +15,8 @@ namespace weightmap::cli::snapshot {
 namespace {
 
 const std::string good =
-    R"({"kind":"weightmap snapshot","version":1,"key":"k","command":["a","b"],"criu":"4.2.1",)"
+    R"({"kind":"weightmap snapshot","version":1,"key":"k","command":["a","b"],)"
+    R"("meeting_point":"/d/here","criu":"4.2.1",)"
     R"("made_ns":5,"machine":{"kernel":"6.1","processor":"P, features 0"},"root":1000,)"
     R"("here":true,"stdout_pipe":7,"stderr_pipe":8,"environment":{"A":"00ff"},)"
     R"("listeners":[{"address":"127.0.0.1","port":80}],"keeps_connections":true,)"
@@ -57,6 +58,7 @@ TEST_CASE("a manifest is refused, and the field is named") {
   CHECK(with("\"k\"", "1") == begin + "key is 1, no text");
   CHECK(with("[\"a\",\"b\"]", "{}") == begin + "command is {}, no list");
   CHECK(with("\"b\"", "2") == begin + "command[1] is 2, no text");
+  CHECK(with("\"/d/here\"", "7") == begin + "meeting_point is 7, no text");
   CHECK(with("\"4.2.1\"", "null") == begin + "criu is null, no text");
   CHECK(with(":5,", ":\"5\",") == begin + "made_ns is \"5\", no number");
   CHECK(with("\"6.1\"", "6") == begin + "machine.kernel is 6, no text");

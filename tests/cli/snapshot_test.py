@@ -251,6 +251,30 @@ class Snapshots(SnapshotCase):
             self.wait_for_snapshot(process)
             self.assertEqual(self.ask(process), before)
 
+    def test_one_of_two_starts_makes_the_snapshot(self):
+        command = [sys.executable, self.write("calls.py", CALLS)]
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--", *command]
+        self.run_command("true")  # makes the folder
+        processes = [subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        said = [process.communicate() for process in processes]
+        for output, complaint in said:
+            self.assertRegex(output, "^(original|restored) ")
+            if complaint:
+                self.assertEqual(complaint, "weightmap run: no snapshot is made: another start is "
+                                            "making it\n")
+        [manifest] = self.manifests()
+        self.assertTrue(self.run_command(*command).stdout.startswith("restored "))
+
+    def test_a_start_that_is_learned_again_makes_a_new_one(self):
+        first = self.make()
+        with self.served("--learn") as process:
+            self.wait_for_snapshot(process)
+            second = self.ask(process)
+        self.assertNotEqual(second["state"], first["state"])
+        with self.served() as process:
+            self.assertEqual(self.ask(process), second)
+
     def test_signals_and_the_exit_status_are_the_command_s(self):
         self.make()
         for _ in range(2):  # restored; and started anew
@@ -341,6 +365,12 @@ class Snapshots(SnapshotCase):
         self.make()
         self.edit_manifest(lambda manifest: manifest["machine"].update(processor="Z80"))
         self.assert_is_refused("it is of the processor Z80, this is .*, features [0-9a-f]{16}")
+
+    def test_a_folder_that_was_moved(self):
+        self.make()
+        old = self.snapshots
+        self.snapshots = old.rename(self.folder / "moved")
+        self.assert_is_refused(f"its processes look for {old}/here")
 
     def test_another_environment(self):
         self.environment["SECRET"] = "old"

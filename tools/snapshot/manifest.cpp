@@ -126,6 +126,7 @@ Json describe(const Manifest& manifest) {
       {"version", manifest_version},
       {"key", manifest.key},
       {"command", manifest.command},
+      {"meeting_point", manifest.meeting_point},
       {"criu", manifest.criu},
       {"made_ns", manifest.made_ns},
       {"machine", {{"kernel", manifest.machine.kernel}, {"processor", manifest.machine.processor}}},
@@ -145,6 +146,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   Manifest manifest;
   TRY_ASSIGN(manifest.key, reader.text(member(json, "key"), "key"));
   TRY_ASSIGN(manifest.command, parse_list<std::string>(json, "command", parse_word));
+  TRY_ASSIGN(manifest.meeting_point, reader.text(member(json, "meeting_point"), "meeting_point"));
   TRY_ASSIGN(manifest.criu, reader.text(member(json, "criu"), "criu"));
   TRY_ASSIGN(manifest.made_ns, reader.signed_number(member(json, "made_ns"), "made_ns"));
   TRY_ASSIGN(manifest.machine, parse_machine(json));

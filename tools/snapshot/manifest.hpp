@@ -43,6 +43,7 @@ struct UsedFile {
 struct Manifest {
   std::string key;                   // of the command
   std::vector<std::string> command;  // as it was given
+  std::string meeting_point;         // the folder by which they meet their supervisor
   std::string criu;                  // version, for users
   std::int64_t made_ns = 0;          // since 1970
   Machine machine;

@@ -59,6 +59,7 @@ class SnapshotStart {
 
  private:
   std::optional<Manifest> usable_manifest() const {
+    if (options_.learns_anew) folder_.remove(key_);
     Result<Manifest> manifest = folder_.manifest(key_);
     if (!manifest && manifest.error().code == ErrorCode::not_found) return std::nullopt;
     const std::string reason = manifest ? reason_against(*manifest) : to_string(manifest.error());
@@ -67,7 +68,9 @@ class SnapshotStart {
     return std::nullopt;
   }
 
-  static std::string reason_against(const Manifest& manifest) {
+  std::string reason_against(const Manifest& manifest) const {
+    if (manifest.meeting_point != folder_.meeting_point().native())
+      return "its processes look for " + printable(manifest.meeting_point);
     const std::string change = change_since(manifest);
     if (!change.empty() || manifest.is_made_here) return change;
     return first_difference(manifest.environment, hashed_environment(environ));
@@ -138,10 +141,7 @@ class SnapshotStart {
   void make(const start::FinishedStart& start, const std::string& version) {
     const auto began = std::chrono::steady_clock::now();
     const Result<std::uint64_t> made = try_to_make(start, version);
-    if (!made) {
-      folder_.discard(key_);
-      return say("no snapshot is made: " + to_string(made.error()));
-    }
+    if (!made) return say("no snapshot is made: " + to_string(made.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
     if (options_.speaks)
       say(fmt::format("made a snapshot of {} in {:.1f} s", human_bytes(*made), time.count()));
@@ -162,16 +162,31 @@ class SnapshotStart {
     const std::vector<Socket> sockets = sockets_of(start.processes);
     manifest.listeners = listeners_among(sockets);
     manifest.keeps_connections = have_inner_connection(sockets);
+    manifest.criu = version;
     manifest.is_made_here =
         fs::exists(call_in(folder_.meeting_point(), command_.supervisor()), none);
-    TRY_ASSIGN(const fs::path image, folder_.begin(key_));
+    TRY_ASSIGN(const SnapshotFolder::Unfinished unfinished, folder_.begin(key_));
+    const Result<Report> dumped = dump_into(unfinished.image, manifest);
+    Result<std::uint64_t> made = dumped ? finish(manifest, *dumped, start, paths, unfinished.image)
+                                        : tl::unexpected<Error>(dumped.error());
+    if (!made) folder_.discard(key_);
+    return made;
+  }
+
+  Result<Report> dump_into(const fs::path& image, const Manifest& manifest) {
     has_dumped_ = true;
-    TRY_ASSIGN(const Report dumped, command_.dump(image, manifest));
+    return command_.dump(image, manifest);
+  }
+
+  // Completes what was dumped. Returns the bytes of the image.
+  Result<std::uint64_t> finish(Manifest& manifest, const Report& dumped,
+                               const start::FinishedStart& start, const UsedPaths& paths,
+                               const fs::path& image) const {
     if (const std::string change = first_change(manifest.files); !change.empty())
       return failure(ErrorCode::io, change + " meanwhile");
     manifest.key = key_;
+    manifest.meeting_point = folder_.meeting_point().native();
     manifest.command.assign(what_.words.begin(), what_.words.end());
-    manifest.criu = version;
     manifest.made_ns = now_ns();
     manifest.machine = this_machine();
     manifest.root = command_id;
