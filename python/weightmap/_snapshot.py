@@ -28,10 +28,10 @@ def snapshot_here() -> bool:
     False at once. Only the first call makes a snapshot.
 
     In a restored process os.environ has the variables of the new start by then, but for those that
-    the program itself had set or changed, and the generators of random numbers that all processes
-    of a snapshot would share are seeded anew: `random`, that of `ssl`, and the global ones of numpy
-    and torch where these are imported. Other generators (random.Random(), numpy's default_rng(),
-    torch.Generator()) go on alike in all of them.
+    the program itself, or a script before it, had set or changed. The generators of random numbers
+    that all processes of a snapshot would share are seeded anew: `random`, that of `ssl`, and the
+    global ones of numpy and torch where these are imported. Other generators (random.Random(),
+    numpy's default_rng(), torch.Generator()) go on alike in all of them.
 
     To be called by one thread; the others are dumped in the middle of what they do.
     """
