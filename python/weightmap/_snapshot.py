@@ -84,9 +84,8 @@ def _take_over(
 
 def _seed_generators() -> None:
     """Those of the modules that are there; imports none, as `numpy.random` of numpy would do."""
-    ssl, random, numpy_random, torch = map(
-        sys.modules.get, ("ssl", "random", "numpy.random", "torch")
-    )
+    names = ("ssl", "random", "numpy.random", "torch")
+    ssl, random, numpy_random, torch = (sys.modules.get(name) for name in names)
     if ssl:
         ssl.RAND_add(os.urandom(48), 48.0)
     if random:
