@@ -549,6 +549,7 @@ NOT_OF_A_FILE = {
     "empty": "describes a tensor for save(), as in the row of open_for_filling",
     "guard_is_active": "is about the process",
     "prefetch": "changes nothing that can be seen; test_read_ahead.py",
+    "snapshot_here": "is about the process; test_snapshot.py",
     "torch.SliceRecorder": "records what a module reads; test_slice_plan.py",
     "torch.add_safe_globals": "keeps a list of the process; test_torch_load.py",
     "torch.clear_safe_globals": "keeps a list of the process; test_torch_load.py",

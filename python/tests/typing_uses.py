@@ -140,6 +140,11 @@ def in_memory(path: Path) -> None:
     assert_type(weightmap.processes(path), reports.Processes)
 
 
+def starting(path: Path) -> None:
+    weightmap.prefetch(path)
+    assert_type(weightmap.snapshot_here(), bool)
+
+
 def by_safe_open(path: Path) -> None:
     with weightmap.safe_open(path, framework="pt", device="cpu") as file:
         assert_type(file, weightmap.SafeOpen)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _VARIABLE = "WEIGHTMAP_SNAPSHOT"  # tools/snapshot/meeting_point.hpp is the other side
 _POLL = 0.002  # seconds
 _LONGEST_DUMP = 600.0  # seconds
+# Of `weightmap run`, which is process 1 here, at its own start: /proc/self/environ has what a script
+# between the two has set as well, and nothing where the program has written a title over it.
+_STARTED_WITH = "/proc/1/environ"
 
 
 def snapshot_here() -> bool:
@@ -25,23 +28,24 @@ def snapshot_here() -> bool:
     False at once. Only the first call makes a snapshot.
 
     In a restored process os.environ has the variables of the new start by then, but for those that
-    the program itself had set or changed, and the generators of random numbers that all processes
-    of a snapshot would share are seeded anew: `random`, that of `ssl`, and the global ones of numpy
-    and torch where these are imported. Other generators (random.Random(), numpy's default_rng(),
-    torch.Generator()) go on alike in all of them.
+    the program itself, or a script before it, had set or changed. The generators of random numbers
+    that all processes of a snapshot would share are seeded anew: `random`, that of `ssl`, and the
+    global ones of numpy and torch where these are imported. Other generators (random.Random(),
+    numpy's default_rng(), torch.Generator()) go on alike in all of them.
 
     To be called by one thread; the others are dumped in the middle of what they do.
     """
     folder = os.environ.get(_VARIABLE)
     if not folder or not os.path.isdir(folder):
         return False
+    with open(_STARTED_WITH, "rb") as file:  # behind a restore it is that of the new start
+        before = _variables(file.read())
     with open(os.path.join(folder, "called"), "wb"):
         pass
     answer = _wait_for_answer(os.path.join(folder, "answer"))
     if not answer.startswith(b"restored\0"):
         return False
-    with open("/proc/self/environ", "rb") as file:  # as it was when the program began
-        _take_over(os.environb, _variables(file.read()), _variables(answer))
+    _take_over(os.environb, before, _variables(answer))
     _seed_generators()
     return True
 
@@ -79,12 +83,14 @@ def _take_over(
 
 
 def _seed_generators() -> None:
-    modules = sys.modules
-    if "ssl" in modules:
-        modules["ssl"].RAND_add(os.urandom(48), 48.0)
-    if "random" in modules:
-        modules["random"].seed()
-    if "numpy" in modules:
-        modules["numpy"].random.seed()
-    if "torch" in modules:
-        modules["torch"].seed()
+    """Those of the modules that are there; imports none, as `numpy.random` of numpy would do."""
+    names = ("ssl", "random", "numpy.random", "torch")
+    ssl, random, numpy_random, torch = (sys.modules.get(name) for name in names)
+    if ssl:
+        ssl.RAND_add(os.urandom(48), 48.0)
+    if random:
+        random.seed()
+    if numpy_random:
+        numpy_random.seed()
+    if torch:
+        torch.seed()

@@ -203,11 +203,20 @@ class Supervisor {
     return made;
   }
 
+  // True for what weightmap.prefetch() has started, which a restored command needs no more.
+  static bool reads_ahead(pid_t process) {
+    std::ifstream file("/proc/" + std::to_string(process) + "/cmdline");
+    std::string program, command;
+    std::getline(file, program, '\0');
+    std::getline(file, command, '\0');
+    return fs::path(program).filename() == "weightmap" && command == "read-ahead";
+  }
+
   // A sentence if a process is no descendant of the command any more, so that an image lacks it.
   std::string orphans() const {
     std::ifstream file("/proc/1/task/1/children");
     for (pid_t child = 0; file >> child;)
-      if (child != command_)
+      if (child != command_ && !reads_ahead(child))
         return "process " + std::to_string(child) +
                " of the command has left it, as daemons do, and would be missing";
     return {};
