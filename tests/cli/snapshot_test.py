@@ -437,6 +437,33 @@ class Snapshots(SnapshotCase):
 
     # --- starts and restores that fail ---
 
+    def test_a_file_that_changes_while_the_command_starts(self):
+        self.program.write_text("open(__import__('sys').argv[2]).close()\n" + SERVES)
+        os.utime(self.program, (1, 1))
+        time.sleep(0.02)  # so that the start is later than this change
+        ready = self.folder / "ready"
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--ready", ready, "--", *self.command]
+        with subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as process:
+            self.ask(process)
+            self.held.write_text("other content")
+            ready.touch()
+            self.assertEqual(process.stderr.readline(), "weightmap run: no snapshot is made: "
+                             f"{self.held} was changed while the command started\n")
+            process.terminate()
+
+    def test_what_the_command_writes_is_not_what_it_is_made_of(self):
+        log, output = self.folder / "log", self.folder / "output"
+        self.program.write_text(f"import sys; log = open({str(log)!r}, 'a'); log.write('x'); "
+                                f"log.flush(); open({str(output)!r}, 'w').close(); "
+                                f"open({str(output)!r}).close()\n" + SERVES)
+        os.utime(self.program, (1, 1))
+        first = self.make()
+        log.write_text(log.read_text() + "more")
+        output.unlink()
+        with self.served() as process:
+            self.assertEqual(self.ask(process), first)
+
     def test_a_command_that_ends_before_it_is_ready(self):
         done = self.run_tool("run", "--snapshot", self.snapshots, "--ready", "100s", "--", "sh", "-c",
                              "echo done; exit 5")

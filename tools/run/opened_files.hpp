@@ -1,4 +1,5 @@
-// Which files processes open, as the system tells it (fanotify, for who has CAP_SYS_ADMIN).
+// Which files processes open, and which they have written to, as the system tells it (fanotify, for
+// who has CAP_SYS_ADMIN).
 #pragma once
 
 #include <sys/types.h>
@@ -21,9 +22,10 @@ class OpenedFiles {
 
   // False if the system refuses.
   bool is_watching() const noexcept { return watch_.get() >= 0; }
-  // Calls `note` with each file that was opened since the last call, in order, and who did so. A
-  // file that was removed meanwhile ends with " (deleted)".
-  void take(const std::function<void(pid_t process, const std::string& path)>& note);
+  enum class Event : bool { opened, written };  // and closed
+  // Calls `note` with each file to which this happened since the last call, in order, and who did
+  // so. A file that was removed meanwhile ends with " (deleted)".
+  void take(const std::function<void(pid_t process, const std::string& path, Event event)>& note);
 
  private:
   Descriptor watch_;

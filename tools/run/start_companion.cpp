@@ -148,8 +148,8 @@ class Companion {
     StartPlan plan = learner_->plan(task_.key);
     if (task_.when_over && is_over_ && !readiness_.gave_up()) {
       processes_.update();
-      task_.when_over(
-          {processes_, plan, learner_->paths(), learner_->sees_all(), learner_->began_ns()});
+      task_.when_over({processes_, plan, learner_->paths(), learner_->sees_all(),
+                       learner_->written(), learner_->began_ns()});
     }
     for (const std::filesystem::path& model : task_.models)
       plan.weights.push_back(weights_key(model));

@@ -22,9 +22,10 @@ namespace weightmap::cli::start {
 struct FinishedStart {
   const ProcessTree& processes;
   const StartPlan& plan;
-  std::set<std::string> paths;  // of files that it has opened
-  bool saw_all;                 // false: of some of them
-  std::int64_t began_ns;        // since 1970
+  std::set<std::string> paths;           // of files that it has opened
+  bool saw_all;                          // false: of some of them
+  const std::set<std::string>& written;  // of these, by itself
+  std::int64_t began_ns;                 // since 1970
 };
 
 // Of a start from a snapshot: when the image had been checked, and when it was restored. 0: not

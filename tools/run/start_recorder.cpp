@@ -39,7 +39,7 @@ StartRecorder::StartRecorder(const std::vector<std::string>& places) : opened_(p
 
 void StartRecorder::look(ProcessTree& processes) {
   if (opened_.is_watching())
-    opened_.take([&](pid_t process, const std::string& path) {
+    opened_.take([&](pid_t process, const std::string& path, OpenedFiles::Event) {
       if (processes.contains(process)) note(path);
     });
   else

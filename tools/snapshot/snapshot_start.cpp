@@ -156,6 +156,7 @@ class SnapshotStart {
     UsedPaths paths = paths_in_use(start.processes);
     paths.read.insert(start.paths.begin(), start.paths.end());
     paths.read.insert(criu_.native());
+    paths.written.insert(start.written.begin(), start.written.end());
     Manifest manifest;
     TRY_ASSIGN(manifest.files, states_of(paths, start.began_ns));
     std::error_code none;

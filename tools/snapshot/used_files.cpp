@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -26,16 +27,16 @@ bool is_open_for_reading(const fs::path& info) {
   return false;
 }
 
-void add_open_files(pid_t process, std::set<std::string>& paths) {
+void add_open_files(pid_t process, UsedPaths& paths) {
   const fs::path folder = "/proc/" + std::to_string(process);
   std::error_code error;
   for (fs::directory_iterator at(folder / "fd", error), end; !error && at != end;
        at.increment(error)) {
     std::error_code closed;
     const fs::path target = fs::read_symlink(at->path(), closed);
-    if (!closed && start::is_plannable(target.native()) &&
-        is_open_for_reading(folder / "fdinfo" / at->path().filename()))
-      paths.insert(target.native());
+    if (closed || !start::is_plannable(target.native())) continue;
+    const bool is_read = is_open_for_reading(folder / "fdinfo" / at->path().filename());
+    (is_read ? paths.read : paths.written).insert(target.native());
   }
 }
 
@@ -60,7 +61,7 @@ UsedPaths paths_in_use(const start::ProcessTree& processes) {
   for (const pid_t process : processes.members()) {
     for (const start::MappedPart& part : start::mapped_parts(process))
       paths.mapped.insert(part.path);
-    add_open_files(process, paths.read);
+    add_open_files(process, paths);
   }
   return paths;
 }
@@ -77,8 +78,11 @@ Result<std::vector<UsedFile>> states_of(const UsedPaths& paths, std::int64_t beg
   for (const std::string& path : paths.read)
     if (std::string source = source_of(path); !source.empty()) read.insert(std::move(source));
   for (const std::string& path : read) {
-    std::optional<UsedFile> file = paths.mapped.contains(path) ? std::nullopt : state_of(path);
-    if (file && file->mtime_ns < began_ns) files.push_back(std::move(*file));
+    if (paths.mapped.contains(path) || paths.written.contains(path)) continue;
+    std::optional<UsedFile> file = state_of(path);
+    if (file && std::max(file->mtime_ns, file->ctime_ns) >= began_ns)
+      return failure(ErrorCode::io, printable(path) + " was changed while the command started");
+    if (file) files.push_back(std::move(*file));
   }
   return files;
 }
