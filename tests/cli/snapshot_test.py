@@ -331,6 +331,16 @@ class Snapshots(SnapshotCase):
         self.assertEqual(self.complaint, "weightmap run: the snapshot is not used: "
                                          f"{self.program} was written to or replaced\n")
 
+    def test_a_module_that_changed(self):
+        self.program.write_text("import module\n" + SERVES)
+        module = self.write("module.py", "")
+        for path in (module, self.program):
+            os.utime(path, (1, 1))
+        time.sleep(0.02)
+        self.make()
+        os.utime(module, (2, 2))
+        self.assert_is_refused(f"{module} was written to or replaced")
+
     def test_a_file_that_changed_in_time_alone(self):
         self.make()
         os.utime(self.program, (2, 2))
@@ -456,11 +466,16 @@ class Snapshots(SnapshotCase):
         log, output = self.folder / "log", self.folder / "output"
         self.program.write_text(f"import sys; log = open({str(log)!r}, 'a'); log.write('x'); "
                                 f"log.flush(); open({str(output)!r}, 'w').close(); "
-                                f"open({str(output)!r}).close()\n" + SERVES)
+                                f"open({str(output)!r}).close(); import os; "
+                                f"os.rename({str(output)!r}, {str(output) + '.new'!r}); "
+                                f"open({str(output) + '.new'!r}).close(); import module\n" + SERVES)
+        module = self.write("module.py", "")  # whose bytecode is written
+        os.utime(module, (1, 1))
+        time.sleep(0.02)
         os.utime(self.program, (1, 1))
         first = self.make()
         log.write_text(log.read_text() + "more")
-        output.unlink()
+        pathlib.Path(f"{output}.new").unlink()
         with self.served() as process:
             self.assertEqual(self.ask(process), first)
 

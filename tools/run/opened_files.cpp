@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/fanotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +18,12 @@ std::string path_of(int descriptor) {
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
   return length < 0 ? std::string() : std::string(path.data(), static_cast<std::size_t>(length));
+}
+
+FileNumber number_of(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 }  // namespace
@@ -45,7 +52,7 @@ OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
   if (!watches_any) watch_ = Descriptor();
 }
 
-void OpenedFiles::take(const std::function<void(pid_t, const std::string&, Event)>& note) {
+void OpenedFiles::take(const std::function<void(const FileEvent&)>& note) {
   alignas(fanotify_event_metadata) std::array<std::byte, 16384> buffer;
   for (;;) {
     ssize_t left = ::read(watch_.get(), buffer.data(), buffer.size());
@@ -54,9 +61,8 @@ void OpenedFiles::take(const std::function<void(pid_t, const std::string&, Event
     for (; FAN_EVENT_OK(event, left); event = FAN_EVENT_NEXT(event, left)) {
       const Descriptor file(event->fd);
       if (event->fd < 0) continue;
-      const std::string path = path_of(event->fd);
-      if ((event->mask & FAN_OPEN) != 0) note(event->pid, path, Event::opened);
-      if ((event->mask & FAN_CLOSE_WRITE) != 0) note(event->pid, path, Event::written);
+      note({event->pid, path_of(event->fd), (event->mask & FAN_OPEN) != 0,
+            (event->mask & FAN_CLOSE_WRITE) != 0, number_of(event->fd)});
     }
   }
 }

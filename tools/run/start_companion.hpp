@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/run/opened_files.hpp"
 #include "tools/run/process_tree.hpp"
 #include "tools/run/readiness.hpp"
 #include "tools/run/start_plan.hpp"
@@ -22,10 +23,10 @@ namespace weightmap::cli::start {
 struct FinishedStart {
   const ProcessTree& processes;
   const StartPlan& plan;
-  std::set<std::string> paths;           // of files that it has opened
-  bool saw_all;                          // false: of some of them
-  const std::set<std::string>& written;  // of these, by itself
-  std::int64_t began_ns;                 // since 1970
+  std::set<std::string> paths;          // of files that it has opened
+  bool saw_all;                         // false: of some of them
+  const std::set<FileNumber>& written;  // by itself
+  std::int64_t began_ns;                // since 1970
 };
 
 // Of a start from a snapshot: when the image had been checked, and when it was restored. 0: not
