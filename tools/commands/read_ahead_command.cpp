@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/run/background.hpp"
 #include "tools/run/program.hpp"

@@ -41,7 +41,7 @@ OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
                              O_RDONLY | O_LARGEFILE | O_CLOEXEC)) {
   bool watches_any = false;
   for (const std::string& path : paths)
-    for (const unsigned kind : {FAN_MARK_FILESYSTEM, FAN_MARK_MOUNT}) {
+    for (const unsigned kind : {unsigned{FAN_MARK_FILESYSTEM}, unsigned{FAN_MARK_MOUNT}}) {
       if (watch_.get() < 0 ||
           ::fanotify_mark(watch_.get(), FAN_MARK_ADD | kind, FAN_OPEN | FAN_CLOSE_WRITE, AT_FDCWD,
                           path.c_str()) != 0)

@@ -19,6 +19,7 @@
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
+#include "tools/snapshot/sockets.hpp"
 #include "tools/snapshot/supervised_command.hpp"
 #include "tools/snapshot/used_files.hpp"
 #include "tools/support/text.hpp"

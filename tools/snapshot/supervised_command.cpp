@@ -51,7 +51,7 @@ Result<SupervisedCommand> SupervisedCommand::create(Supervision what) {
     return tl::unexpected(made.error());
   }
   theirs = Descriptor();
-  SupervisedCommand command(std::move(mine), *made, what.signals);
+  SupervisedCommand command(std::move(mine), *made);
   const std::optional<Report> first = command.next_report();
   if (first && first->kind == Report::prepared) {
     pass_signals_on(*made);
@@ -62,8 +62,8 @@ Result<SupervisedCommand> SupervisedCommand::create(Supervision what) {
   return failure(ErrorCode::io, first ? first->text.data() : "the supervisor has ended");
 }
 
-SupervisedCommand::SupervisedCommand(Descriptor socket, pid_t supervisor, const sigset_t& signals)
-    : socket_(std::move(socket)), supervisor_(supervisor), signals_(signals) {}
+SupervisedCommand::SupervisedCommand(Descriptor socket, pid_t supervisor)
+    : socket_(std::move(socket)), supervisor_(supervisor) {}
 
 void SupervisedCommand::start() { order(Order::start, {}, nullptr); }
 

@@ -41,13 +41,12 @@ class SupervisedCommand {
   int wait();
 
  private:
-  SupervisedCommand(Descriptor socket, pid_t supervisor, const sigset_t& signals);
+  SupervisedCommand(Descriptor socket, pid_t supervisor);
   std::optional<Report> next_report();
   void order(Order::Kind kind, const std::filesystem::path& folder, const Manifest* manifest);
 
   Descriptor socket_;
   pid_t supervisor_;
-  sigset_t signals_;  // that this process had blocked
   std::optional<Report> end_;
 };
 
