@@ -160,6 +160,12 @@ def start_figure(samples):
     state = "everything cold" if ("everything cold", "this disk") in samples else "model cold"
     taken, field = samples[state, "this disk"], "start_to_token_us"
     ours, theirs = (duration(taken[name].median(field)) for name in ("weightmap under run", "stock"))
-    return figure(f"**Starting** Python and transformers with a model of 1.5 GB, {state}, until the "
-                  f"first token takes **{ours}** with weightmap under `weightmap run`, {theirs} as "
-                  "stock.")
+    lines = figure(f"**Starting** Python and transformers with a model of 1.5 GB, {state}, until the "
+                   f"first token takes **{ours}** with weightmap under `weightmap run`, {theirs} as "
+                   "stock.")
+    if SNAPSHOT in taken:
+        cold, cached = (duration(samples[at, "this disk"][SNAPSHOT].median(field))
+                        for at in (state, "cached"))
+        lines += figure(f"**Restoring** that process from a snapshot takes **{cold}**, {state}, and "
+                        f"**{cached}** cached.")
+    return lines

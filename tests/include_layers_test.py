@@ -44,13 +44,14 @@ EDGES = {
     "tools/support": (),
     "bench/cold": ("tools/support",),
     "tools/run": ("tools/support",),
-    "tools": ("tools/support", "bench/cold", "tools/run"),
+    "tools/snapshot": ("tools/support", "tools/run"),
+    "tools": ("tools/support", "bench/cold", "tools/run", "tools/snapshot"),
     "python": (),
     "examples": (),
     "bench": ("bench/cold", "tools/support"),
 }
 # What reads ahead for other processes looks into the system as the library does.
-PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets")}
+PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os")}
 # Macros over Result, which is public; as a public header they would be everybody's names.
 TRY = "runtime/base/try.hpp"
 # Public headers that are not of the module base.
@@ -84,14 +85,14 @@ PUBLIC = {
     "write_protection.hpp": "mmap",
 }
 
-OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|netdb|spawn)\.h"
+OPERATING_SYSTEM = r"(sys|linux|asm)/.*|(unistd|fcntl|errno|signal|poll|dirent|pthread|sched|dlfcn|netdb|spawn)\.h|(arpa|netinet)/.*"
 ALLOWED = (
     (r"tl/expected\.hpp", ("public",)),
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("os", "mmap", *EDGES)),
     (r"libdeflate\.h", ("zip",)),
-    (r"xxhash\.h", ("zip", "catalog")),
+    (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),
     (r"nlohmann/.*", EDGES),
     (r"nanobind/.*", ("python",)),

@@ -77,6 +77,7 @@ void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_read_ahead(CLI::App& app, Run& run);
+void add_snapshots(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);

@@ -98,6 +98,7 @@ int run_command_line(int argc, char** argv) {
   add_hold(app, run);
 #ifdef WEIGHTMAP_HAS_RUN
   add_run(app, run);
+  add_snapshots(app, run);
   add_read_ahead(app, run);
 #endif
 #ifdef WEIGHTMAP_HAS_COLD_BENCH

@@ -24,7 +24,8 @@ import numpy
 import weightmap
 
 SECONDS_BETWEEN_LOOKS = 0.2  # checks of the file and of the parent
-SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}  # received by sigtimedwait()
+# Received by sigwait(); SIGALRM is the clock (workers.py has why).
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM}
 
 
 class Model:
@@ -128,12 +129,13 @@ class Server(socketserver.TCPServer):
 
     def supervise(self, count):
         """Runs until SIGTERM or SIGINT. Also follows the file, for new workers."""
-        workers, found = [0] * count, None
-        while found is None or found.si_signo == signal.SIGCHLD:
+        workers, number = [0] * count, 0
+        signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS)
+        while number not in (signal.SIGTERM, signal.SIGINT):
             for place, worker in enumerate(workers):
                 if worker == 0 or os.waitpid(worker, os.WNOHANG)[0] != 0:
                     workers[place] = os.fork() or self.live()
-            found = signal.sigtimedwait(SIGNALS, SECONDS_BETWEEN_LOOKS)
+            number = signal.sigwait(SIGNALS)
             self.served.follow()
         for worker in workers:
             os.kill(worker, signal.SIGTERM)

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from socket import socket
 
-SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGTTIN}  # blocked in workers, too, as they start
+# Blocked in workers, too, as they start. SIGALRM is the clock of the supervisor, instead of
+# sigtimedwait(), which returns a signal that never came where its process stood still meanwhile, as
+# one does while a snapshot is taken of it (CPython 3.11).
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGALRM}
 SECONDS_BETWEEN_LOOKS = 1  # for workers that died
 
 
@@ -19,6 +22,7 @@ def supervise(
 ) -> None:
     """Has `count` processes run work(listener) until SIGTERM or SIGINT. SIGTTIN: one more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS_BETWEEN_LOOKS, SECONDS_BETWEEN_LOOKS)
     number, workers = 0, list[ForkProcess | ForkServerProcess]()
     while number not in (signal.SIGTERM, signal.SIGINT):
         count += number == signal.SIGTTIN
@@ -26,8 +30,7 @@ def supervise(
         for _ in range(count - len(workers)):
             workers.append(context.Process(target=work, args=(listener,)))
             workers[-1].start()
-        found = signal.sigtimedwait(SIGNALS, SECONDS_BETWEEN_LOOKS)
-        number = found.si_signo if found else 0
+        number = signal.sigwait(SIGNALS)
     for worker in workers:
         worker.terminate()
     for worker in workers:

@@ -22,6 +22,9 @@ ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1
 DATA = ROOT / "tests" / "data"
 TOPICS = ["file system", "read-ahead", "fragmentation", "page cache", "pages", "memory", "dtype",
           "alignment", "copies", "kernel"]
+# Not in builds with shared libraries.
+if "\n  run " in subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout:
+    TOPICS.append("snapshots")
 
 
 class Doctor(FolderCase):

@@ -48,6 +48,20 @@ TEST_CASE("phases follow from code files, weights and what is read") {
   CHECK(text_of(timeline) == "code 0-2; model creation 2-3; weights 3-8; ");
 }
 
+TEST_CASE("a start from a snapshot has the phases and lanes of a restore") {
+  StartTimeline timeline = whole_start();
+  mark_restore(timeline, {0.5, 3.0});
+  CHECK(timeline.samples.size() == 9 + 2);
+  CHECK(timeline.samples[1].seconds == 0.5);
+  CHECK(text_of(timeline) == "image check 0-1; restore 1-4; first use 4-10; ");
+  std::string titles;
+  for (const Lane& lane : lanes_of(timeline)) titles += std::string(lane.title) + "; ";
+  CHECK(titles == "image; first use; faults; disk rate; memory; ");
+  timeline = whole_start();
+  mark_restore(timeline, {8, 8});
+  CHECK(text_of(timeline) == "image check 0-8; first use 8-10; ");
+}
+
 TEST_CASE("a few late code files are no import") {
   StartTimeline timeline = whole_start();
   timeline.samples[3].code_files = 609;

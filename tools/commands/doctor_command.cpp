@@ -12,6 +12,7 @@
 #include "tools/doctor/start_waits.hpp"
 #include "tools/doctor/watched_start.hpp"
 #include "tools/options/ready_option.hpp"
+#include "tools/snapshot/ability.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -75,6 +76,16 @@ Json describe_findings(const DoctorCommand& options, const std::vector<doctor::F
   return {{"file", options.file.empty() ? Json(nullptr) : Json(options.file)}, {"findings", list}};
 }
 
+#ifdef WEIGHTMAP_HAS_RUN
+doctor::Finding snapshots() {
+  const Result<std::string> criu = snapshot::ability();
+  if (!criu)
+    return {"snapshots", doctor::Finding::unknown, "not possible here: " + criu.error().message};
+  return {"snapshots", doctor::Finding::good,
+          "weightmap run --snapshot can restore a start, with criu " + *criu};
+}
+#endif
+
 Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options) {
   std::vector<doctor::Finding> found;
   if (!options.file.empty()) {
@@ -82,6 +93,9 @@ Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options
     found = findings(look_at(checkpoint, options));
   }
   if (!options.python.empty()) found.push_back(doctor::patching(options.python));
+#ifdef WEIGHTMAP_HAS_RUN
+  if (!options.file.empty()) found.push_back(snapshots());
+#endif
   return found;
 }
 

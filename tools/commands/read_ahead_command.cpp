@@ -13,8 +13,8 @@
 
 #include "tools/command.hpp"
 #include "tools/run/background.hpp"
-#include "tools/run/start_companion.hpp"
 #include "tools/run/program.hpp"
+#include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
 #include "tools/support/text.hpp"
 

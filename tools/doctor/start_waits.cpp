@@ -97,6 +97,8 @@ class Shares {
         seconds_[StartWait::first_touch] += system;
         break;
       case StartPhase::work:
+      case StartPhase::image_check:
+      case StartPhase::restore:
         seconds_[StartWait::use_work] += user + system;
         break;
     }

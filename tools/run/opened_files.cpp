@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/fanotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +18,12 @@ std::string path_of(int descriptor) {
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
   return length < 0 ? std::string() : std::string(path.data(), static_cast<std::size_t>(length));
+}
+
+FileNumber number_of(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return {};
+  return {status.st_dev, status.st_ino};
 }
 
 }  // namespace
@@ -36,7 +43,8 @@ OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
   for (const std::string& path : paths)
     for (const unsigned kind : {FAN_MARK_FILESYSTEM, FAN_MARK_MOUNT}) {
       if (watch_.get() < 0 ||
-          ::fanotify_mark(watch_.get(), FAN_MARK_ADD | kind, FAN_OPEN, AT_FDCWD, path.c_str()) != 0)
+          ::fanotify_mark(watch_.get(), FAN_MARK_ADD | kind, FAN_OPEN | FAN_CLOSE_WRITE, AT_FDCWD,
+                          path.c_str()) != 0)
         continue;
       watches_any = true;
       break;
@@ -44,7 +52,7 @@ OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
   if (!watches_any) watch_ = Descriptor();
 }
 
-void OpenedFiles::take(const std::function<void(pid_t, const std::string&)>& note) {
+void OpenedFiles::take(const std::function<void(const FileEvent&)>& note) {
   alignas(fanotify_event_metadata) std::array<std::byte, 16384> buffer;
   for (;;) {
     ssize_t left = ::read(watch_.get(), buffer.data(), buffer.size());
@@ -52,7 +60,9 @@ void OpenedFiles::take(const std::function<void(pid_t, const std::string&)>& not
     const auto* event = reinterpret_cast<const fanotify_event_metadata*>(buffer.data());
     for (; FAN_EVENT_OK(event, left); event = FAN_EVENT_NEXT(event, left)) {
       const Descriptor file(event->fd);
-      if (event->fd >= 0) note(event->pid, path_of(event->fd));
+      if (event->fd < 0) continue;
+      note({event->pid, path_of(event->fd), (event->mask & FAN_OPEN) != 0,
+            (event->mask & FAN_CLOSE_WRITE) != 0, number_of(event->fd)});
     }
   }
 }

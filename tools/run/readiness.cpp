@@ -63,6 +63,9 @@ bool answers_well(const ReadyUrl& url) {
   char answer[16] = {};
   const ssize_t got = ::recv(socket.get(), answer, sizeof answer - 1, MSG_WAITALL);
   const std::string_view text(answer, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  // The rest is read, too: a server that cannot send it logs an error.
+  char rest[4096];
+  for (int pieces = 0; pieces < 64 && ::recv(socket.get(), rest, sizeof rest, 0) > 0;) ++pieces;
   return text.starts_with("HTTP/1.") && text.size() > 9 && text[9] == '2';
 }
 

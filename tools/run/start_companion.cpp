@@ -148,7 +148,8 @@ class Companion {
     StartPlan plan = learner_->plan(task_.key);
     if (task_.when_over && is_over_ && !readiness_.gave_up()) {
       processes_.update();
-      task_.when_over({processes_, plan, learner_->paths(), learner_->began_ns()});
+      task_.when_over({processes_, plan, learner_->paths(), learner_->sees_all(),
+                       learner_->written(), learner_->began_ns()});
     }
     for (const std::filesystem::path& model : task_.models)
       plan.weights.push_back(weights_key(model));
@@ -160,6 +161,9 @@ class Companion {
   }
 
   void report(bool has_ended) {
+    if (const std::optional<RestoreTimes> times = restore_times())
+      say(fmt::format("the image was read and compared after {:.2f} s, and restored after {:.2f} s",
+                      times->checked, times->restored));
     if (start_.was_cached) {
       say("the start was cached, as far as a sample tells");
     } else if (task_.plan) {
@@ -182,9 +186,19 @@ class Companion {
                          : std::string(" (kernel.task_delayacct=1 would tell how long)")));
   }
 
+  // None if it was not restored.
+  std::optional<RestoreTimes> restore_times() const {
+    if (task_.restore == nullptr || task_.restore->restored == 0) return std::nullopt;
+    const auto since_begin = [this](Clock::rep time) {
+      return seconds_between(begin_, Clock::time_point(Clock::duration(time)));
+    };
+    return RestoreTimes{since_begin(task_.restore->checked), since_begin(task_.restore->restored)};
+  }
+
   void show_timeline() const {
-    const StartTimeline timeline =
+    StartTimeline timeline =
         recorder_->timeline(task_.program, is_over_ ? over_at_ : Clock::now(), !is_over_);
+    if (const std::optional<RestoreTimes> times = restore_times()) mark_restore(timeline, *times);
     for (const std::string& line : timeline_lines(timeline)) say(line);
     if (task_.timeline.empty()) return;
     const Result<void> written = write_timeline(timeline, task_.timeline);

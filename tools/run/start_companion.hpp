@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/run/opened_files.hpp"
 #include "tools/run/process_tree.hpp"
 #include "tools/run/readiness.hpp"
 #include "tools/run/start_plan.hpp"
@@ -20,8 +23,17 @@ namespace weightmap::cli::start {
 struct FinishedStart {
   const ProcessTree& processes;
   const StartPlan& plan;
-  std::set<std::string> paths;  // of all files that it has opened
-  std::int64_t began_ns;        // since 1970
+  std::set<std::string> paths;          // of files that it has opened
+  bool saw_all;                         // false: of some of them
+  const std::set<FileNumber>& written;  // by itself
+  std::int64_t began_ns;                // since 1970
+};
+
+// Of a start from a snapshot: when the image had been checked, and when it was restored. 0: not
+// yet.
+struct RestoreProgress {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<Clock::rep> checked{0}, restored{0};
 };
 
 struct CompanionTask {
@@ -32,10 +44,11 @@ struct CompanionTask {
   bool is_plan_given = false;       // the path, by the user: what is there is not removed
   bool learns = false;              // makes a plan of this start
   Ready ready;
-  std::filesystem::path timeline;    // where a picture of the start goes; empty: nowhere
-  std::string program;               // the command's, for the picture
-  bool speaks = false;               // to standard error
-  std::vector<std::string> remarks;  // to be said with the rest
+  std::filesystem::path timeline;            // where a picture of the start goes; empty: nowhere
+  std::string program;                       // the command's, for the picture
+  bool speaks = false;                       // to standard error
+  std::vector<std::string> remarks;          // to be said with the rest
+  const RestoreProgress* restore = nullptr;  // of a start from a snapshot
   // What is done as soon as the start is over, where it is learned, and a file by which the command
   // itself says so; empty: nothing, none.
   std::function<void(const FinishedStart&)> when_over;

@@ -120,8 +120,10 @@ void StartLearner::look() {
   const bool with_pages = looks_++ % looks_per_page_look == looks_per_page_look - 1;
   if (with_pages) processes_.update();
   if (opened_.is_watching())
-    opened_.take([this](pid_t process, const std::string& path) {
-      if (processes_.contains(process)) note(path);
+    opened_.take([this](const FileEvent& event) {
+      if (!processes_.contains(event.process)) return;
+      if (event.is_opened) note(event.path);
+      if (event.is_written) written_.insert(event.number);
     });
   for (const pid_t process : processes_.members()) {
     if (!opened_.is_watching())

@@ -34,6 +34,10 @@ class StartLearner {
   StartPlan plan(std::string key);
   // All that was opened or mapped, weights and what changed meanwhile too.
   std::set<std::string> paths() const;
+  // What the processes have written to and closed.
+  const std::set<FileNumber>& written() const noexcept { return written_; }
+  // False where a file that is closed at once is missed.
+  bool sees_all() const noexcept { return opened_.is_watching(); }
   std::int64_t began_ns() const noexcept { return began_ns_; }  // since 1970
 
  private:
@@ -52,6 +56,7 @@ class StartLearner {
   OpenedFiles opened_;
   std::int64_t began_ns_;  // since 1970
   std::map<std::string, File> files_;
+  std::set<FileNumber> written_;
   unsigned looks_ = 0;
 };
 

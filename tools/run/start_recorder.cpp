@@ -39,8 +39,8 @@ StartRecorder::StartRecorder(const std::vector<std::string>& places) : opened_(p
 
 void StartRecorder::look(ProcessTree& processes) {
   if (opened_.is_watching())
-    opened_.take([&](pid_t process, const std::string& path) {
-      if (processes.contains(process)) note(path);
+    opened_.take([&](const FileEvent& event) {
+      if (event.is_opened && processes.contains(event.process)) note(event.path);
     });
   else
     for (const pid_t process : processes.members()) look_at_files(process);

@@ -26,6 +26,13 @@ class Steps {
 
   std::size_t last_sample() const noexcept { return samples_.size() - 1; }
 
+  // The first sample at this time or later; the last of all if there is none.
+  std::size_t first_at(double time) const noexcept {
+    std::size_t at = 0;
+    while (at < last_sample() && samples_[at].seconds < time) ++at;
+    return at;
+  }
+
   // The last sample at which weights were not open yet; the last of all if they never were.
   std::size_t before_weights() const noexcept {
     std::size_t at = 0;
@@ -49,6 +56,26 @@ class Steps {
   const std::vector<StartSample>& samples_;
 };
 
+std::vector<StartPhase> start_phases(const Steps& steps) {
+  const std::size_t weights = steps.before_weights(), end = steps.last_sample();
+  std::size_t code = steps.last_burst(weights, files_of_a_burst);
+  if (code == 0) code = steps.last_burst(weights, 1);
+  if (weights == end) return {{StartPhase::code, 0, code}, {StartPhase::work, code, end}};
+  const std::size_t loaded = steps.last_load(weights);
+  return {{StartPhase::code, 0, code},
+          {StartPhase::model_creation, code, weights},
+          {StartPhase::weights, weights, loaded},
+          {StartPhase::first_use, loaded, end}};
+}
+
+std::vector<StartPhase> restore_phases(const Steps& steps, const RestoreTimes& times) {
+  const std::size_t checked = steps.first_at(times.checked);
+  const std::size_t restored = steps.first_at(times.restored);
+  return {{StartPhase::image_check, 0, checked},
+          {StartPhase::restore, checked, restored},
+          {StartPhase::first_use, restored, steps.last_sample()}};
+}
+
 }  // namespace
 
 std::string_view to_string(StartPhase::Kind kind) noexcept {
@@ -63,29 +90,32 @@ std::string_view to_string(StartPhase::Kind kind) noexcept {
       return "first use";
     case StartPhase::work:
       return "work";
+    case StartPhase::image_check:
+      return "image check";
+    case StartPhase::restore:
+      return "restore";
   }
   return "";
 }
 
-std::vector<StartPhase> phases_of(const StartTimeline& timeline) {
-  std::vector<StartPhase> phases;
-  if (timeline.samples.empty()) return phases;
-  const auto add = [&](StartPhase::Kind kind, std::size_t first, std::size_t last) {
-    if (last > first) phases.push_back({kind, first, last});
-  };
-  const Steps steps(timeline.samples);
-  const std::size_t weights = steps.before_weights(), end = steps.last_sample();
-  std::size_t code = steps.last_burst(weights, files_of_a_burst);
-  if (code == 0) code = steps.last_burst(weights, 1);
-  add(StartPhase::code, 0, code);
-  if (weights == end) {
-    add(StartPhase::work, code, end);
-    return phases;
+void mark_restore(StartTimeline& timeline, const RestoreTimes& times) {
+  std::vector<StartSample>& samples = timeline.samples;
+  for (const double time : {times.checked, times.restored}) {
+    const auto later = std::find_if(samples.begin() + 1, samples.end(),
+                                    [time](const StartSample& at) { return at.seconds >= time; });
+    StartSample sample = *(later - 1);
+    sample.seconds = std::max(time, sample.seconds);
+    samples.insert(later, sample);
   }
-  const std::size_t loaded = steps.last_load(weights);
-  add(StartPhase::model_creation, code, weights);
-  add(StartPhase::weights, weights, loaded);
-  add(StartPhase::first_use, loaded, end);
+  timeline.restore = times;
+}
+
+std::vector<StartPhase> phases_of(const StartTimeline& timeline) {
+  if (timeline.samples.empty()) return {};
+  const Steps steps(timeline.samples);
+  std::vector<StartPhase> phases =
+      timeline.restore ? restore_phases(steps, *timeline.restore) : start_phases(steps);
+  std::erase_if(phases, [](const StartPhase& phase) { return phase.last <= phase.first; });
   return phases;
 }
 

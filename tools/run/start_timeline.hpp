@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,19 +21,29 @@ struct StartSample {
   std::uint64_t weight_bytes = 0;  // sizes of the files of weights that were
 };
 
+// When a start from a snapshot had read and compared its image, and when it was restored; seconds.
+struct RestoreTimes {
+  double checked = 0, restored = 0;
+};
+
 struct StartTimeline {
   std::string program;  // its name alone; whatever its user calls it
   bool has_ended = false;
   std::vector<StartSample> samples;
+  std::optional<RestoreTimes> restore = {};  // of a start from a snapshot
 
   double seconds() const noexcept { return samples.empty() ? 0 : samples.back().seconds; }
 };
 
+// Says that it was a start from a snapshot, with a sample at each of the two times.
+void mark_restore(StartTimeline& timeline, const RestoreTimes& times);
+
 // A part of a start, as far as it can be told from outside: "code" goes on until code files were
 // last opened before weights are, "model creation" until weights are opened, "weights" until
-// nothing more comes in, and "first use" until the end. Without weights the rest is "work".
+// nothing more comes in, and "first use" until the end. Without weights the rest is "work". A start
+// from a snapshot has "image check" and "restore" instead of all that comes before the first use.
 struct StartPhase {
-  enum Kind : std::uint8_t { code, model_creation, weights, first_use, work };
+  enum Kind : std::uint8_t { code, model_creation, weights, first_use, work, image_check, restore };
   Kind kind = code;
   std::size_t first = 0, last = 0;  // samples
 };

@@ -49,34 +49,52 @@ class Series {
 
 double number(std::uint64_t value) { return static_cast<double>(value); }
 
-}  // namespace
+using Step = const StartSample&;
 
-std::vector<Lane> lanes_of(const StartTimeline& timeline) {
-  using Step = const StartSample&;
-  const Series series(timeline);
-  std::vector<Lane> lanes;
+double processors(Step s) { return s.counts.user_seconds + s.counts.system_seconds; }
+double system_time(Step s) { return s.counts.system_seconds; }
+double called_bytes(Step s) { return number(s.counts.called_bytes); }
+
+void add_lanes_of_start(const Series& series, std::vector<Lane>& lanes) {
   lanes.push_back({"imports",
                    {StartPhase::code},
                    true,
                    {series.rate(
                        "code files", [](Step s) { return number(s.code_files); }, plain_rate)}});
-  lanes.push_back(
-      {"model creation",
-       {StartPhase::model_creation},
-       true,
-       {series.rate(
-            "processors", [](Step s) { return s.counts.user_seconds + s.counts.system_seconds; },
-            tenths),
-        series.rate(
-            "in the system", [](Step s) { return s.counts.system_seconds; }, tenths)}});
-  lanes.push_back(
-      {"loads",
-       {StartPhase::weights},
-       true,
-       {series.amount(
-            "weights open", [](Step s) { return number(s.weight_bytes); }, bytes_text),
-        series.amount(
-            "read by calls", [](Step s) { return number(s.counts.called_bytes); }, bytes_text)}});
+  lanes.push_back({"model creation",
+                   {StartPhase::model_creation},
+                   true,
+                   {series.rate("processors", processors, tenths),
+                    series.rate("in the system", system_time, tenths)}});
+  lanes.push_back({"loads",
+                   {StartPhase::weights},
+                   true,
+                   {series.amount(
+                        "weights open", [](Step s) { return number(s.weight_bytes); }, bytes_text),
+                    series.amount("read by calls", called_bytes, bytes_text)}});
+}
+
+void add_lanes_of_restore(const Series& series, std::vector<Lane>& lanes) {
+  lanes.push_back({"image",
+                   {StartPhase::image_check, StartPhase::restore},
+                   true,
+                   {series.amount("read by calls", called_bytes, bytes_text)}});
+  lanes.push_back({"first use",
+                   {StartPhase::first_use},
+                   true,
+                   {series.rate("processors", processors, tenths),
+                    series.rate("in the system", system_time, tenths)}});
+}
+
+}  // namespace
+
+std::vector<Lane> lanes_of(const StartTimeline& timeline) {
+  const Series series(timeline);
+  std::vector<Lane> lanes;
+  if (timeline.restore)
+    add_lanes_of_restore(series, lanes);
+  else
+    add_lanes_of_start(series, lanes);
   lanes.push_back(
       {"faults",
        {},
@@ -106,7 +124,7 @@ std::vector<Lane> lanes_of(const StartTimeline& timeline) {
 StartTimeline thinned(const StartTimeline& timeline, std::size_t steps) {
   const std::size_t count = timeline.samples.size();
   if (count <= steps + 1) return timeline;
-  StartTimeline thin{timeline.program, timeline.has_ended, {}};
+  StartTimeline thin{timeline.program, timeline.has_ended, {}, timeline.restore};
   for (std::size_t i = 0; i <= steps; ++i)
     thin.samples.push_back(timeline.samples[i * (count - 1) / steps]);
   return thin;

@@ -23,7 +23,8 @@ struct Lane {
   std::vector<LaneSeries> series;
 };
 
-// Returns imports, model creation, loads, faults, disk rate and memory.
+// Returns imports, model creation and loads, or image and first use of a start from a snapshot;
+// then faults, disk rate and memory.
 std::vector<Lane> lanes_of(const StartTimeline& timeline);
 
 // Returns the timeline with at most so many steps between samples.

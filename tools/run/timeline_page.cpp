@@ -26,7 +26,8 @@ constexpr std::size_t most_steps = 400;
 constexpr std::array<const char*, 2> series_colours = {"#2457a6", "#d1495b"};
 
 const char* colour_of(StartPhase::Kind kind) {
-  constexpr std::array colours = {"#8fb4e8", "#f2c14e", "#86c98e", "#c7a6e0", "#d5dae0"};
+  constexpr std::array colours = {"#8fb4e8", "#f2c14e", "#86c98e", "#c7a6e0",
+                                  "#d5dae0", "#8fb4e8", "#86c98e"};
   return colours[kind];
 }
 

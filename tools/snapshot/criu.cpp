@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string_view>
 
@@ -35,7 +34,8 @@ std::string output_of(const std::string& command) {
 }
 
 std::vector<std::string> common_words(const fs::path& criu, const char* action,
-                                      const fs::path& image, const fs::path& log) {
+                                      const fs::path& image, const fs::path& log,
+                                      bool keeps_connections) {
   return {criu.native(),
           action,
           "--images-dir",
@@ -44,7 +44,7 @@ std::vector<std::string> common_words(const fs::path& criu, const char* action,
           log.native(),
           "-v1",
           "--file-locks",
-          "--tcp-close",
+          keeps_connections ? "--tcp-established" : "--tcp-close",
           "--ext-unix-sk",
           "--manage-cgroups=ignore"};
 }
@@ -52,6 +52,8 @@ std::vector<std::string> common_words(const fs::path& criu, const char* action,
 }  // namespace
 
 fs::path find_criu() {
+  if (const char* const given = std::getenv("WEIGHTMAP_CRIU"))
+    return ::access(given, X_OK) == 0 ? fs::path(given) : fs::path();
   fs::path found = start::find_program("criu");
   for (const char* const place : {"/usr/local/sbin/criu", "/usr/sbin/criu", "/sbin/criu"})
     if (found.empty() && ::access(place, X_OK) == 0) found = place;
@@ -76,9 +78,17 @@ Result<std::string> criu_version(const fs::path& criu) {
   return printable(version);
 }
 
+Result<void> check_criu(const fs::path& criu) {
+  const std::string text = output_of(quoted(criu.native()) + " check 2>&1 | grep -v '^Warn'");
+  if (text.find("Looks good") != std::string::npos) return {};
+  return failure(ErrorCode::unsupported, printable(criu.native()) + " check: " +
+                                             printable(text.substr(0, text.find('\n'))));
+}
+
 std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::path& image,
-                                    const fs::path& log, const fs::path& script) {
-  std::vector<std::string> words = common_words(criu, "dump", image, log);
+                                    const fs::path& log, const fs::path& script,
+                                    bool keeps_connections) {
+  std::vector<std::string> words = common_words(criu, "dump", image, log, keeps_connections);
   words.insert(words.end(),
                {"--tree", std::to_string(root), "--leave-running", "--link-remap", "--ghost-limit",
                 largest_nameless_file, "--action-script", script.native()});
@@ -87,9 +97,10 @@ std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::
 
 std::vector<std::string> restore_words(const fs::path& criu, const fs::path& image,
                                        const fs::path& work,
-                                       const std::array<std::uint64_t, 2>& pipes,
-                                       int first_output) {
-  std::vector<std::string> words = common_words(criu, "restore", image, work / "restore.log");
+                                       const std::array<std::uint64_t, 2>& pipes, int first_output,
+                                       bool keeps_connections) {
+  std::vector<std::string> words =
+      common_words(criu, "restore", image, work / "restore.log", keeps_connections);
   words.insert(words.end(), {"--work-dir", work.native(), "--restore-detached"});
   for (std::size_t i = 0; i < pipes.size(); ++i) {
     words.push_back("--inherit-fd");
@@ -97,20 +108,6 @@ std::vector<std::string> restore_words(const fs::path& criu, const fs::path& ima
                     std::to_string(pipes[i]) + "]");
   }
   return words;
-}
-
-std::string first_error_in(const fs::path& log) {
-  std::ifstream file(log);
-  constexpr std::string_view mark = "Error (";
-  // It goes on without, and says so each time.
-  constexpr std::string_view harmless = "rlimit: Can't setup RLIMIT_NOFILE for self";
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t at = line.find(mark);
-    const std::size_t text = at == std::string::npos ? at : line.find("): ", at);
-    if (text != std::string::npos && line.find(harmless) == std::string::npos)
-      return printable(line.substr(text + 3));
-  }
-  return {};
 }
 
 }  // namespace weightmap::cli::snapshot

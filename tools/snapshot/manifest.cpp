@@ -49,10 +49,10 @@ Result<UsedFile> parse_used_file(const Json& json, const std::string& where) {
   return file;
 }
 
-Result<Listener> parse_listener(const Json& json, const std::string& where) {
+Result<Address> parse_listener(const Json& json, const std::string& where) {
   TRY(reader.expect_object(json, where));
-  Listener listener;
-  TRY_ASSIGN(listener.address, reader.text(member(json, "address"), where + ".address"));
+  Address listener;
+  TRY_ASSIGN(listener.host, reader.text(member(json, "address"), where + ".address"));
   TRY_ASSIGN(const std::uint64_t port, reader.number(member(json, "port"), where + ".port"));
   if (port > std::numeric_limits<std::uint16_t>::max())
     return reader.corrupt(where + ".port is " + std::to_string(port) + ", no port");
@@ -112,8 +112,8 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 
 Json describe(const Manifest& manifest) {
   Json image = Json::array(), files = Json::array(), listeners = Json::array();
-  for (const Listener& listener : manifest.listeners)
-    listeners.push_back({{"address", listener.address}, {"port", listener.port}});
+  for (const Address& listener : manifest.listeners)
+    listeners.push_back({{"address", listener.host}, {"port", listener.port}});
   for (const ImageFile& file : manifest.image)
     image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
   for (const UsedFile& file : manifest.files)
@@ -126,6 +126,7 @@ Json describe(const Manifest& manifest) {
       {"version", manifest_version},
       {"key", manifest.key},
       {"command", manifest.command},
+      {"meeting_point", manifest.meeting_point},
       {"criu", manifest.criu},
       {"made_ns", manifest.made_ns},
       {"machine", {{"kernel", manifest.machine.kernel}, {"processor", manifest.machine.processor}}},
@@ -135,6 +136,7 @@ Json describe(const Manifest& manifest) {
       {"stderr_pipe", manifest.pipes[1]},
       {"environment", manifest.environment},
       {"listeners", std::move(listeners)},
+      {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
       {"files", std::move(files)}};
 }
@@ -144,16 +146,18 @@ Result<Manifest> parse_manifest(std::string_view text) {
   Manifest manifest;
   TRY_ASSIGN(manifest.key, reader.text(member(json, "key"), "key"));
   TRY_ASSIGN(manifest.command, parse_list<std::string>(json, "command", parse_word));
+  TRY_ASSIGN(manifest.meeting_point, reader.text(member(json, "meeting_point"), "meeting_point"));
   TRY_ASSIGN(manifest.criu, reader.text(member(json, "criu"), "criu"));
   TRY_ASSIGN(manifest.made_ns, reader.signed_number(member(json, "made_ns"), "made_ns"));
   TRY_ASSIGN(manifest.machine, parse_machine(json));
   TRY_ASSIGN(manifest.root, parse_root(json));
   manifest.is_made_here = member(json, "here") == true;
+  manifest.keeps_connections = member(json, "keeps_connections") == true;
   TRY_ASSIGN(manifest.pipes[0], reader.number(member(json, "stdout_pipe"), "stdout_pipe"));
   TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
   TRY_ASSIGN(manifest.environment, parse_environment(json));
   TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
-  TRY_ASSIGN(manifest.listeners, parse_list<Listener>(json, "listeners", parse_listener));
+  TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
   TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
   return manifest;
 }

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/snapshot/listeners.hpp"
 #include "tools/snapshot/machine.hpp"
+#include "tools/snapshot/socket_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 
@@ -43,6 +43,7 @@ struct UsedFile {
 struct Manifest {
   std::string key;                   // of the command
   std::vector<std::string> command;  // as it was given
+  std::string meeting_point;         // the folder by which they meet their supervisor
   std::string criu;                  // version, for users
   std::int64_t made_ns = 0;          // since 1970
   Machine machine;
@@ -52,7 +53,8 @@ struct Manifest {
   std::map<std::string, std::string> environment;  // a hash of the text of each variable
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
-  std::vector<Listener> listeners;  // addresses that must be free
+  std::vector<Address> listeners;  // addresses that must be free
+  bool keeps_connections = false;  // those of TCP, since some are between the processes
 
   std::uint64_t image_bytes() const noexcept;
 };

@@ -21,6 +21,7 @@ struct Order {
   std::array<char, PATH_MAX> folder{};
   std::array<std::uint64_t, 2> pipes{};  // of the dumped processes
   pid_t root = 0;
+  bool keeps_connections = false;
 };
 
 struct Report {

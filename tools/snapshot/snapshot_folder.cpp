@@ -1,6 +1,7 @@
 #include "tools/snapshot/snapshot_folder.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/file.hpp"
@@ -110,12 +112,17 @@ start::StartPlan SnapshotFolder::plan(const std::string& key) const {
 
 fs::path SnapshotFolder::unfinished(const std::string& key) const { return path_ / (key + ".new"); }
 
-Result<fs::path> SnapshotFolder::begin(const std::string& key) const {
+Result<SnapshotFolder::Unfinished> SnapshotFolder::begin(const std::string& key) const {
+  const fs::path lock_path = path_ / (key + ".lock");
+  Descriptor lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (lock.get() < 0) return about_file(lock_path, {ErrorCode::io, std::strerror(errno)});
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return failure(ErrorCode::cancelled, "another start is making it");
   discard(key);
   TRY(make_folder(unfinished(key)));
   const fs::path image = unfinished(key) / "image";
   TRY(make_folder(image));
-  return image;
+  return Unfinished{image, std::move(lock)};
 }
 
 Result<void> SnapshotFolder::commit(const Manifest& manifest, const start::StartPlan& plan) const {
@@ -138,6 +145,7 @@ void SnapshotFolder::remove(const std::string& key) const {
   discard(key);
   std::error_code error;
   fs::remove_all(path_ / key, error);
+  fs::remove(path_ / (key + ".lock"), error);
 }
 
 }  // namespace weightmap::cli::snapshot

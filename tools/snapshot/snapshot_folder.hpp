@@ -33,9 +33,14 @@ class SnapshotFolder {
   // What to read ahead; empty if that is not known.
   start::StartPlan plan(const std::string& key) const;
 
-  // Makes an empty folder for an image, which nothing else writes to. Removes what an earlier start
-  // of this command left half-made.
-  Result<std::filesystem::path> begin(const std::string& key) const;
+  // An empty folder for an image, and the lock under which one start at a time fills it.
+  struct Unfinished {
+    std::filesystem::path image;
+    Descriptor lock;
+  };
+  // Makes such a folder, in place of what an earlier start of this command left half-made. Fails
+  // with cancelled while another start makes a snapshot of this command.
+  Result<Unfinished> begin(const std::string& key) const;
   // Gives the image in it its manifest and its name, in place of an older one.
   Result<void> commit(const Manifest& manifest, const start::StartPlan& plan) const;
   // Removes what begin() made.

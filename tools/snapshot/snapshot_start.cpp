@@ -17,6 +17,7 @@
 #include "tools/snapshot/environment.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/namespaces.hpp"
+#include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
 #include "tools/snapshot/supervised_command.hpp"
 #include "tools/snapshot/used_files.hpp"
@@ -58,13 +59,21 @@ class SnapshotStart {
 
  private:
   std::optional<Manifest> usable_manifest() const {
+    if (options_.learns_anew) folder_.remove(key_);
     Result<Manifest> manifest = folder_.manifest(key_);
     if (!manifest && manifest.error().code == ErrorCode::not_found) return std::nullopt;
-    const std::string reason =
-        manifest ? reason_against(*manifest, environ) : to_string(manifest.error());
+    const std::string reason = manifest ? reason_against(*manifest) : to_string(manifest.error());
     if (reason.empty()) return std::move(*manifest);
     refuse(reason);
     return std::nullopt;
+  }
+
+  std::string reason_against(const Manifest& manifest) const {
+    if (manifest.meeting_point != folder_.meeting_point().native())
+      return "its processes look for " + printable(manifest.meeting_point);
+    const std::string change = change_since(manifest);
+    if (!change.empty() || manifest.is_made_here) return change;
+    return first_difference(manifest.environment, hashed_environment(environ));
   }
 
   void refuse(const std::string& reason) const {
@@ -79,13 +88,11 @@ class SnapshotStart {
     task.learns = false;
     task.remarks.clear();  // of a plan that is not looked for
     task.plan = folder_.plan(key_);
+    task.restore = &progress_;
     std::thread deciding;
     start::accompany(command_.supervisor(), task,
                      [&] { deciding = std::thread([&] { restore_or_start(manifest); }); });
     deciding.join();
-    const std::optional<Report> outcome = command_.outcome();
-    if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
-      folder_.remove(key_);
   }
 
   // Reads the image, which so is in memory for its restore.
@@ -100,7 +107,16 @@ class SnapshotStart {
       command_.start();
       return command_.give_up_dump();
     }
+    progress_.checked = now();
     command_.restore(folder_.image_of(key_), manifest);
+    const std::optional<Report> outcome = command_.outcome();
+    if (outcome && outcome->kind == Report::restored) progress_.restored = now();
+    if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
+      folder_.remove(key_);
+  }
+
+  static start::RestoreProgress::Clock::rep now() {
+    return start::RestoreProgress::Clock::now().time_since_epoch().count();
   }
 
   // --- without one ---
@@ -125,10 +141,7 @@ class SnapshotStart {
   void make(const start::FinishedStart& start, const std::string& version) {
     const auto began = std::chrono::steady_clock::now();
     const Result<std::uint64_t> made = try_to_make(start, version);
-    if (!made) {
-      folder_.discard(key_);
-      return say("no snapshot is made: " + to_string(made.error()));
-    }
+    if (!made) return say("no snapshot is made: " + to_string(made.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
     if (options_.speaks)
       say(fmt::format("made a snapshot of {} in {:.1f} s", human_bytes(*made), time.count()));
@@ -136,23 +149,45 @@ class SnapshotStart {
 
   // Returns the bytes of the image.
   Result<std::uint64_t> try_to_make(const start::FinishedStart& start, const std::string& version) {
+    if (!start.saw_all)
+      return failure(ErrorCode::io,
+                     "the system does not tell which files the command opens (fanotify), so that "
+                     "nothing would tell when they change");
     UsedPaths paths = paths_in_use(start.processes);
     paths.read.insert(start.paths.begin(), start.paths.end());
     paths.read.insert(criu_.native());
+    paths.written.insert(start.written.begin(), start.written.end());
     Manifest manifest;
     TRY_ASSIGN(manifest.files, states_of(paths, start.began_ns));
     std::error_code none;
-    manifest.listeners = listeners_of(start.processes);
+    const std::vector<Socket> sockets = sockets_of(start.processes);
+    manifest.listeners = listeners_among(sockets);
+    manifest.keeps_connections = have_inner_connection(sockets);
+    manifest.criu = version;
     manifest.is_made_here =
         fs::exists(call_in(folder_.meeting_point(), command_.supervisor()), none);
-    TRY_ASSIGN(const fs::path image, folder_.begin(key_));
+    TRY_ASSIGN(const SnapshotFolder::Unfinished unfinished, folder_.begin(key_));
+    const Result<Report> dumped = dump_into(unfinished.image, manifest);
+    Result<std::uint64_t> made = dumped ? finish(manifest, *dumped, start, paths, unfinished.image)
+                                        : tl::unexpected<Error>(dumped.error());
+    if (!made) folder_.discard(key_);
+    return made;
+  }
+
+  Result<Report> dump_into(const fs::path& image, const Manifest& manifest) {
     has_dumped_ = true;
-    TRY_ASSIGN(const Report dumped, command_.dump(image));
+    return command_.dump(image, manifest);
+  }
+
+  // Completes what was dumped. Returns the bytes of the image.
+  Result<std::uint64_t> finish(Manifest& manifest, const Report& dumped,
+                               const start::FinishedStart& start, const UsedPaths& paths,
+                               const fs::path& image) const {
     if (const std::string change = first_change(manifest.files); !change.empty())
       return failure(ErrorCode::io, change + " meanwhile");
     manifest.key = key_;
+    manifest.meeting_point = folder_.meeting_point().native();
     manifest.command.assign(what_.words.begin(), what_.words.end());
-    manifest.criu = version;
     manifest.made_ns = now_ns();
     manifest.machine = this_machine();
     manifest.root = command_id;
@@ -179,22 +214,18 @@ class SnapshotStart {
   SupervisedCommand& command_;
   std::string key_;
   bool has_dumped_ = false;
+  start::RestoreProgress progress_;
 };
 
 }  // namespace
 
-std::string reason_against(const Manifest& manifest, const char* const* environment) {
+std::string change_since(const Manifest& manifest) {
   const Machine now = this_machine();
   if (manifest.machine.kernel != now.kernel)
     return "it is of the kernel " + printable(manifest.machine.kernel) + ", this is " + now.kernel;
   if (manifest.machine.processor != now.processor)
     return "it is of the processor " + printable(manifest.machine.processor) + ", this is " +
            now.processor;
-  if (!manifest.is_made_here) {
-    const std::string difference =
-        first_difference(manifest.environment, hashed_environment(environment));
-    if (!difference.empty()) return difference;
-  }
   return first_change(manifest.files);
 }
 
@@ -206,6 +237,8 @@ std::optional<int> run_with_snapshot(const start::StartOptions& options, const f
   };
   const fs::path criu = find_criu();
   if (criu.empty()) return without(criu_version(criu).error());
+  if (const std::string missing = missing_permission(); !missing.empty())
+    return without({ErrorCode::io, missing, Error::no_offset, {}});
   const Result<SnapshotFolder> folder = SnapshotFolder::open(path, true);
   if (!folder) return without(folder.error());
   Result<SupervisedCommand> command = SupervisedCommand::create(

@@ -19,8 +19,8 @@ std::optional<int> run_with_snapshot(const start::StartOptions& options,
                                      const std::filesystem::path& folder,
                                      const start::StartCommand& what);
 
-// Returns why a snapshot does not fit this start; empty if it does. `environment` is that of the
-// start. The image itself is not read.
-std::string reason_against(const Manifest& manifest, const char* const* environment);
+// Returns which of machine and files is another one than when the snapshot was made; empty if all
+// are the same. The image itself is not read.
+std::string change_since(const Manifest& manifest);
 
 }  // namespace weightmap::cli::snapshot

@@ -71,8 +71,9 @@ void SupervisedCommand::restore(const std::filesystem::path& image, const Manife
   order(Order::restore, image, &manifest);
 }
 
-Result<Report> SupervisedCommand::dump(const std::filesystem::path& image) {
-  order(Order::dump, image, nullptr);
+Result<Report> SupervisedCommand::dump(const std::filesystem::path& image,
+                                       const Manifest& manifest) {
+  order(Order::dump, image, &manifest);
   while (const std::optional<Report> report = next_report()) {
     if (report->kind == Report::dumped) return *report;
     if (report->kind == Report::not_dumped) return failure(ErrorCode::io, report->text.data());
@@ -126,6 +127,7 @@ void SupervisedCommand::order(Order::Kind kind, const std::filesystem::path& fol
   if (manifest != nullptr) {
     order.pipes = manifest->pipes;
     order.root = manifest->root;
+    order.keeps_connections = manifest->keeps_connections;
   }
   static_cast<void>(::send(socket_.get(), &order, sizeof order, MSG_NOSIGNAL));
 }

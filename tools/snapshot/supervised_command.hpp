@@ -30,7 +30,7 @@ class SupervisedCommand {
   void start();
   void restore(const std::filesystem::path& image, const Manifest& manifest);
   // Has the command dumped, and waits for that. Fails if that fails, or if the command has ended.
-  Result<Report> dump(const std::filesystem::path& image);
+  Result<Report> dump(const std::filesystem::path& image, const Manifest& manifest);
   // Has a command go on that waits for being dumped.
   void give_up_dump();
 

@@ -23,6 +23,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/run/program.hpp"
 #include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/criu_log.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/namespaces.hpp"
@@ -143,7 +144,8 @@ class Supervisor {
     if (Result<void> told = answer_restored(what_.meeting_point, environ); !told)
       return start_instead(to_string(told.error()));
     deadline_ = Clock::now() + patience + std::chrono::seconds(bytes_in(image) / bytes_a_second);
-    run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output),
+    run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output,
+                           order_.keeps_connections),
              [&image] {
                wait_for_other_restores(image);
                const pid_t unpacking =
@@ -159,10 +161,11 @@ class Supervisor {
     const Result<fs::path> script = write_saving_script(what_.meeting_point);
     if (!script) return not_dumped(to_string(script.error()));
     const fs::path image = order_.folder.data();
-    run_criu(dump_words(what_.criu, command_, image, log(), *script), [&image] {
-      ::setenv(archive_variable, archive_in(image).c_str(), 1);
-      return true;
-    });
+    run_criu(dump_words(what_.criu, command_, image, log(), *script, order_.keeps_connections),
+             [&image] {
+               ::setenv(archive_variable, archive_in(image).c_str(), 1);
+               return true;
+             });
   }
 
   fs::path log() const {

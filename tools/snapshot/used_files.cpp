@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <system_error>
 
 #include "tools/run/files_in_use.hpp"
@@ -26,31 +26,34 @@ bool is_open_for_reading(const fs::path& info) {
   return false;
 }
 
-void add_open_files(pid_t process, std::set<std::string>& paths) {
+void add_open_files(pid_t process, UsedPaths& paths) {
   const fs::path folder = "/proc/" + std::to_string(process);
   std::error_code error;
   for (fs::directory_iterator at(folder / "fd", error), end; !error && at != end;
        at.increment(error)) {
     std::error_code closed;
     const fs::path target = fs::read_symlink(at->path(), closed);
-    if (!closed && start::is_plannable(target.native()) &&
-        is_open_for_reading(folder / "fdinfo" / at->path().filename()))
-      paths.insert(target.native());
+    if (closed || !start::is_plannable(target.native())) continue;
+    if (is_open_for_reading(folder / "fdinfo" / at->path().filename()))
+      paths.read.insert(target.native());
+    else if (const Result<Generation> file = generation_at(target))
+      paths.written.insert({file->device, file->inode});
   }
 }
 
-std::optional<UsedFile> state_of(const std::string& path) {
-  const Result<Generation> now = generation_at(path);
-  if (!now) return std::nullopt;
-  return UsedFile{path, now->size, now->mtime_ns, now->ctime_ns};
+UsedFile state_of(const std::string& path, const Generation& file) {
+  return {path, file.size, file.mtime_ns, file.ctime_ns};
 }
 
-// Returns the "x/name.py" of an "x/__pycache__/name.cpython-311.pyc"; empty for other paths.
-std::string source_of(const fs::path& bytecode) {
-  if (bytecode.extension() != ".pyc" || bytecode.parent_path().filename() != "__pycache__")
-    return {};
-  const std::string name = bytecode.filename().native();
-  return bytecode.parent_path().parent_path() / (name.substr(0, name.find('.')) + ".py");
+// Returns the "x/name.py" of an "x/__pycache__/name.cpython-311.pyc" that has one; other paths as
+// they are.
+std::string compared_for(const fs::path& path) {
+  if (path.extension() != ".pyc" || path.parent_path().filename() != "__pycache__") return path;
+  const std::string name = path.filename().native();
+  const fs::path source =
+      path.parent_path().parent_path() / (name.substr(0, name.find('.')) + ".py");
+  std::error_code error;
+  return fs::exists(source, error) ? source : path;
 }
 
 }  // namespace
@@ -60,7 +63,7 @@ UsedPaths paths_in_use(const start::ProcessTree& processes) {
   for (const pid_t process : processes.members()) {
     for (const start::MappedPart& part : start::mapped_parts(process))
       paths.mapped.insert(part.path);
-    add_open_files(process, paths.read);
+    add_open_files(process, paths);
   }
   return paths;
 }
@@ -68,29 +71,33 @@ UsedPaths paths_in_use(const start::ProcessTree& processes) {
 Result<std::vector<UsedFile>> states_of(const UsedPaths& paths, std::int64_t began_ns) {
   std::vector<UsedFile> files;
   for (const std::string& path : paths.mapped) {
-    std::optional<UsedFile> file = state_of(path);
+    const Result<Generation> file = generation_at(path);
     if (!file)
       return failure(ErrorCode::io, printable(path) + " was replaced while the command started");
-    files.push_back(std::move(*file));
+    files.push_back(state_of(path, *file));
   }
-  std::set<std::string> read = paths.read;
-  for (const std::string& path : paths.read)
-    if (std::string source = source_of(path); !source.empty()) read.insert(std::move(source));
+  std::set<std::string> read;
+  for (const std::string& path : paths.read) read.insert(compared_for(path));
   for (const std::string& path : read) {
-    std::optional<UsedFile> file = paths.mapped.contains(path) ? std::nullopt : state_of(path);
-    if (file && file->mtime_ns < began_ns) files.push_back(std::move(*file));
+    const Result<Generation> file = generation_at(path);
+    if (!file || paths.mapped.contains(path) || paths.written.contains({file->device, file->inode}))
+      continue;
+    if (std::max(file->mtime_ns, file->ctime_ns) >= began_ns)
+      return failure(ErrorCode::io, printable(path) + " was changed while the command started");
+    files.push_back(state_of(path, *file));
   }
   return files;
 }
 
 std::string first_change(const std::vector<UsedFile>& files) {
   for (const UsedFile& then : files) {
-    const std::optional<UsedFile> now = state_of(then.path);
+    const Result<Generation> now = generation_at(then.path);
     if (!now) return printable(then.path) + " is gone";
     if (now->size != then.size)
       return printable(then.path) + " has " + std::to_string(now->size) + " bytes, and had " +
              std::to_string(then.size);
-    if (*now != then) return printable(then.path) + " was written to or replaced";
+    if (state_of(then.path, *now) != then)
+      return printable(then.path) + " was written to or replaced";
   }
   return {};
 }

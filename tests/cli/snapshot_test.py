@@ -1,0 +1,590 @@
+#!/usr/bin/env python3
+"""The commands `weightmap run --snapshot` and `weightmap snapshots`.
+
+    snapshot_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+
+Needs root and criu; without them all but the refusals for that is left out, and said so.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+import urllib.request
+import xml.etree.ElementTree
+
+from tool_case import ENVIRONMENT, FolderCase
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+# Answers at a port with what it knows, and does what the path of a request says.
+SERVES = """
+import http.server, json, os, signal, sys
+print("started", flush=True)
+state = os.urandom(8).hex()
+signals = []
+signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
+memory = open("/dev/shm/named", "w+")
+memory.write(state)
+memory.flush()
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/quit":
+            os._exit(7)
+        if self.path.startswith("/say/"):
+            print(self.path[5:], flush=True)
+        self.send_response(200)
+        self.end_headers()
+        known = {"pid": os.getpid(), "state": state, "signals": signals,
+                 "memory": open("/dev/shm/named").read(), "words": sys.argv[1:]}
+        self.wfile.write(json.dumps(known).encode())
+    def log_message(self, *words):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+# Asks for a snapshot as weightmap.snapshot_here() does, and says which process it is then.
+CALLS = """
+import os, sys, time
+number = os.urandom(4).hex()
+folder = os.environ["WEIGHTMAP_SNAPSHOT"]
+open(folder + "/called", "w").close()
+while not os.path.exists(folder + "/answer"):
+    time.sleep(0.01)
+words = open(folder + "/answer").read().split("\\0")
+print(words[0], number, [word for word in words if word.startswith("TOKEN=")], flush=True)
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def trouble():
+    """Why snapshots cannot be made here; empty if they can."""
+    with contextlib.ExitStack() as stack:
+        case = FolderCase()
+        case.place = FOLDER
+        case.setUp()
+        stack.callback(case.doCleanups)
+        model = case.folder / "model.pt"
+        subprocess.run([MAKER, model], check=True)
+        done = subprocess.run([TOOL, "doctor", "--json", model], env=ENVIRONMENT,
+                              capture_output=True, text=True, check=True)
+    [finding] = [each for each in json.loads(done.stdout)["findings"]
+                 if each["topic"] == "snapshots"]
+    return "" if finding["state"] == "good" else finding["found"]
+
+
+TROUBLE = trouble()
+NOT_PERMITTED = "capability" in TROUBLE or "seccomp" in TROUBLE
+if TROUBLE:
+    print(f"SKIPPED: most tests of snapshots: {TROUBLE}", file=sys.stderr)
+
+
+class SnapshotCase(FolderCase):
+    place = FOLDER
+
+    def setUp(self):
+        super().setUp()
+        self.snapshots = self.folder / "snapshots"
+        self.environment = {**ENVIRONMENT, "WEIGHTMAP_START_DIR": str(self.folder / "starts")}
+
+    def write(self, name, text, mode=0o644):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def run_tool(self, *arguments, **options):
+        options = {"env": self.environment, "capture_output": True, "text": True, **options}
+        return subprocess.run([TOOL, *map(str, arguments)], **options)
+
+    def run_command(self, *command, **options):
+        return self.run_tool("run", "--snapshot", self.snapshots, "--", *command, **options)
+
+
+class Refusals(SnapshotCase):
+    """Where no snapshot is possible the command is started as without."""
+
+    def assert_runs_without(self, reason, **options):
+        done = self.run_command("sh", "-c", "echo ran $$; exit 3", **options)
+        self.assertRegex(done.stdout, r"^ran \d+\n$")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"weightmap run: without a snapshot: {reason}", done.stderr)
+
+    def test_no_criu(self):
+        self.environment["WEIGHTMAP_CRIU"] = "/proc/none"
+        self.assert_runs_without("there is no program criu, which makes and restores snapshots; "
+                                 "scripts/install-criu of weightmap installs it")
+
+    def use_any_criu(self):
+        self.environment["WEIGHTMAP_CRIU"] = "/bin/true"
+
+    @unittest.skipIf(NOT_PERMITTED, TROUBLE)
+    def test_a_folder_that_cannot_be_made(self):
+        self.use_any_criu()
+        self.snapshots = pathlib.Path("/proc/none")
+        self.assert_runs_without("cannot make the folder /proc/none: No such file or directory")
+
+    @unittest.skipIf(NOT_PERMITTED, TROUBLE)
+    def test_a_folder_that_others_may_write_to(self):
+        self.use_any_criu()
+        self.snapshots.mkdir()
+        self.snapshots.chmod(0o777)
+        self.assert_runs_without(f"{self.snapshots}: others may write to it, so it is not used")
+
+    @unittest.skipIf(NOT_PERMITTED, TROUBLE)
+    def test_a_folder_of_another_user(self):
+        self.use_any_criu()
+        self.snapshots.mkdir()
+        os.chown(self.snapshots, 65534, 65534)
+        self.assert_runs_without(f"{self.snapshots}: belongs to user 65534, not to user 0, so it is "
+                                 "not used")
+
+    @unittest.skipIf(os.geteuid() != 0, "only root becomes another user")
+    def test_no_capability(self):
+        self.use_any_criu()
+        self.folder.chmod(0o777)
+        self.assert_runs_without("the capability CAP_SYS_ADMIN is missing, which root has, and a "
+                                 "container with --cap-add", user=65534, group=65534, extra_groups=[])
+
+    def test_a_folder_that_is_not_there_has_no_list(self):
+        done = self.run_tool("snapshots", self.folder / "none")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("none: No such file or directory", done.stderr)
+
+
+@unittest.skipIf(TROUBLE, TROUBLE)
+class Snapshots(SnapshotCase):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.held = self.write("held.txt", "content")
+        self.program = self.write("serves.py", SERVES)
+        for path in (self.held, self.program):
+            os.utime(path, (1, 1))  # before any start
+        self.command = [sys.executable, str(self.program), str(self.port), str(self.held)]
+
+    # --- starts ---
+
+    @contextlib.contextmanager
+    def served(self, *options, command=None):
+        """A command under `run --snapshot` that answers; its output is in self.said afterwards."""
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--ready", f"http://127.0.0.1:{self.port}/",
+                 *options, "--", *(command or self.command)]
+        with subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as process:
+            try:
+                self.ask(process)
+                yield process
+            finally:
+                process.terminate()
+                self.said, self.complaint = process.communicate()
+
+    def ask(self, process, path="/"):
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}") as answer:
+                    return json.load(answer)
+            except OSError:
+                if process.poll() is not None:
+                    raise AssertionError(process.communicate()) from None
+                time.sleep(0.02)
+
+    def manifests(self):
+        return list(self.snapshots.glob("*/manifest.json"))
+
+    def wait_for_snapshot(self, process):
+        while not self.manifests():
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+
+    def make(self):
+        """Makes a snapshot; returns what the process knew."""
+        with self.served() as process:
+            self.wait_for_snapshot(process)
+            known = self.ask(process)
+        self.assertEqual(self.complaint, "")
+        return known
+
+    def assert_is_refused(self, reason):
+        with self.served() as process:
+            self.ask(process)
+        self.assertEqual(self.said, "started\n")
+        self.assertRegex(self.complaint.splitlines()[0],
+                         f"^weightmap run: the snapshot is not used: {reason}")
+
+    def test_a_start_is_restored(self):
+        first = self.make()
+        self.assertEqual(self.said, "started\n")
+        with self.served() as process:
+            second = self.ask(process, "/say/again")
+        self.assertEqual(second, {**first, "words": first["words"]})
+        self.assertEqual(first["pid"], 1000)
+        self.assertEqual((self.said, self.complaint), ("again\n", ""))
+
+    def test_a_restore_is_drawn(self):
+        self.make()
+        picture = self.folder / "start.svg"
+        with self.served("--timeline", picture):
+            while not picture.exists():
+                time.sleep(0.02)
+        root = xml.etree.ElementTree.parse(picture).getroot()
+        self.assertEqual([lane.find(SVG + "title").text for lane in root.findall(SVG + "g")],
+                         ["image", "first use", "faults", "disk rate", "memory"])
+        self.assertRegex("".join(root.itertext()), r"image check \d\.\d s, restore \d\.\d s, first")
+
+    def test_the_first_process_goes_on(self):
+        with self.served() as process:
+            before = self.ask(process)
+            self.wait_for_snapshot(process)
+            self.assertEqual(self.ask(process), before)
+
+    def test_one_of_two_starts_makes_the_snapshot(self):
+        command = [sys.executable, self.write("calls.py", CALLS)]
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--", *command]
+        self.run_command("true")  # makes the folder
+        processes = [subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        said = [process.communicate() for process in processes]
+        for output, complaint in said:
+            self.assertRegex(output, "^(original|restored) ")
+            if complaint:
+                self.assertEqual(complaint, "weightmap run: no snapshot is made: another start is "
+                                            "making it\n")
+        [manifest] = self.manifests()
+        self.assertTrue(self.run_command(*command).stdout.startswith("restored "))
+
+    def test_a_start_that_is_learned_again_makes_a_new_one(self):
+        first = self.make()
+        with self.served("--learn") as process:
+            self.wait_for_snapshot(process)
+            second = self.ask(process)
+        self.assertNotEqual(second["state"], first["state"])
+        with self.served() as process:
+            self.assertEqual(self.ask(process), second)
+
+    def test_signals_and_the_exit_status_are_the_command_s(self):
+        self.make()
+        for _ in range(2):  # restored; and started anew
+            with self.served() as process:
+                process.send_signal(signal.SIGUSR1)
+                while not self.ask(process)["signals"]:
+                    time.sleep(0.02)
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{self.port}/quit")
+                self.assertEqual(process.wait(), 7)
+            self.run_tool("snapshots", self.snapshots, "--remove", "all", check=True)
+        with self.served() as process:
+            pass
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+
+    def test_shared_memory_is_restored_and_the_command_s_own(self):
+        first = self.make()
+        self.assertEqual(first["memory"], first["state"])
+        self.assertFalse(os.path.exists("/dev/shm/named"))
+        with self.served() as process:
+            self.assertEqual(self.ask(process)["memory"], first["state"])
+
+    def test_nothing_is_left_of_a_command_that_has_ended(self):
+        self.make()
+        for name in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path("/proc", name, "cmdline").read_bytes()
+                self.assertNotIn(os.fsencode(self.program), words)
+
+    def test_four_are_restored_from_one_image(self):
+        self.environment["TOKEN"] = "first"
+        command = [sys.executable, self.write("calls.py", CALLS)]
+        os.utime(command[1], (1, 1))
+        first = self.run_command(*command)
+        word, number, token = first.stdout.split(" ", 2)
+        self.assertEqual((word, token, first.stderr), ("original", "[]\n", ""))
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--", *command]
+        processes = [subprocess.Popen(words, env={**self.environment, "TOKEN": f"worker {i}"},
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for i in range(4)]
+        for i, process in enumerate(processes):
+            self.assertEqual(process.communicate(),
+                             (f"restored {number} ['TOKEN=worker {i}']\n", ""))
+
+    # --- what an image belongs to ---
+
+    def test_a_file_that_changed_by_one_byte_in_its_old_time(self):
+        self.make()
+        self.program.write_text(SERVES.replace('"started"', '"Started"'))
+        os.utime(self.program, (1, 1))
+        with self.served():
+            pass
+        self.assertEqual(self.said, "Started\n")
+        self.assertEqual(self.complaint, "weightmap run: the snapshot is not used: "
+                                         f"{self.program} was written to or replaced\n")
+
+    def test_a_module_that_changed(self):
+        self.program.write_text("import module\n" + SERVES)
+        module = self.write("module.py", "")
+        for path in (module, self.program):
+            os.utime(path, (1, 1))
+        time.sleep(0.02)
+        self.make()
+        os.utime(module, (2, 2))
+        self.assert_is_refused(f"{module} was written to or replaced")
+
+    def test_a_file_that_changed_in_time_alone(self):
+        self.make()
+        os.utime(self.program, (2, 2))
+        self.assert_is_refused(f"{self.program} was written to or replaced")
+
+    def test_a_file_that_is_longer(self):
+        self.make()
+        self.program.write_text(SERVES + "\n")
+        self.assert_is_refused(rf"{self.program} has \d+ bytes, and had \d+")
+
+    def test_a_refused_image_is_removed_and_made_anew(self):
+        self.make()
+        os.utime(self.program, (2, 2))
+        with self.served() as process:
+            self.wait_for_snapshot(process)
+            known = self.ask(process)
+        with self.served() as process:
+            self.assertEqual(self.ask(process), known)
+
+    def edit_manifest(self, change):
+        [path] = self.manifests()
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+
+    def test_another_kernel(self):
+        self.make()
+        self.edit_manifest(lambda manifest: manifest["machine"].update(kernel="2.4"))
+        self.assert_is_refused(f"it is of the kernel 2.4, this is {os.uname().release} ")
+
+    def test_another_processor(self):
+        self.make()
+        self.edit_manifest(lambda manifest: manifest["machine"].update(processor="Z80"))
+        self.assert_is_refused("it is of the processor Z80, this is .*, features [0-9a-f]{16}")
+
+    def test_a_folder_that_was_moved(self):
+        self.make()
+        old = self.snapshots
+        self.snapshots = old.rename(self.folder / "moved")
+        self.assert_is_refused(f"its processes look for {old}/here")
+
+    def test_another_environment(self):
+        self.environment["SECRET"] = "old"
+        self.make()
+        self.environment["SECRET"] = "new"
+        self.assert_is_refused("the environment has another SECRET")
+
+    def test_variables_of_a_session_do_not_count(self):
+        first = self.make()
+        self.environment["SSH_TTY"] = "/dev/pts/7"
+        with self.served() as process:
+            self.assertEqual(self.ask(process), first)
+
+    def test_another_word_is_another_command(self):
+        self.make()
+        with self.served(command=[*self.command, "more"]) as process:
+            self.assertEqual(self.ask(process)["words"][-1], "more")
+        self.assertEqual((self.said, self.complaint), ("started\n", ""))
+
+    # --- images that are not what was made ---
+
+    def image(self):
+        return max(self.snapshots.glob("*/image/pages-*.img"), key=lambda path: path.stat().st_size)
+
+    def test_a_damaged_image(self):
+        self.make()
+        with open(self.image(), "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+        self.assert_is_refused(rf"{self.image()}: its checksum is [0-9a-f]+, expected [0-9a-f]+")
+
+    def test_a_truncated_image(self):
+        self.make()
+        os.truncate(self.image(), 4096)
+        self.assert_is_refused(rf"{self.image()}: has 4096 bytes, expected \d+")
+
+    def test_an_image_without_a_file(self):
+        self.make()
+        self.image().unlink()
+        self.assert_is_refused(r".*/pages-1.img: cannot look at the file: No such file")
+
+    def test_an_image_of_another_user(self):
+        self.make()
+        os.chown(self.image(), 65534, 65534)
+        self.assert_is_refused(f"{self.image()}: belongs to user 65534, not to user 0")
+
+    def test_an_image_that_others_may_write_to(self):
+        self.make()
+        self.image().chmod(0o666)
+        self.assert_is_refused(f"{self.image()}: others may write to it")
+
+    def test_a_folder_of_an_image_that_others_may_write_to(self):
+        self.make()
+        self.image().parent.chmod(0o777)
+        self.assert_is_refused(f"{self.image().parent}: others may write to it")
+
+    def test_a_damaged_manifest(self):
+        self.make()
+        [path] = self.manifests()
+        path.write_text(path.read_text()[:-10])
+        self.assert_is_refused(f"{path}: the manifest of a snapshot: is no JSON")
+
+    # --- starts and restores that fail ---
+
+    def test_a_file_that_changes_while_the_command_starts(self):
+        self.program.write_text("open(__import__('sys').argv[2]).close()\n" + SERVES)
+        os.utime(self.program, (1, 1))
+        time.sleep(0.02)  # so that the start is later than this change
+        ready = self.folder / "ready"
+        words = [TOOL, "run", "--snapshot", self.snapshots, "--ready", ready, "--", *self.command]
+        with subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as process:
+            self.ask(process)
+            self.held.write_text("other content")
+            ready.touch()
+            self.assertEqual(process.stderr.readline(), "weightmap run: no snapshot is made: "
+                             f"{self.held} was changed while the command started\n")
+            process.terminate()
+
+    def test_what_the_command_writes_is_not_what_it_is_made_of(self):
+        log, output = self.folder / "log", self.folder / "output"
+        self.program.write_text(f"import sys; log = open({str(log)!r}, 'a'); log.write('x'); "
+                                f"log.flush(); open({str(output)!r}, 'w').close(); "
+                                f"open({str(output)!r}).close(); import os; "
+                                f"os.rename({str(output)!r}, {str(output) + '.new'!r}); "
+                                f"open({str(output) + '.new'!r}).close(); import module\n" + SERVES)
+        module = self.write("module.py", "")  # whose bytecode is written
+        os.utime(module, (1, 1))
+        time.sleep(0.02)
+        os.utime(self.program, (1, 1))
+        first = self.make()
+        log.write_text(log.read_text() + "more")
+        pathlib.Path(f"{output}.new").unlink()
+        with self.served() as process:
+            self.assertEqual(self.ask(process), first)
+
+    def test_a_command_that_ends_before_it_is_ready(self):
+        done = self.run_tool("run", "--snapshot", self.snapshots, "--ready", "100s", "--", "sh", "-c",
+                             "echo done; exit 5")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (5, "done\n", ""))
+        self.assertEqual(self.manifests(), [])
+
+    def test_a_command_that_is_not_there(self):
+        done = self.run_command("./none")
+        self.assertEqual((done.returncode, done.stderr),
+                         (127, "weightmap: cannot run ./none: No such file or directory\n"))
+
+    def test_a_port_that_is_in_use(self):
+        self.make()
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", self.port))
+            other.listen()
+            done = self.run_command(*self.command)
+        first, *rest = done.stderr.splitlines()
+        self.assertEqual(first, "weightmap run: the snapshot is not restored: "
+                                f"127.0.0.1:{self.port} is in use")
+        self.assertIn("Address already in use", rest[-1])
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(self.manifests()), 1)
+
+    def test_a_process_that_has_left_the_command(self):
+        command = ["sh", "-c", '(setsid sleep 1000 > /dev/null &); exec "$@"', "sh", *self.command]
+        with self.served("-v", command=command) as process:
+            said = process.stderr.readline()
+        self.assertRegex(said, r"no snapshot is made: process \d+ of the command has left it, as "
+                               "daemons do, and would be missing")
+        self.assertEqual(self.manifests(), [])
+
+    def test_a_full_disk(self):
+        self.snapshots.mkdir(mode=0o700)
+        script = ('mount -t tmpfs -o size=2m,mode=700 none "$1" && shift && exec "$@"')
+        words = ["unshare", "--mount", "sh", "-c", script, "sh", self.snapshots, TOOL, "run", "-v",
+                 "--snapshot", self.snapshots, "--ready", f"http://127.0.0.1:{self.port}/", "--",
+                 *self.command]
+        with subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, text=True) as process:
+            self.assertIn("no snapshot is made: criu: ", process.stderr.readline())
+            self.ask(process)  # goes on
+            process.terminate()
+            process.communicate()
+
+    def fake_criu(self, text):
+        criu = self.environment.get("WEIGHTMAP_CRIU", "criu")
+        fake = self.write("criu", f'#!/bin/sh\nPATH="$PATH:/usr/local/sbin:/usr/sbin"\n{text}\n'
+                                  f'exec {criu} "$@"\n', 0o755)
+        os.utime(fake, (1, 1))
+        self.environment["WEIGHTMAP_CRIU"] = str(fake)
+
+    def test_an_old_criu(self):
+        self.fake_criu('[ "$1" = --version ] && echo Version: 3.17.1 && exit')
+        with self.served() as process:
+            self.ask(process)
+        self.assertRegex(self.complaint, "no snapshot is made: .*/criu has version 3.17.1, expected "
+                                         "4.0 or later; scripts/install-criu of weightmap builds one")
+
+    def test_a_restore_that_fails(self):
+        self.fake_criu('[ "$1" = restore ] && exit 1')
+        self.make()
+        with self.served() as process:
+            self.ask(process)
+        self.assertEqual(self.said, "started\n")
+        self.assertIn("the snapshot was not restored: ", self.complaint)
+        self.assertIn("the restore failed without a word", self.complaint)
+        self.assertEqual(self.manifests(), [])
+
+    def test_a_restore_that_hangs(self):
+        self.fake_criu('[ "$1" = restore ] && exec sleep 1000')
+        self.make()
+        with self.served() as process:
+            self.ask(process)
+        self.assertEqual((self.said, self.complaint),
+                         ("started\n", "weightmap run: the snapshot was not restored: the restore "
+                                       "hangs\n"))
+
+    # --- the list ---
+
+    def test_snapshots_are_listed_checked_and_removed(self):
+        self.make()
+        [path] = self.manifests()
+        key = path.parent.name
+        done = self.run_tool("snapshots", self.snapshots, "--check")
+        self.assertEqual(done.returncode, 0)
+        titles, row = done.stdout.splitlines()
+        self.assertEqual(titles.split(), ["SNAPSHOT", "SIZE", "MADE", "STATE", "COMMAND"])
+        self.assertRegex(row, rf"^{key[:8]} .* MiB .* good +{sys.executable} ")
+        os.truncate(self.image(), 4096)
+        self.assertEqual(self.run_tool("snapshots", self.snapshots).returncode, 0)
+        done = self.run_tool("snapshots", self.snapshots, "--check", "--json")
+        self.assertEqual(done.returncode, 1)
+        [listed] = json.loads(done.stdout)["snapshots"]
+        self.assertRegex(listed["trouble"], "pages-1.img: has 4096 bytes, expected")
+        self.assertEqual((listed["key"], listed["listeners"], listed["snapshot_here"]),
+                         (key, [f"127.0.0.1:{self.port}"], False))
+        done = self.run_tool("snapshots", self.snapshots, "--remove", "none")
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "weightmap: there is no snapshot none\n"))
+        done = self.run_tool("snapshots", self.snapshots, "--remove", key[:8])
+        self.assertEqual((done.returncode, done.stdout), (0, "removed 1 snapshot\n"))
+        self.assertEqual(self.run_tool("snapshots", self.snapshots).stdout,
+                         "there are no snapshots\n")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

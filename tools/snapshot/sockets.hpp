@@ -1,0 +1,19 @@
+// The TCP sockets of processes, and whether others have their addresses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/run/process_tree.hpp"
+#include "tools/snapshot/socket_table.hpp"
+
+namespace weightmap::cli::snapshot {
+
+// Returns the sockets of the processes that listen or are connected, from /proc.
+std::vector<Socket> sockets_of(const start::ProcessTree& processes);
+
+// Returns "127.0.0.1:8000" for the first address that another process listens at, for itself alone;
+// empty if all are free. criu would restore a second listener beside it, in silence.
+std::string first_taken(const std::vector<Address>& listeners);
+
+}  // namespace weightmap::cli::snapshot
