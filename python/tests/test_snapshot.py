@@ -32,6 +32,16 @@ def test_a_folder_that_is_gone(monkeypatch, tmp_path):
 # --- the answer, without criu ---
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_program_that_has_become_another_user(tmp_path, start_python):
+    here = tmp_path / "here"
+    here.mkdir(mode=0o700)
+    program = "import os, weightmap; call = weightmap.snapshot_here; os.setuid(65534); print(call())"
+    process = start_python(program, WEIGHTMAP_SNAPSHOT=str(here))
+    assert process.communicate()[0] == "False\n"
+    assert list(here.iterdir()) == []
+
+
 @pytest.fixture
 def here(tmp_path):
     """The folder in which a program and its supervisor meet."""

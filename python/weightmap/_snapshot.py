@@ -33,15 +33,19 @@ def snapshot_here() -> bool:
     global ones of numpy and torch where these are imported. Other generators (random.Random(),
     numpy's default_rng(), torch.Generator()) go on alike in all of them.
 
+    A program that has become another user returns False, too: the call is for those who started it.
     To be called by one thread; the others are dumped in the middle of what they do.
     """
     folder = os.environ.get(_VARIABLE)
     if not folder or not os.path.isdir(folder):
         return False
-    with open(_STARTED_WITH, "rb") as file:  # behind a restore it is that of the new start
-        before = _variables(file.read())
-    with open(os.path.join(folder, "called"), "wb"):
-        pass
+    try:
+        with open(_STARTED_WITH, "rb") as file:  # behind a restore it is that of the new start
+            before = _variables(file.read())
+        with open(os.path.join(folder, "called"), "wb"):
+            pass
+    except PermissionError:  # this process has given up the rights that it was started with
+        return False
     answer = _wait_for_answer(os.path.join(folder, "answer"))
     if not answer.startswith(b"restored\0"):
         return False
