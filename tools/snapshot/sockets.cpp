@@ -57,9 +57,14 @@ bool is_free(const Address& listener) {
 
 }  // namespace
 
-std::vector<Socket> sockets_of(const start::ProcessTree& processes) {
+std::set<std::uint64_t> socket_inodes_of(const start::ProcessTree& processes) {
   std::set<std::uint64_t> inodes;
   for (const pid_t process : processes.members()) inodes.merge(socket_inodes_of(process));
+  return inodes;
+}
+
+std::vector<Socket> sockets_of(const start::ProcessTree& processes) {
+  const std::set<std::uint64_t> inodes = socket_inodes_of(processes);
   std::vector<Socket> sockets;
   for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);

@@ -1,6 +1,8 @@
 // The TCP sockets of processes, and whether others have their addresses.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,8 @@
 #include "tools/snapshot/socket_table.hpp"
 
 namespace weightmap::cli::snapshot {
+
+std::set<std::uint64_t> socket_inodes_of(const start::ProcessTree& processes);
 
 // Returns the sockets of the processes that listen or are connected, from /proc.
 std::vector<Socket> sockets_of(const start::ProcessTree& processes);
