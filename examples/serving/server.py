@@ -20,12 +20,14 @@ import sys
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
 
-import numpy
-import weightmap
-
-SECONDS_BETWEEN_LOOKS = 0.2  # checks of the file and of the parent
 # Received by sigwait(); SIGALRM is the clock (workers.py has why).
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM}
+signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in the threads that numpy starts, too
+
+import numpy  # noqa: E402
+import weightmap  # noqa: E402
+
+SECONDS_BETWEEN_LOOKS = 0.2  # checks of the file and of the parent
 
 
 class Model:
@@ -153,7 +155,6 @@ class Server(socketserver.TCPServer):
 def main():
     served = ServedModel(sys.argv[1], sys.argv[2])
     with Server(served) as server:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
         server.supervise(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
 

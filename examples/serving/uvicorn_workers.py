@@ -16,10 +16,13 @@ from collections.abc import Awaitable, Callable
 from socket import create_server, socket
 from typing import Any
 
-import uvicorn
-
-import model
 import workers
+
+signal.pthread_sigmask(signal.SIG_BLOCK, workers.SIGNALS)  # in the threads of these imports, too
+
+import uvicorn  # noqa: E402
+
+import model  # noqa: E402
 
 
 async def app(scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:

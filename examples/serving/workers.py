@@ -7,7 +7,9 @@ from collections.abc import Callable
 from multiprocessing.context import ForkContext, ForkProcess, ForkServerContext, ForkServerProcess
 from socket import socket
 
-# Blocked in workers, too, as they start. SIGALRM is the clock of the supervisor, instead of
+# Blocked in workers, too, as they start, and in threads: one that does not block them may get them
+# instead of the supervisor, and SIGALRM and SIGTERM end the process then. So they are blocked
+# before imports that start threads. SIGALRM is the clock of the supervisor, instead of
 # sigtimedwait(), which returns a signal that never came where its process stood still meanwhile, as
 # one does while a snapshot is taken of it (CPython 3.11).
 SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGALRM}

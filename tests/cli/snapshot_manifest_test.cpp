@@ -19,7 +19,8 @@ const std::string good =
     R"("meeting_point":"/d/here","criu":"4.2.1",)"
     R"("made_ns":5,"machine":{"kernel":"6.1","processor":"P, features 0"},"root":1000,)"
     R"("here":true,"stdout_pipe":7,"stderr_pipe":8,"environment":{"A":"00ff"},)"
-    R"("listeners":[{"address":"127.0.0.1","port":80}],"keeps_connections":true,)"
+    R"("listeners":[{"address":"127.0.0.1","port":80,"shared":true}],"socket_files":["/tmp/a/s"],)"
+    R"("socket_folders":[{"path":"/tmp/a","mode":448,"owner":0,"group":5}],"keeps_connections":true,)"
     R"("image":[{"name":"core-1000.img","size":3,"xxh3":18446744073709551615}],)"
     R"("files":[{"path":"/lib/a.so","size":9,"mtime_ns":-7,"ctime_ns":8}]})";
 
@@ -42,7 +43,9 @@ TEST_CASE("a manifest is written and read as the same JSON") {
   CHECK(manifest->is_made_here);
   CHECK(manifest->keeps_connections);
   CHECK(manifest->pipes == std::array<std::uint64_t, 2>{7, 8});
-  CHECK(manifest->listeners == std::vector<Address>{{"127.0.0.1", 80}});
+  CHECK(manifest->listeners == std::vector<Address>{{"127.0.0.1", 80, true}});
+  CHECK(manifest->socket_files == std::vector<std::string>{"/tmp/a/s"});
+  CHECK(manifest->socket_folders == std::vector<SocketFolder>{{"/tmp/a", 448, 0, 5}});
   CHECK(manifest->image == std::vector<ImageFile>{{"core-1000.img", 3, ~std::uint64_t{0}}});
   CHECK(manifest->files == std::vector<UsedFile>{{"/lib/a.so", 9, -7, 8}});
   CHECK(manifest->image_bytes() == 3);
@@ -72,6 +75,8 @@ TEST_CASE("a manifest is refused, and the field is named") {
   CHECK(with("\"00ff\"", "0") == begin + "environment.A is 0, no text");
   CHECK(with("\"127.0.0.1\"", "1") == begin + "listeners[0].address is 1, no text");
   CHECK(with(":80", ":65536") == begin + "listeners[0].port is 65536, no port");
+  CHECK(with("\"/tmp/a/s\"", "3") == begin + "socket_files[0] is 3, no text");
+  CHECK(with(":448", ":-4") == begin + "socket_folders[0].mode is -4, no number");
   CHECK(with("core-1000.img", "../core.img") ==
         begin + "image[0].name is \"../core.img\", no name of a file");
   CHECK(with("core-1000.img", "..") == begin + "image[0].name is \"..\", no name of a file");
@@ -138,7 +143,18 @@ TEST_CASE("sockets are read from the kernel's tables") {
                outside = connected("0100007F:0003 0100007F:0001");
   CHECK(have_inner_connection({listening, one, its_end}));
   CHECK_FALSE(have_inner_connection({listening, one, outside}));
-  CHECK(listeners_among({one, listening}) == std::vector<Address>{{"127.0.0.1", 8123}});
+  CHECK(listeners_among({one, listening}) == std::vector<Address>{{"127.0.0.1", 8123, false}});
+}
+
+TEST_CASE("a line of the kernel's table of UNIX sockets") {
+  const std::string line = "0000000000000000: 00000002 00000000 00010000 0001 01 886033";
+  const NamedSocket named = parse_named_socket_line(line + " /tmp/a b");
+  CHECK(named.path == "/tmp/a b");
+  CHECK(named.inode == 886033);
+  CHECK(parse_named_socket_line(line).path.empty());
+  CHECK(parse_named_socket_line(line).inode == 886033);
+  CHECK(parse_named_socket_line("Num       RefCount Protocol Flags    Type St Inode Path").inode ==
+        0);
 }
 
 TEST_CASE("a log of criu tells the first error that matters") {

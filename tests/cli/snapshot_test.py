@@ -51,6 +51,23 @@ class Answer(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
 """
 
+# Has a socket with a name in a folder that it removes at its end, as Python's forkserver has one.
+NAMES_A_SOCKET = """
+import os, shutil, signal, socket, stat, sys
+folder = sys.argv[3] + "/private"
+os.makedirs(folder, mode=0o750)
+named = socket.socket(socket.AF_UNIX)
+named.bind(folder + "/name")
+named.listen()
+def end(number, frame):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(folder + "/name")
+        print("connected, folder", oct(stat.S_IMODE(os.stat(folder).st_mode)), flush=True)
+    shutil.rmtree(sys.argv[3])
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+""" + SERVES
+
 # Asks for a snapshot as weightmap.snapshot_here() does, and says which process it is then.
 CALLS = """
 import os, sys, time
@@ -503,6 +520,58 @@ class Snapshots(SnapshotCase):
         self.assertIn("Address already in use", rest[-1])
         self.assertEqual(done.returncode, 1)
         self.assertEqual(len(self.manifests()), 1)
+
+    def make_with_named_socket(self):
+        self.program = self.write("names.py", NAMES_A_SOCKET)
+        os.utime(self.program, (1, 1))
+        self.place = self.folder / "of the command"
+        self.command[1:] = [str(self.program), str(self.port), str(self.held), str(self.place)]
+        self.make()
+        self.assertFalse(self.place.exists())
+
+    def test_a_socket_whose_folder_is_gone(self):
+        self.make_with_named_socket()
+        for _ in range(2):
+            with self.served() as process:
+                self.ask(process)
+            self.assertEqual((self.said, self.complaint), ("connected, folder 0o750\n", ""))
+            self.assertFalse(self.place.exists())
+
+    def test_a_socket_whose_name_is_in_use(self):
+        self.make_with_named_socket()
+        (self.place / "private").mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(self.place / "private/name"))
+            other.listen()
+            done = self.run_command(*self.command)
+        self.assertEqual(done.stderr.splitlines()[0],
+                         "weightmap run: the snapshot is not restored: "
+                         f"{self.place}/private/name is in use")
+        self.assertEqual(len(self.manifests()), 1)
+
+    def test_a_folder_of_a_socket_that_another_user_has_made(self):
+        self.make_with_named_socket()
+        self.place.mkdir()
+        os.chown(self.place, 65534, 65534)
+        with self.served():
+            pass
+        self.assertEqual(self.complaint.splitlines()[0],
+                         "weightmap run: the snapshot is not restored: "
+                         f"{self.place}: is no folder of user 0 any more")
+
+    def test_one_of_several_restored_at_once_gets_the_port(self):
+        self.make()
+        words = [TOOL, "run", "-v", "--snapshot", self.snapshots, "--ready",
+                 f"http://127.0.0.1:{self.port}/", "--", *self.command]
+        processes = [subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        said = sorted(process.stderr.readline() for process in processes)
+        for process in processes:
+            process.terminate()
+            process.communicate()
+        in_use = f"the snapshot is not restored: 127.0.0.1:{self.port} is in use\n"
+        self.assertRegex(said[0], "the image was read and compared after")
+        self.assertEqual(said[1:], ["weightmap run: " + in_use] * 2)
 
     def test_a_process_that_has_left_the_command(self):
         command = ["sh", "-c", '(setsid sleep 1000 > /dev/null &); exec "$@"', "sh", *self.command]

@@ -57,7 +57,20 @@ Result<Address> parse_listener(const Json& json, const std::string& where) {
   if (port > std::numeric_limits<std::uint16_t>::max())
     return reader.corrupt(where + ".port is " + std::to_string(port) + ", no port");
   listener.port = static_cast<std::uint16_t>(port);
+  listener.is_shared = member(json, "shared") == true;
   return listener;
+}
+
+Result<SocketFolder> parse_socket_folder(const Json& json, const std::string& where) {
+  TRY(reader.expect_object(json, where));
+  SocketFolder folder;
+  TRY_ASSIGN(folder.path, reader.text(member(json, "path"), where + ".path"));
+  for (const auto& [name, field] :
+       {std::pair{"mode", &folder.mode}, {"owner", &folder.owner}, {"group", &folder.group}}) {
+    TRY_ASSIGN(const std::uint64_t number, reader.number(member(json, name), where + "." + name));
+    *field = static_cast<std::uint32_t>(number);
+  }
+  return folder;
 }
 
 template <class Item>
@@ -112,8 +125,15 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 
 Json describe(const Manifest& manifest) {
   Json image = Json::array(), files = Json::array(), listeners = Json::array();
+  Json folders = Json::array();
   for (const Address& listener : manifest.listeners)
-    listeners.push_back({{"address", listener.host}, {"port", listener.port}});
+    listeners.push_back(
+        {{"address", listener.host}, {"port", listener.port}, {"shared", listener.is_shared}});
+  for (const SocketFolder& folder : manifest.socket_folders)
+    folders.push_back({{"path", folder.path},
+                       {"mode", folder.mode},
+                       {"owner", folder.owner},
+                       {"group", folder.group}});
   for (const ImageFile& file : manifest.image)
     image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
   for (const UsedFile& file : manifest.files)
@@ -136,6 +156,8 @@ Json describe(const Manifest& manifest) {
       {"stderr_pipe", manifest.pipes[1]},
       {"environment", manifest.environment},
       {"listeners", std::move(listeners)},
+      {"socket_files", manifest.socket_files},
+      {"socket_folders", std::move(folders)},
       {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
       {"files", std::move(files)}};
@@ -158,6 +180,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY_ASSIGN(manifest.environment, parse_environment(json));
   TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
   TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
+  TRY_ASSIGN(manifest.socket_files, parse_list<std::string>(json, "socket_files", parse_word));
+  TRY_ASSIGN(manifest.socket_folders,
+             parse_list<SocketFolder>(json, "socket_folders", parse_socket_folder));
   TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
   return manifest;
 }

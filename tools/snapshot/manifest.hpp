@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tools/snapshot/machine.hpp"
+#include "tools/snapshot/socket_files.hpp"
 #include "tools/snapshot/socket_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
@@ -53,7 +54,9 @@ struct Manifest {
   std::map<std::string, std::string> environment;  // a hash of the text of each variable
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
-  std::vector<Address> listeners;  // addresses that must be free
+  std::vector<Address> listeners;         // addresses that must be free
+  std::vector<std::string> socket_files;  // names of UNIX sockets, which must be free, too
+  std::vector<SocketFolder> socket_folders;
   bool keeps_connections = false;  // those of TCP, since some are between the processes
 
   std::uint64_t image_bytes() const noexcept;

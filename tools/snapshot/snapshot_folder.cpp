@@ -125,6 +125,13 @@ Result<SnapshotFolder::Unfinished> SnapshotFolder::begin(const std::string& key)
   return Unfinished{image, std::move(lock)};
 }
 
+Descriptor SnapshotFolder::lock_for_restore(const std::string& key) const {
+  Descriptor image(::open(image_of(key).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (image.get() >= 0 && ::flock(image.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  return image;
+}
+
 Result<void> SnapshotFolder::commit(const Manifest& manifest, const start::StartPlan& plan) const {
   const fs::path made = unfinished(manifest.key), place = path_ / manifest.key;
   TRY(write_json(made / plan_name, start::describe(plan)));

@@ -41,6 +41,10 @@ class SnapshotFolder {
   // Makes such a folder, in place of what an earlier start of this command left half-made. Fails
   // with cancelled while another start makes a snapshot of this command.
   Result<Unfinished> begin(const std::string& key) const;
+  // Waits until no other start restores this image, and keeps others from it as long as the
+  // descriptor is open: what criu makes while it restores, has the same names each time. None:
+  // without a lock.
+  Descriptor lock_for_restore(const std::string& key) const;
   // Gives the image in it its manifest and its name, in place of an older one.
   Result<void> commit(const Manifest& manifest, const start::StartPlan& plan) const;
   // Removes what begin() made.

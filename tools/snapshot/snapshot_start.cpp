@@ -19,6 +19,7 @@
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
+#include "tools/snapshot/socket_files.hpp"
 #include "tools/snapshot/sockets.hpp"
 #include "tools/snapshot/supervised_command.hpp"
 #include "tools/snapshot/used_files.hpp"
@@ -103,8 +104,9 @@ class SnapshotStart {
       command_.start();
       return command_.give_up_dump();
     }
-    if (const std::string address = first_taken(manifest.listeners); !address.empty()) {
-      say("the snapshot is not restored: " + address + " is in use");
+    const Descriptor lock = folder_.lock_for_restore(key_);
+    if (const std::string reason = reason_to_wait(manifest); !reason.empty()) {
+      say("the snapshot is not restored: " + reason);
       command_.start();
       return command_.give_up_dump();
     }
@@ -114,6 +116,16 @@ class SnapshotStart {
     if (outcome && outcome->kind == Report::restored) progress_.restored = now();
     if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
       folder_.remove(key_);
+  }
+
+  // Why this start cannot be restored, and a later one may be.
+  static std::string reason_to_wait(const Manifest& manifest) {
+    if (const std::string address = first_taken(manifest.listeners); !address.empty())
+      return address + " is in use";
+    if (const std::string file = first_used(manifest.socket_files); !file.empty())
+      return printable(file) + " is in use";
+    const Result<void> made = make_missing(manifest.socket_folders);
+    return made ? std::string() : made.error().message;
   }
 
   static start::RestoreProgress::Clock::rep now() {
@@ -163,6 +175,8 @@ class SnapshotStart {
     std::error_code none;
     const std::vector<Socket> sockets = sockets_of(start.processes);
     manifest.listeners = listeners_among(sockets);
+    manifest.socket_files = socket_files_of(start.processes);
+    manifest.socket_folders = folders_of(manifest.socket_files);
     manifest.keeps_connections = have_inner_connection(sockets);
     manifest.criu = version;
     manifest.is_made_here =

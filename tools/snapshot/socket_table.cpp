@@ -41,9 +41,18 @@ Socket parse_socket_line(const std::string& line) {
   return {state == state_listen        ? Socket::listening
           : state == state_established ? Socket::connected
                                        : Socket::other,
-          {host_of(here), static_cast<std::uint16_t>(local_port)},
-          {host_of(there), static_cast<std::uint16_t>(remote_port)},
+          {host_of(here), static_cast<std::uint16_t>(local_port), false},
+          {host_of(there), static_cast<std::uint16_t>(remote_port), false},
           inode};
+}
+
+NamedSocket parse_named_socket_line(const std::string& line) {
+  unsigned long long inode = 0;
+  int end = 0;
+  if (std::sscanf(line.c_str(), " %*[0-9a-fA-F]: %*x %*x %*x %*x %*x %llu%n", &inode, &end) != 1)
+    return {};
+  const std::size_t path = static_cast<std::size_t>(end) + 1;
+  return {path < line.size() ? line.substr(path) : std::string(), inode};
 }
 
 std::vector<Address> listeners_among(const std::vector<Socket>& sockets) {

@@ -3,14 +3,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <system_error>
 
 #include "tools/support/descriptor.hpp"
@@ -20,17 +21,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::set<std::uint64_t> socket_inodes_of(pid_t process) {
-  std::set<std::uint64_t> inodes;
+void add_sockets_of(pid_t process, std::map<std::uint64_t, HeldSocket>& sockets) {
   std::error_code error;
   const fs::path folder = "/proc/" + std::to_string(process) + "/fd";
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code closed;
     unsigned long long inode = 0;
     const fs::path target = fs::read_symlink(at->path(), closed);
-    if (std::sscanf(target.c_str(), "socket:[%llu]", &inode) == 1) inodes.insert(inode);
+    if (std::sscanf(target.c_str(), "socket:[%llu]", &inode) == 1)
+      sockets[inode] = {process, std::atoi(at->path().filename().c_str())};
   }
-  return inodes;
+}
+
+// True for a socket that shares its port by intention (socket(7)).
+bool shares_port(const HeldSocket& held) {
+  const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, held.process, 0)));
+  const Descriptor socket(
+      static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), held.descriptor, 0)));
+  int is_shared = 0;
+  socklen_t size = sizeof is_shared;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &is_shared, &size) == 0 &&
+         is_shared != 0;
 }
 
 bool is_free(const Address& listener) {
@@ -48,25 +59,33 @@ bool is_free(const Address& listener) {
   }
   const Descriptor socket(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
-  // So that connections that end do not count, nor listeners that share their port by intention.
-  for (const int option : {SO_REUSEADDR, SO_REUSEPORT})
-    ::setsockopt(socket.get(), SOL_SOCKET, option, &yes, sizeof yes);
+  // Connections that end do not count. criu shares the ports of all that it restores, so that only
+  // a socket that does not share finds one in use.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (listener.is_shared) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
   return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&storage), size) == 0 &&
          ::listen(socket.get(), 1) == 0;
 }
 
 }  // namespace
 
+std::map<std::uint64_t, HeldSocket> held_sockets(const start::ProcessTree& processes) {
+  std::map<std::uint64_t, HeldSocket> sockets;
+  for (const pid_t process : processes.members()) add_sockets_of(process, sockets);
+  return sockets;
+}
+
 std::vector<Socket> sockets_of(const start::ProcessTree& processes) {
-  std::set<std::uint64_t> inodes;
-  for (const pid_t process : processes.members()) inodes.merge(socket_inodes_of(process));
+  const std::map<std::uint64_t, HeldSocket> held = held_sockets(processes);
   std::vector<Socket> sockets;
   for (const char* const table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     for (std::string line; std::getline(file, line);) {
       Socket found = parse_socket_line(line);
-      if (found.state != Socket::other && inodes.contains(found.inode))
-        sockets.push_back(std::move(found));
+      const auto holder = held.find(found.inode);
+      if (found.state == Socket::other || holder == held.end()) continue;
+      found.local.is_shared = found.state == Socket::listening && shares_port(holder->second);
+      sockets.push_back(std::move(found));
     }
   }
   return sockets;

@@ -1,6 +1,10 @@
 // The TCP sockets of processes, and whether others have their addresses.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,6 +12,15 @@
 #include "tools/snapshot/socket_table.hpp"
 
 namespace weightmap::cli::snapshot {
+
+// One of the descriptors of a socket.
+struct HeldSocket {
+  pid_t process = 0;
+  int descriptor = -1;
+};
+
+// Returns the sockets of processes by their inodes.
+std::map<std::uint64_t, HeldSocket> held_sockets(const start::ProcessTree& processes);
 
 // Returns the sockets of the processes that listen or are connected, from /proc.
 std::vector<Socket> sockets_of(const start::ProcessTree& processes);

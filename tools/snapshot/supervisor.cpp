@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -147,7 +146,6 @@ class Supervisor {
     run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output,
                            order_.keeps_connections),
              [&image] {
-               wait_for_other_restores(image);
                const pid_t unpacking =
                    fork_with([&image] { return start::become(unpacking_words(image)); });
                int status = 0;
@@ -170,14 +168,6 @@ class Supervisor {
 
   fs::path log() const {
     return what_.meeting_point / (order_.kind == Order::dump ? "dump.log" : "restore.log");
-  }
-
-  // Waits until no other start restores the image, until this process ends: criu gives files
-  // without a name, as semaphores are, the same temporary names in each restore.
-  static void wait_for_other_restores(const fs::path& image) {
-    const int folder = ::open(image.c_str(), O_RDONLY | O_DIRECTORY);
-    while (::flock(folder, LOCK_EX) != 0 && errno == EINTR) {
-    }
   }
 
   // `prepare` is called in its process; false if there is nothing to run then.
