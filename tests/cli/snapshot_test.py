@@ -51,6 +51,16 @@ class Answer(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
 """
 
+# Accepts a connection when a file is there.
+ACCEPTS_LATE = """
+import os, socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+connection, _ = listener.accept()
+connection.sendall(b"accepted")
+"""
+
 # Has a socket with a name in a folder that it removes at its end, as Python's forkserver has one.
 NAMES_A_SOCKET = """
 import os, shutil, signal, socket, stat, sys
@@ -520,6 +530,26 @@ class Snapshots(SnapshotCase):
         self.assertIn("Address already in use", rest[-1])
         self.assertEqual(done.returncode, 1)
         self.assertEqual(len(self.manifests()), 1)
+
+    def connected(self):
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                return socket.create_connection(("127.0.0.1", self.port))
+            time.sleep(0.02)
+
+    def test_a_connection_that_is_not_accepted_yet(self):
+        program = self.write("late.py", ACCEPTS_LATE)
+        ready, go = self.folder / "ready", self.folder / "go"
+        os.utime(program, (1, 1))
+        command = [TOOL, "run", "--snapshot", self.snapshots, "--ready", ready, "--",
+                   sys.executable, program, str(self.port), go]
+        with subprocess.Popen(command, env=self.environment) as process, self.connected() as client:
+            ready.touch()
+            self.wait_for_snapshot(process)
+            go.touch()
+            self.assertEqual(client.recv(8), b"accepted")
+        with subprocess.Popen(command, env=self.environment), self.connected() as client:
+            self.assertEqual(client.recv(8), b"accepted")
 
     def make_with_named_socket(self):
         self.program = self.write("names.py", NAMES_A_SOCKET)

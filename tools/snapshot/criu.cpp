@@ -89,9 +89,11 @@ std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::
                                     const fs::path& log, const fs::path& script,
                                     bool keeps_connections) {
   std::vector<std::string> words = common_words(criu, "dump", image, log, keeps_connections);
-  words.insert(words.end(),
-               {"--tree", std::to_string(root), "--leave-running", "--link-remap", "--ghost-limit",
-                largest_nameless_file, "--action-script", script.native()});
+  words.insert(
+      words.end(),
+      {"--tree", std::to_string(root), "--leave-running", "--link-remap",
+       "--skip-in-flight",  // connections that wait for accept(): the first process has them
+       "--ghost-limit", largest_nameless_file, "--action-script", script.native()});
   return words;
 }
 
