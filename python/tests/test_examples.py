@@ -93,6 +93,23 @@ def test_one_more_worker_answers_and_the_end_leaves_none(name, llama):
         served.communicate()
 
 
+def test_a_server_that_may_be_restored_is_a_plain_one_without_a_snapshot(llama):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen(
+        [sys.executable, "snapshot_server.py"], cwd=SERVER.parent, text=True,
+        env={**os.environ, "MODEL": str(llama), "PORT": str(port)}, stderr=subprocess.PIPE,
+    ) as served:  # fmt: skip
+        try:
+            serving_test.wait_until(lambda: served.poll() or is_open(port), "it listened")
+            assert ask(port, "1,2,3")["pid"] == served.pid
+            with pytest.raises(urllib.error.HTTPError, match="400"):
+                ask(port, "64")
+        finally:
+            served.terminate()
+        assert served.wait(serving_test.SECONDS_OF_PATIENCE) == 0, served.stderr.read()
+
+
 def bytes_read_by(pid):
     """Since it was forked, by calls of the system; not what it has mapped."""
     return int(re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])

@@ -1,0 +1,42 @@
+"""The model served by one process, which can be restored from a snapshot, also several times.
+
+    MODEL=FOLDER PORT=8080 weightmap run --snapshot DIR -- python snapshot_server.py
+
+The first start imports, maps the model and runs it once. Each later one begins behind
+snapshot_here(), with the variables of its own: four commands with four ports are four servers,
+which share the weights. `run --snapshot` needs root and criu; without it this is a plain server.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import model
+import weightmap
+
+
+class Handler(BaseHTTPRequestHandler):
+    timeout = 5  # seconds for a client to send its request
+
+    def do_GET(self) -> None:
+        status, body = model.answer(self.path.partition("?")[2])
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Disables the log of requests."""
+
+
+if __name__ == "__main__":
+    if model.answer("ids=1")[0] != HTTPStatus.OK:  # what the first request would wait for
+        sys.exit("the model cannot be run")
+    weightmap.snapshot_here()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    HTTPServer(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Handler).serve_forever()
