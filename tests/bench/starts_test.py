@@ -64,28 +64,41 @@ class Tables(unittest.TestCase):
 
 
 class UnderRun(unittest.TestCase):
-    def samples(self):
-        times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000}
-        with mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
+    def samples(self, restores=True):
+        times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000,
+                 starts_under_run.SNAPSHOT: 500_000}
+        with mock.patch.object(starts_under_run, "can_restore", lambda: restores), \
+                mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
                 mock.patch.object(starts_under_run.Starts, "_start", lambda _, name: echo(
                     {"start_to_token_us": times[name], "disk_bytes": 3 << 20})):
             starts = starts_under_run.Starts(str(BUILD), "models", "python", "transformers", 1)
-            return {("everything cold", "this disk"): starts.compare("everything cold")}
+            return {(state, "this disk"): starts.compare(state)
+                    for state in ("everything cold", "cached")}
 
-    def test_a_row_has_all_three(self):
+    def test_a_row_has_all(self):
         self.assertEqual(starts_under_run.start_table("transformers", self.samples())[2],
                          "| transformers, everything cold, this disk | 4.00 s "
-                         "| 2.00 s: 2.00 [2.00, 2.00] | 1.00 s: 4.00 [4.00, 4.00] | 3 MiB |")
+                         "| 2.00 s: 2.00 [2.00, 2.00] | 1.00 s: 4.00 [4.00, 4.00] "
+                         "| 500.0 ms: 8.00 [8.00, 8.00] | 3 MiB |")
+
+    def test_a_row_without_snapshots_has_a_gap(self):
+        self.assertTrue(starts_under_run.start_table("transformers", self.samples(False))[2].endswith(
+            "| 1.00 s: 4.00 [4.00, 4.00] |  | 3 MiB |"))
 
     def test_the_figure_is_a_sentence(self):
         self.assertEqual(
             " ".join(" ".join(starts_under_run.start_figure(self.samples())).split()),
             "- **Starting** Python and transformers with a model of 1.5 GB, everything cold, until the "
-            "first token takes **1.00 s** with weightmap under `weightmap run`, 4.00 s as stock.")
+            "first token takes **1.00 s** with weightmap under `weightmap run`, 4.00 s as stock. "
+            "- **Restoring** that process from a snapshot takes **500.0 ms**, everything cold, and "
+            "**500.0 ms** cached.")
 
     def test_a_start_is_made_under_run_with_its_plan(self):
-        starts = starts_under_run.Starts("build", "models", "python", "torch", 1)
+        with mock.patch.object(starts_under_run, "can_restore", lambda: True):
+            starts = starts_under_run.Starts("build", "models", "python", "torch", 1)
         with mock.patch("os.makedirs"):
+            self.assertIn("build/tools/weightmap run --snapshot models/snapshots/torch --plan ",
+                          starts._start(starts_under_run.SNAPSHOT))
             self.assertIn("build/tools/weightmap run --plan models/plans/torch-stock-under-run.json "
                           "-- python ", starts._start("stock under run"))
             self.assertNotIn("weightmap run", starts._start("stock"))

@@ -27,7 +27,9 @@ constexpr std::size_t parent_field = 4, minor_field = 10, major_field = 12, user
 
 std::vector<std::string> stat_fields(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream content;
+  content << file.rdbuf();  // which is empty for a process that ends now; an iterator would throw
+  const std::string text = content.str();
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return {};
   std::istringstream rest(text.substr(name_end + 1));

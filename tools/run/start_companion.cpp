@@ -43,7 +43,7 @@ class Companion {
 
   void run() {
     for (const std::string& remark : task_.remarks) say(remark);
-    std::thread reading([this] { read_guarded(); });
+    std::jthread reading([this] { read_guarded(); });
     bool has_ended = false;
     while (!has_ended && !is_done()) {
       has_ended = processes_.wait_for_end(look_every);

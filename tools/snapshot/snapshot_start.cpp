@@ -91,9 +91,9 @@ class SnapshotStart {
     task.remarks.clear();  // of a plan that is not looked for
     task.plan = folder_.plan(key_);
     task.restore = &progress_;
-    std::thread deciding;
+    std::jthread deciding;
     start::accompany(command_.supervisor(), task,
-                     [&] { deciding = std::thread([&] { restore_or_start(manifest); }); });
+                     [&] { deciding = std::jthread([&] { restore_or_start(manifest); }); });
     deciding.join();
   }
 
