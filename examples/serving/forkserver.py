@@ -12,28 +12,12 @@ import multiprocessing
 import os
 import signal
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from multiprocessing import resource_tracker
 from socket import create_server, socket
 
 import workers
-
-
-class Handler(BaseHTTPRequestHandler):
-    timeout = 5  # seconds for a client to send its request
-
-    def do_GET(self) -> None:
-        import model  # the template has done so
-
-        status, body = model.answer(self.path.partition("?")[2])
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Disables the log of requests."""
+from handler import Handler
 
 
 def work(listener: socket) -> None:

@@ -13,26 +13,11 @@ import os
 import signal
 import sys
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import model
 import weightmap
-
-
-class Handler(BaseHTTPRequestHandler):
-    timeout = 5  # seconds for a client to send its request
-
-    def do_GET(self) -> None:
-        status, body = model.answer(self.path.partition("?")[2])
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Disables the log of requests."""
-
+from handler import Handler
 
 if __name__ == "__main__":
     if model.answer("ids=1")[0] != HTTPStatus.OK:  # what the first request would wait for

@@ -7,6 +7,7 @@ Needs root and criu; without them all but the refusals for that is left out, and
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -186,6 +187,11 @@ class Refusals(SnapshotCase):
         self.assert_runs_without("the capability CAP_SYS_ADMIN is missing, which root has, and a "
                                  "container with --cap-add", user=65534, group=65534, extra_groups=[])
 
+    def test_no_name_of_a_folder_is_wrong_usage(self):
+        done = self.run_tool("run", "--snapshot", "", "--", "echo", "ran")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--snapshot: must name a folder", done.stderr)
+
     def test_a_folder_that_is_not_there_has_no_list(self):
         done = self.run_tool("snapshots", self.folder / "none")
         self.assertEqual(done.returncode, 1)
@@ -345,6 +351,24 @@ class Snapshots(SnapshotCase):
         for i, process in enumerate(processes):
             self.assertEqual(process.communicate(),
                              (f"restored {number} ['TOKEN=worker {i}']\n", ""))
+
+    def test_connections_between_the_processes_go_on(self):
+        program = self.write("talks.py", "import socket\n"
+                             "listener = socket.create_server(('127.0.0.1', 0))\n"
+                             "one = socket.create_connection(listener.getsockname())\n"
+                             "other = listener.accept()[0]\nlistener.close()\n" + CALLS +
+                             "one.sendall(b'x')\nprint(other.recv(1))\n")
+        os.utime(program, (1, 1))
+        for word in ("original", "restored"):
+            done = self.run_command(sys.executable, program)
+            self.assertTrue(done.stdout.startswith(word), done)
+            self.assertTrue(done.stdout.endswith("\nb'x'\n"), done)
+
+    def test_there_is_no_io_uring(self):
+        done = self.run_command(sys.executable, "-c", "import ctypes\n"
+                                "libc = ctypes.CDLL(None, use_errno=True)\n"
+                                "print(libc.syscall(425, 1, None), ctypes.get_errno())")
+        self.assertEqual((done.stdout, done.stderr), (f"-1 {errno.ENOSYS}\n", ""))
 
     # --- what an image belongs to ---
 

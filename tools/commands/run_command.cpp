@@ -106,6 +106,9 @@ void add_run(CLI::App& app, Run& run) {
       .add_option("--snapshot", options->snapshots,
                   "Restore the command from its snapshot in this folder; where there is none that\n"
                   "fits, start it, and make one when the start is over. Needs criu and root")
+      ->check([](const std::string& folder) {
+        return folder.empty() ? std::string("must name a folder") : std::string();
+      })
       ->type_name("DIR");
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
@@ -121,6 +124,7 @@ void add_run(CLI::App& app, Run& run) {
       "what\n"
       "the start before used, code first, and then the weights. It ends by itself, and fails "
       "nothing.\n"
+      "With --snapshot the command runs below this process, which passes signals and output on.\n"
       "Examples:\n"
       "  weightmap run -- python -m vllm.entrypoints.openai.api_server --model org/name\n"
       "  weightmap run --ready http://localhost:8000/health -v -- ./serve model.gguf");

@@ -22,6 +22,7 @@ struct Order {
   std::array<std::uint64_t, 2> pipes{};  // of the dumped processes
   pid_t root = 0;
   bool keeps_connections = false;
+  std::uint64_t image_bytes = 0;
 };
 
 struct Report {

@@ -128,6 +128,7 @@ void SupervisedCommand::order(Order::Kind kind, const std::filesystem::path& fol
     order.pipes = manifest->pipes;
     order.root = manifest->root;
     order.keeps_connections = manifest->keeps_connections;
+    order.image_bytes = manifest->image_bytes();
   }
   static_cast<void>(::send(socket_.get(), &order, sizeof order, MSG_NOSIGNAL));
 }

@@ -42,18 +42,7 @@ constexpr int first_output = 100;
 constexpr int not_prepared = 1;
 // A restore that takes longer hangs: so long, and a second for each piece of its image.
 constexpr std::chrono::seconds patience{15};
-constexpr std::uintmax_t bytes_a_second = 20'000'000;
-
-std::uintmax_t bytes_in(const fs::path& folder) {
-  std::uintmax_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;
-    const std::uintmax_t size = at->file_size(gone);
-    bytes += gone ? 0 : size;
-  }
-  return bytes;
-}
+constexpr std::uint64_t bytes_a_second = 20'000'000;
 
 class Supervisor {
  public:
@@ -142,7 +131,7 @@ class Supervisor {
     const fs::path image = order_.folder.data();
     if (Result<void> told = answer_restored(what_.meeting_point, environ); !told)
       return start_instead(to_string(told.error()));
-    deadline_ = Clock::now() + patience + std::chrono::seconds(bytes_in(image) / bytes_a_second);
+    deadline_ = Clock::now() + patience + std::chrono::seconds(order_.image_bytes / bytes_a_second);
     run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output,
                            order_.keeps_connections),
              [&image] {
