@@ -104,7 +104,7 @@ def inventory(project: metadata.PathDistribution, libraries: list[Library]) -> d
             "timestamp": time.isoformat(),
             "component": {"type": "library", "bom-ref": purl, "name": project.name,
                           "version": project.version, "purl": purl,
-                          "licenses": [{"license": {"id": project.metadata["License-Expression"]}}]},
+                          "licenses": [{"expression": project.metadata["License-Expression"]}]},
         },
         "components": components,
         "dependencies": [{"ref": purl, "dependsOn": references}],
