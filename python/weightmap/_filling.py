@@ -37,9 +37,10 @@ class Filling:
         self._checkpoint = checkpoint
 
     def _opened(self) -> _core.Fill:
-        if self._fill is None:
+        fill = self._fill  # which another thread may close at any moment
+        if fill is None:
             raise InvalidArgumentError("the filling was closed")
-        return self._fill
+        return fill
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -11,7 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from inspect import Signature
-    from typing import Any, Unpack
+    from typing import Any
+
+    from typing_extensions import Unpack
 
     from weightmap._options import OpenOptions
     from weightmap._typing import HasDescriptor, PathLike, Progress

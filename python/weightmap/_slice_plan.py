@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 
 from weightmap import _core
@@ -124,7 +125,8 @@ def slices(tensors: Mapping[str, CheckpointTensor], plan: Mapping[str, Any]) -> 
         try:
             parts = _parts(tensor, wanted)
         except (Error, IndexError, TypeError, ValueError) as error:
-            error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
+            if sys.version_info >= (3, 11):
+                error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
             raise
         for part in parts:
             found += parts_of(part)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import pickle
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 # tensors says which package is missing where torch is, so it comes before torch.
 from weightmap import _open
@@ -55,6 +55,8 @@ except (ImportError, AttributeError) as missing:
     ) from missing
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from weightmap._typing import CanWrite, HasDescriptor, PathLike, Progress
 
 # The one list of what is registered as safe is torch's own.
