@@ -105,6 +105,12 @@ bool is_expected(const Door& open, const nb::object& tensor, const TorchMemory& 
          nb::cast<std::uint64_t>(tensor.attr("untyped_storage")().attr("nbytes")()) == bytes;
 }
 
+// PyObject_CallOneArg(), which the limited API lacks.
+PyObject* call(const nb::object& function, const nb::object& argument) {
+  PyObject* const arguments[] = {argument.ptr()};
+  return PyObject_Vectorcall(function.ptr(), arguments, 1, nullptr);
+}
+
 // An error that says what torch cannot do, and not that the program is to end.
 bool is_ordinary_error() {
   return PyErr_ExceptionMatches(PyExc_Exception) != 0 &&
@@ -117,8 +123,7 @@ nb::object import_first(Door& open, const TorchMemory& memory, std::uint8_t dlpa
   Choice choice = known;
   for (; choice.importer < open.importers.size(); ++choice.importer) {
     const nb::object capsule = lend(memory, dlpack_code);
-    const nb::object tensor =
-        nb::steal(PyObject_CallOneArg(open.importers[choice.importer].ptr(), capsule.ptr()));
+    const nb::object tensor = nb::steal(call(open.importers[choice.importer], capsule));
     if (!tensor.is_valid()) {
       if (!is_ordinary_error()) throw nb::python_error();
       PyErr_Clear();
@@ -171,7 +176,7 @@ nb::object through_torch_door(const TorchMemory& memory) {
     return {};
   if (!choice.proven) return import_first(open, memory, *code);
   const nb::object capsule = lend(memory, *code);
-  return checked(PyObject_CallOneArg(open.importers[choice.importer].ptr(), capsule.ptr()));
+  return checked(call(open.importers[choice.importer], capsule));
 }
 
 void bind_torch_door(nb::module_& module) {

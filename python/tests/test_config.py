@@ -5,6 +5,7 @@ import ctypes
 import inspect
 import mmap
 import pathlib
+import sys
 import threading
 import typing
 

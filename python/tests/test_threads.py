@@ -282,16 +282,16 @@ def test_the_last_reference_goes_in_another_thread(copy_of, mappings_of):
 
 def test_they_save_and_fill(copy_of, tmp_path, numpy):
     opened = weightmap.open(copy_of("views.pt"))
-    shape = numpy.zeros((2, 8), "float32")
-    names = [f"w{number}" for number in range(THREADS)]
-    weightmap.save({name: shape for name in names}, tmp_path / "room.pt", reserve="data")
+    arrays = {f"w{number}": numpy.full((2, 8), number, "float32") for number in range(THREADS)}
+    names = list(arrays)
+    weightmap.save(arrays, tmp_path / "room.pt", reserve=True)
 
     with weightmap.open_for_filling(tmp_path / "room.pt") as fill:
 
         def work(number):
             for _ in range(3):
                 weightmap.save({"base": opened["base"]}, tmp_path / f"{number}.pt", durable=False)
-                fill[names[number]] = shape + number
+                fill[names[number]] = arrays[names[number]]
             with weightmap.open(tmp_path / f"{number}.pt") as saved:
                 assert saved["base"].tobytes() == BASE
 
