@@ -10,7 +10,6 @@ import collections
 import contextlib
 import functools
 import gc
-import importlib.util
 import os
 import pathlib
 import random
@@ -24,13 +23,10 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 
 import weightmap  # noqa: E402
 
-if importlib.util.find_spec("torch.utils.serialization") is None:
-    pytest.skip("weightmap.torch needs torch 2.13", allow_module_level=True)
-
 import weightmap.torch  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap._torch import direct as _direct
-from weightmap._torch import tensors as _tensors  # noqa: E402
+from weightmap._torch import private
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -800,5 +796,4 @@ def test_torch_of_a_quantized_tensor_is_refused_still(mixed):
 
 
 def test_the_door_is_the_first_function_of_torchs_that_works():
-    assert _tensors._IMPORTERS == (torch._C._from_dlpack, torch.utils.dlpack.from_dlpack)
-    assert len(_tensors._BUSY) == 4
+    assert private.importers() == ["_C._from_dlpack", "utils.dlpack.from_dlpack"]

@@ -568,7 +568,7 @@ def test_a_torch_that_is_too_old_is_left_alone_aloud(tmp_path, run):
     (tmp_path / "torch.py").write_text("__version__ = '1.0'\n")
     ended = run("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import torch")
     assert ended.stderr.startswith(
-        "weightmap: WEIGHTMAP_PATCH leaves torch alone: weightmap.torch needs torch 2.13"
+        "weightmap: WEIGHTMAP_PATCH leaves torch alone: weightmap.torch needs torch 2.6"
     )
 
 

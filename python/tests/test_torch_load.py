@@ -853,8 +853,8 @@ except ImportError as error:
 """
     run = python(program)
     assert run.returncode == 0, run.stderr
-    assert f"needs torch 2.13, or a later one that has what it uses; torch {torch.__version__} has not" in run.stdout
-    assert "_rebuild_tensor_v3" in run.stdout
+    assert f"needs torch 2.6, or a later one that has what it uses; torch {torch.__version__} has not" in run.stdout
+    assert run.stdout.endswith(": torch._utils._rebuild_tensor_v3\n")
 
 
 # --- together with a model

@@ -47,9 +47,9 @@ class SavableNames:
         self._classes: tuple[Any, ...] = ()
         self._names: Any = BUILT_IN
         if "torch" in sys.modules:
-            from torch import _weights_only_unpickler as unpickler
+            from weightmap._torch import private
 
-            allowed = {**unpickler._get_user_allowed_globals(), **unpickler._get_allowed_globals()}
+            allowed = {**private._get_user_allowed_globals(), **private._get_allowed_globals()}
             self._names = allowed
             self._classes = tuple(thing for thing in allowed.values() if isinstance(thing, type))
 
