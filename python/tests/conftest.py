@@ -92,12 +92,12 @@ def archive(tmp_path):
 def torch_since(version, what):
     """A mark that skips a test under an older torch, which lacks `what`."""
     return pytest.mark.skipif(
-        _torch_version() < version,
+        torch_version() < version,
         reason=f"before torch {version[0]}.{version[1]} there is no {what}",
     )
 
 
-def _torch_version():
+def torch_version():
     """Without an import; a torch that is missing is another reason, which the test itself has."""
     try:
         installed = metadata.version("torch")

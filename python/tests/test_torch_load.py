@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
+from conftest import torch_since  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap import _core  # noqa: E402
 from weightmap._patching import torch_patch  # noqa: E402
@@ -820,6 +821,7 @@ def test_patch_leaves_safetensors_to_torch(tmp_path):
         assert torch.load(path, mmap=True)["w"].tolist() == [0, 1, 2]
 
 
+@torch_since((2, 7), "torch.utils.serialization.config")
 def test_patch_follows_torchs_own_settings(monkeypatch, tmp_path):
     calls = Calls(monkeypatch)
     path = save({"w": torch.ones(4)}, tmp_path)
