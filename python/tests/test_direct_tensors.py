@@ -84,7 +84,8 @@ DIRECT = {
     "float8_e5m2": torch.ones(3).to(torch.float8_e5m2),
     "float8_e4m3fnuz": torch.ones(3).to(torch.float8_e4m3fnuz),
     "float8_e5m2fnuz": torch.ones(3).to(torch.float8_e5m2fnuz),
-    "float8_e8m0fnu": torch.ones(3).to(torch.float8_e8m0fnu),
+    **({"float8_e8m0fnu": torch.ones(3).to(torch.float8_e8m0fnu)}
+       if hasattr(torch, "float8_e8m0fnu") else {}),
     "scalar": torch.tensor(3.0),
     "transposed": torch.arange(6.0).reshape(2, 3).t(),
     "permuted": torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1),

@@ -11,6 +11,7 @@ import weakref
 import zipfile
 
 import pytest
+from conftest import torch_since
 
 import weightmap
 
@@ -611,6 +612,7 @@ def test_meta_tensors_get_room(reserve, torch, tmp_path):
     assert read["real"].tolist() == ([0, 0] if reserve is True else [1, 1])
 
 
+@torch_since((2, 7), "float8_e8m0fnu")
 def test_the_names_without_torch_are_names_with_it(torch):
     from torch._weights_only_unpickler import _get_allowed_globals
 

@@ -73,7 +73,8 @@ def test_converted_tensors_are_converted_once(saved, torch):
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param("dtypes.pt", marks=torch_since((2, 8), "float4_e2m1fn_x2")), "views.pt", "conjugate.pt", "big_endian.pt"])
+    pytest.param("dtypes.pt", marks=torch_since((2, 8), "float4_e2m1fn_x2")), "views.pt",
+    "conjugate.pt", "big_endian.pt"])
 def test_each_tensor_is_what_it_is_alone(data, torch, name):
     with weightmap.open(data / name) as checkpoint:
         state = checkpoint.torch()

@@ -1,7 +1,5 @@
 #include "tools/doctor/torch_way.hpp"
 
-#include <utility>
-
 #include "tools/doctor/python_answer.hpp"
 #include "tools/support/text.hpp"
 
@@ -13,8 +11,8 @@ std::optional<Finding> torch_way(const std::string& python) {
       python_answer(python, "from weightmap._torch import way; way.tell()");
   if (!answer) return std::nullopt;
   const Finding::State state = next_line(*answer) == "good" ? Finding::good : Finding::slow;
-  std::string found = printable(next_line(*answer));
-  return Finding{"torch", state, std::move(found), printable(next_line(*answer))};
+  const std::string found = printable(next_line(*answer));
+  return Finding{"torch", state, found, next_line(*answer)};
 }
 
 }  // namespace weightmap::cli::doctor

@@ -25,7 +25,7 @@ _REBUILD = (
     "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor", "_rebuild_tensor_v2",
     "_rebuild_tensor_v3",
 )
-# What holds for every torch that is supported; asked only where no torch is imported.
+# What holds for torch 2.7 and later; asked only where no torch is imported.
 BUILT_IN = frozenset(
     {
         "collections.OrderedDict", "collections.Counter", "_codecs.encode", "builtins.bytearray",

@@ -23,6 +23,7 @@ from weightmap._errors import (
     UnsupportedError,
 )
 from weightmap._objects import Global, Object
+from weightmap._torch import dtypes as _dtypes
 from weightmap._torch import numpy_calls as _numpy_calls
 from weightmap._torch import private
 from weightmap._torch import tensors as _tensors
@@ -46,6 +47,7 @@ _UNLIKE_NUMPY = (
     "Unsupported data of numpy: only its arrays, numbers and dtypes of numbers and text are loaded "
     "unless numpy's functions are registered with `torch.serialization.add_safe_globals()`"
 )
+_LATER_DTYPES = ("float8_e8m0fnu", "float4_e2m1fn_x2")  # than the oldest torch that is supported
 _MOST_NAMES = 50  # that an error lists
 _LONGEST_NAME = 200
 
@@ -394,6 +396,8 @@ class WeightsOnlyMachine:
             )
         if path.startswith(_MUST_IMPORT_DTENSOR):
             raise refused("``torch.distributed.tensor`` must be imported to load DTensors")
+        if module == "torch" and name in _LATER_DTYPES:
+            _dtypes.dtype_of(name)  # which says that this torch has none
         self._has_unknown = True
         raise refused(_unknown_globals([_shown(path)]))
 
