@@ -613,3 +613,20 @@ def test_tensors_of_weightmap_are_not_given_to_torch(tmp_path):
     state = {"w": weightmap.open(path)["w"], "list": holding_itself(list)}
     with pytest.raises(weightmap.UnsupportedError, match=r"none of weightmap's tensors: give it tensor.torch\(\)"):
         weightmap.torch.save(state, path)
+
+
+def test_what_torch_refuses_to_save_is_refused_in_its_words():
+    zeros = torch._efficientzerotensor((4, 5))
+    with pytest.raises(weightmap.UnsupportedError, match="ZeroTensor is not serializable"):
+        weightmap.torch.save(zeros, io.BytesIO())
+    with weightmap.patch(), pytest.raises(RuntimeError, match="ZeroTensor is not serializable"):
+        torch.save(zeros, io.BytesIO())
+
+
+def test_patch_leaves_what_is_no_file_to_torch():
+    target = torch.ones(3)
+    with weightmap.patch(), pytest.raises(AttributeError, match="write"):
+        torch.save("x", target)
+    target.write = "x"
+    with weightmap.patch(), pytest.raises(TypeError):
+        torch.save("x", target)

@@ -171,8 +171,9 @@ def _save(
     given = (pickle_module, pickle_protocol, _use_new_zipfile_serialization,
              _disable_byteorder_record)
     torch_save = original("save")
-    if _is_special_file(f):
-        _note("torch.save", f, "is a device or a pipe")
+    no_file = _why_no_file(f)
+    if no_file:
+        _note("torch.save", f, no_file)
         torch_save(obj, f, *given)
         return
     why = "has arguments of its own"
@@ -187,9 +188,12 @@ def _save(
     save_by_torch(obj, f, *given)
 
 
-def _is_special_file(f: Any) -> bool:
-    """A device or a pipe, which has no new version to take its place."""
+def _why_no_file(f: Any) -> str:
+    """What f is that torch alone saves to; empty for others."""
+    if not isinstance(f, (str, os.PathLike)):
+        return "" if callable(getattr(f, "write", None)) else "has no write()"
     try:
-        return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
+        # These have no new version to take their place.
+        return "" if stat.S_ISREG(os.stat(f).st_mode) else "is a device or a pipe"
     except (OSError, ValueError):  # there is none, or none can be called so
-        return False
+        return ""

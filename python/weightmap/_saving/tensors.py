@@ -70,6 +70,8 @@ class Tensors:
             return self._shape(thing, name, requires_grad) if thing.is_meta else None
         if thing._backward_hooks or thing.is_neg() or (dtype.is_complex and thing.is_conj()):
             return None
+        if thing._is_zerotensor():  # which torch refuses
+            return None
         storage = thing.untyped_storage()
         kind = torch.uint8 if dtype in self._untyped else dtype
         number = self._number(storage, kind, storage.data_ptr(), self._location)

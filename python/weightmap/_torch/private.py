@@ -44,6 +44,7 @@ _NAMES = (
     # Of objects, beside TypedStorage._untyped_storage and Module._buffers, which no class shows.
     "ScriptObject._has_method",
     "Tensor._backward_hooks",
+    "Tensor._is_zerotensor",
     "UntypedStorage._cdata",
     "storage.TypedStorage._pickle_storage_type",
     "storage.TypedStorage._size",
