@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 import weightmap  # noqa: E402
 
 import weightmap.torch  # noqa: E402
+from conftest import torch_version  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap._torch import direct as _direct
 from weightmap._torch import private
@@ -80,12 +81,6 @@ DIRECT = {
     "uint16": torch.tensor([1, 65535], dtype=torch.uint16),
     "uint32": torch.tensor([1, 2**32 - 1], dtype=torch.uint32),
     "uint64": torch.tensor([1, 2**63 - 1], dtype=torch.uint64),
-    "float8_e4m3fn": torch.ones(3).to(torch.float8_e4m3fn),
-    "float8_e5m2": torch.ones(3).to(torch.float8_e5m2),
-    "float8_e4m3fnuz": torch.ones(3).to(torch.float8_e4m3fnuz),
-    "float8_e5m2fnuz": torch.ones(3).to(torch.float8_e5m2fnuz),
-    **({"float8_e8m0fnu": torch.ones(3).to(torch.float8_e8m0fnu)}
-       if hasattr(torch, "float8_e8m0fnu") else {}),
     "scalar": torch.tensor(3.0),
     "transposed": torch.arange(6.0).reshape(2, 3).t(),
     "permuted": torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1),
@@ -111,6 +106,11 @@ NOT_DIRECT = {
     "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 1, torch.qint8),
     "complex32": torch.ones(2, dtype=torch.complex32),
 }
+# The DLPack of older torches has no word for these.
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+(DIRECT if torch_version() >= (2, 10) else NOT_DIRECT).update(
+    {name: torch.ones(3).to(getattr(torch, name)) for name in FLOAT8 if hasattr(torch, name)}
+)
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +440,8 @@ SWITCHES = {
     "_rebuild_tensor": lambda: replaced(torch._utils, "_rebuild_tensor"),
     "_rebuild_tensor_v2": lambda: replaced(torch._utils, "_rebuild_tensor_v2"),
     "_rebuild_tensor_v3": lambda: replaced(torch._utils, "_rebuild_tensor_v3"),
-    "_restore_device_fake_mode": lambda: replaced(torch._utils, "_restore_device_fake_mode"),
+    **({} if torch_version() < (2, 7) else {
+        "_restore_device_fake_mode": lambda: replaced(torch._utils, "_restore_device_fake_mode")}),
     "default_restore_location": lambda: replaced(torch.serialization, "default_restore_location"),
     "_get_restore_location": lambda: replaced(torch.serialization, "_get_restore_location"),
     "_cpu_deserialize": lambda: replaced(torch.serialization, "_cpu_deserialize"),
@@ -600,7 +601,8 @@ print(type(loaded).__name__, loaded.tolist(), loaded._version, taken.tolist(), t
         ("def refuse(capsule): raise RuntimeError('unsupported dtype')\n"
          "torch.utils.dlpack.from_dlpack = door\n"
          "torch._C._from_dlpack = refuse", 0),
-        ("del torch._C._from_dlpack", 1),  # which the other function calls
+        # The other function calls it, in older torches by a name of its own.
+        ("del torch._C._from_dlpack", 1 if torch_version() >= (2, 9) else 0),
         ("del torch._C._from_dlpack, torch.utils.dlpack.from_dlpack", 1),
         ("torch._C._from_dlpack = torch.utils.dlpack.from_dlpack = lambda capsule: None", 1),
         ("torch._C._from_dlpack = lambda capsule: door(capsule).clone()\n"

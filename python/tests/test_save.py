@@ -583,6 +583,7 @@ def test_torch_reads_it(torch, numpy, data, tmp_path):
             }
 
 
+@torch_since((2, 7), ".format_version in what torch.save writes")
 def test_writes_torch_s_objects_as_torch_does(torch, tmp_path):
     value = {"a": torch.nn.Parameter(torch.ones(3)), "b": [torch.ones(2), torch.float8_e5m2]}
     torch.save(value, tmp_path / "model.pt")

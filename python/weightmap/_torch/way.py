@@ -11,6 +11,7 @@ _LATER = {
     (2, 7): "float8_e8m0fnu and torch.load under skip_data()",
     (2, 8): "float4_e2m1fn_x2",
     (2, 9): "torch.from_dlpack() of read-only tensors",
+    (2, 10): "float8 by DLPack",
 }
 
 
