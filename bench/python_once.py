@@ -26,7 +26,6 @@ import threading
 import warnings
 
 import torch
-from torch.utils.serialization import config
 
 import weightmap
 
@@ -302,7 +301,9 @@ def main():
     parser.add_argument("--dim", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    config.load.calculate_storage_offsets = arguments.offsets == "calculate"
+    if arguments.offsets == "calculate":
+        from torch.utils.serialization import config
+        config.load.calculate_storage_offsets = True
     measure = measures[arguments.measure]
     warnings.simplefilter("ignore")
     measure(arguments, arguments.warm_up)

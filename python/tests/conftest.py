@@ -11,12 +11,14 @@ import os
 
 os.environ.setdefault("WEIGHTMAP_VERIFY", "headers")
 
+import math
 import shutil
 import struct
 import subprocess
 import sys
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import fake_cuda
@@ -85,6 +87,23 @@ def archive(tmp_path):
         return path
 
     return write
+
+
+def torch_since(version, what):
+    """A mark that skips a test under an older torch, which lacks `what`."""
+    return pytest.mark.skipif(
+        torch_version() < version,
+        reason=f"before torch {version[0]}.{version[1]} there is no {what}",
+    )
+
+
+def torch_version():
+    """Without an import; a torch that is missing is another reason, which the test itself has."""
+    try:
+        installed = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return (math.inf,)
+    return tuple(map(int, installed.split(".")[:2]))
 
 
 def _text(text):

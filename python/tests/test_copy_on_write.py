@@ -7,6 +7,7 @@ import os
 import signal
 
 import pytest
+from conftest import torch_since
 
 import weightmap
 
@@ -108,6 +109,7 @@ def test_only_small_storages_are_copied_on_write(model):
     assert permissions(opened["weight"][:2].torch()) == "r--s"
 
 
+@torch_since((2, 9), "torch.from_dlpack() of read-only tensors")
 def test_what_the_open_was_told_holds_for_slices_and_dlpack(model):
     opened = weightmap.open(model, copy_on_write=False)
     assert permissions(opened["weight"][4:].torch()) == "r--s"

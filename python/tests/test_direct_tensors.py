@@ -10,7 +10,6 @@ import collections
 import contextlib
 import functools
 import gc
-import importlib.util
 import os
 import pathlib
 import random
@@ -24,13 +23,11 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 
 import weightmap  # noqa: E402
 
-if importlib.util.find_spec("torch.utils.serialization") is None:
-    pytest.skip("weightmap.torch needs torch 2.13", allow_module_level=True)
-
 import weightmap.torch  # noqa: E402
+from conftest import torch_version  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap._torch import direct as _direct
-from weightmap._torch import tensors as _tensors  # noqa: E402
+from weightmap._torch import private
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -84,11 +81,6 @@ DIRECT = {
     "uint16": torch.tensor([1, 65535], dtype=torch.uint16),
     "uint32": torch.tensor([1, 2**32 - 1], dtype=torch.uint32),
     "uint64": torch.tensor([1, 2**63 - 1], dtype=torch.uint64),
-    "float8_e4m3fn": torch.ones(3).to(torch.float8_e4m3fn),
-    "float8_e5m2": torch.ones(3).to(torch.float8_e5m2),
-    "float8_e4m3fnuz": torch.ones(3).to(torch.float8_e4m3fnuz),
-    "float8_e5m2fnuz": torch.ones(3).to(torch.float8_e5m2fnuz),
-    "float8_e8m0fnu": torch.ones(3).to(torch.float8_e8m0fnu),
     "scalar": torch.tensor(3.0),
     "transposed": torch.arange(6.0).reshape(2, 3).t(),
     "permuted": torch.arange(24.0).reshape(2, 3, 4).permute(2, 0, 1),
@@ -114,6 +106,11 @@ NOT_DIRECT = {
     "quantized": torch.quantize_per_tensor(torch.ones(2), 0.1, 1, torch.qint8),
     "complex32": torch.ones(2, dtype=torch.complex32),
 }
+# The DLPack of older torches has no word for these.
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+(DIRECT if torch_version() >= (2, 10) else NOT_DIRECT).update(
+    {name: torch.ones(3).to(getattr(torch, name)) for name in FLOAT8 if hasattr(torch, name)}
+)
 
 
 @pytest.fixture(scope="module")
@@ -443,7 +440,8 @@ SWITCHES = {
     "_rebuild_tensor": lambda: replaced(torch._utils, "_rebuild_tensor"),
     "_rebuild_tensor_v2": lambda: replaced(torch._utils, "_rebuild_tensor_v2"),
     "_rebuild_tensor_v3": lambda: replaced(torch._utils, "_rebuild_tensor_v3"),
-    "_restore_device_fake_mode": lambda: replaced(torch._utils, "_restore_device_fake_mode"),
+    **({} if torch_version() < (2, 7) else {
+        "_restore_device_fake_mode": lambda: replaced(torch._utils, "_restore_device_fake_mode")}),
     "default_restore_location": lambda: replaced(torch.serialization, "default_restore_location"),
     "_get_restore_location": lambda: replaced(torch.serialization, "_get_restore_location"),
     "_cpu_deserialize": lambda: replaced(torch.serialization, "_cpu_deserialize"),
@@ -603,7 +601,8 @@ print(type(loaded).__name__, loaded.tolist(), loaded._version, taken.tolist(), t
         ("def refuse(capsule): raise RuntimeError('unsupported dtype')\n"
          "torch.utils.dlpack.from_dlpack = door\n"
          "torch._C._from_dlpack = refuse", 0),
-        ("del torch._C._from_dlpack", 1),  # which the other function calls
+        # The other function calls it, in older torches by a name of its own.
+        ("del torch._C._from_dlpack", 1 if torch_version() >= (2, 9) else 0),
         ("del torch._C._from_dlpack, torch.utils.dlpack.from_dlpack", 1),
         ("torch._C._from_dlpack = torch.utils.dlpack.from_dlpack = lambda capsule: None", 1),
         ("torch._C._from_dlpack = lambda capsule: door(capsule).clone()\n"
@@ -800,5 +799,4 @@ def test_torch_of_a_quantized_tensor_is_refused_still(mixed):
 
 
 def test_the_door_is_the_first_function_of_torchs_that_works():
-    assert _tensors._IMPORTERS == (torch._C._from_dlpack, torch.utils.dlpack.from_dlpack)
-    assert len(_tensors._BUSY) == 4
+    assert private.importers() == ["_C._from_dlpack", "utils.dlpack.from_dlpack"]

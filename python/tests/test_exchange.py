@@ -5,6 +5,7 @@ import struct
 import sys
 
 import pytest
+from conftest import torch_since
 from dlpack_structs import DLTensor
 
 import weightmap
@@ -696,6 +697,7 @@ def test_torch_sees_the_writes_of_numpy_where_both_may_write(copy_of, torch):
         assert opened["base"].tobytes()[:8] == struct.pack("<2f", 11, 12)
 
 
+@torch_since((2, 9), "torch.from_dlpack() of read-only tensors")
 def test_writing_through_a_dlpack_import_does_not_crash(data, python, torch):
     # torch 2.13 does not know the read-only flag.
     program = """

@@ -11,6 +11,7 @@ import zoneinfo
 from pathlib import Path
 
 import pytest
+from conftest import torch_since
 
 import weightmap
 
@@ -57,6 +58,7 @@ def refusal(path, **options):
 # --- the list that torch has ------------------------------------------------------------------
 
 
+@torch_since((2, 8), "float4_e2m1fn_x2")
 def test_the_list_of_safe_globals_is_the_one_of_torch():
     assert _core.torch_safe_globals() == sorted(unpickler._get_allowed_globals())
 
@@ -94,6 +96,7 @@ def test_lists_what_torch_lists(value, tmp_path):
     assert sorted(weightmap.unsafe_globals(path)) == sorted(expected)
 
 
+@torch_since((2, 8), "float4_e2m1fn_x2")
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.pt")), ids=lambda path: path.name)
 def test_lists_what_torch_lists_of_every_fixture(path):
     try:
@@ -226,6 +229,7 @@ def test_a_harmful_name_of_another_module_is_named_without_advice_to_allow_it(ar
     assert "Nothing was run" in str(error)
 
 
+@torch_since((2, 7), "full name in the refusal")
 def test_an_unknown_global_is_named_with_the_way_to_allow_it(tmp_path):
     path = save({"t": TwoTensor(torch.ones(2), torch.ones(2))}, tmp_path)
     name = r"torch.testing._internal.two_tensor.TwoTensor"
@@ -235,10 +239,12 @@ def test_an_unknown_global_is_named_with_the_way_to_allow_it(tmp_path):
     both_refuse(save(Point(1, 2), tmp_path), "GLOBAL test_globals.Point was not an allowed global")
 
 
+@torch_since((2, 7), "full name in the refusal")
 def test_a_builtin_is_named_without_its_module(tmp_path):
     both_refuse(save(print, tmp_path), "Unsupported global: GLOBAL print")
 
 
+@torch_since((2, 9), "class in the refusal")
 def test_a_method_that_is_not_allowed_is_named_with_its_class(tmp_path):
     value = datetime.datetime(2025, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC"))
     path = save(value, tmp_path)

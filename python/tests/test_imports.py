@@ -237,10 +237,10 @@ def test_the_tool_lists_tensors(tool, data):
 
 
 def test_bench_measures_with_the_interpreter_that_it_is_called_by(tool, tmp_path):
-    torch = pytest.importorskip("torch", reason="is what bench looks for")
+    pytest.importorskip("torch", reason="is what bench looks for")
     ran = tool("bench", "--list", PATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
-    assert f"torch.load(mmap=True) {torch.__version__}" in ran.stdout
+    assert f"torch.load(mmap=True) {metadata.version('torch')}" in ran.stdout
     other = tmp_path / "none"
     ran = tool("bench", "--list", f"--python={other}", PATH=str(tmp_path))
     assert f"cannot run {other}" in ran.stdout
@@ -342,3 +342,30 @@ interpreters.destroy(one)
 def test_a_subinterpreter_cannot_import_it(python):
     run = python(IN_A_SUBINTERPRETER)
     assert run.returncode == 0, run.stderr
+
+
+# --- torch's private names --------------------------------------------------------------------
+
+
+def private_names_of_torch(source):
+    """What a module takes from torch that begins with an underscore."""
+    for node in ast.walk(ast.parse(source)):
+        parts = []
+        if isinstance(node, ast.ImportFrom):
+            parts = [*str(node.module).split("."), *(alias.name for alias in node.names)]
+        while isinstance(node, ast.Attribute):
+            parts.insert(0, node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.insert(0, node.id)
+        if parts[:1] and parts[0] in ("torch", "serialization", "unpickler"):
+            yield from (part for part in parts if part.startswith("_") and part[1] != "_")
+
+
+def test_private_names_of_torch_are_in_one_module():
+    package = Path(weightmap.__file__).parent
+    found = {str(path.relative_to(package)): [*private_names_of_torch(path.read_text())]
+             for path in package.rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert [*private_names_of_torch("from torch import _utils")] == ["_utils"]
+    assert {*private_names_of_torch("torch._utils.f(x)._y")} == {"_utils"}

@@ -11,6 +11,7 @@ import weakref
 import zipfile
 
 import pytest
+from conftest import torch_since
 
 import weightmap
 
@@ -582,6 +583,7 @@ def test_torch_reads_it(torch, numpy, data, tmp_path):
             }
 
 
+@torch_since((2, 7), ".format_version in what torch.save writes")
 def test_writes_torch_s_objects_as_torch_does(torch, tmp_path):
     value = {"a": torch.nn.Parameter(torch.ones(3)), "b": [torch.ones(2), torch.float8_e5m2]}
     torch.save(value, tmp_path / "model.pt")
@@ -611,6 +613,7 @@ def test_meta_tensors_get_room(reserve, torch, tmp_path):
     assert read["real"].tolist() == ([0, 0] if reserve is True else [1, 1])
 
 
+@torch_since((2, 7), "float8_e8m0fnu")
 def test_the_names_without_torch_are_names_with_it(torch):
     from torch._weights_only_unpickler import _get_allowed_globals
 

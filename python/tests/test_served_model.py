@@ -328,6 +328,8 @@ small = torch.nn.Linear(2048, 2048)
 with torch.no_grad():
     small(torch.ones(1, 2048))
     del small
+    with torch.device("meta"):
+        torch.nn.Linear(1, 1)  # older torches import much at the first
     weightmap.torch
     print("ready", flush=True)
     sys.stdin.readline()

@@ -113,9 +113,9 @@ def _registered() -> list[str]:
     """With torch, if the program uses it."""
     if "torch" not in sys.modules:
         return []
-    from torch._weights_only_unpickler import _get_user_allowed_globals
+    from weightmap._torch import private
 
-    return [*_get_user_allowed_globals()]
+    return [*private._get_user_allowed_globals()]
 
 
 def protect(path: PathLike) -> WriteProtection:

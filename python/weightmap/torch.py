@@ -9,50 +9,31 @@
 
 from __future__ import annotations
 
-import operator
 import pickle
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-# tensors says which package is missing where torch is, so it comes before torch.
+# tensors says which package is missing where torch is, and private what torch is missing, so both
+# come before torch.
 from weightmap import _open
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
 from weightmap._files import protect
 from weightmap._options import OpenOptions, shows_options
 from weightmap._torch import tensors as _tensors
+from weightmap._torch import private as _private
+
+_private.check()
 
 import torch
+from torch import serialization
 
-try:
-    from torch import serialization
-
-    from weightmap._torch import load as _torch_load
-    from weightmap._torch import save as _torch_save
-    from weightmap._torch import served_model as _served_model
-    from weightmap._torch.served_memory import summary
-    from weightmap._torch.slice_recorder import SliceRecorder
-    from weightmap._torch.weights_only import registered_globals, sparse_tensors_to_validate
-
-    # Private names that are looked up late: one that is missing is said here, not in mid-load.
-    for _owner, _names in (
-        (torch, ("_tensor_classes", "_guards.detect_fake_mode")),
-        (torch._utils, ("_element_size", "_rebuild_tensor_v3", "_validate_loaded_sparse_tensors",
-                        "set_tensor_metadata")),
-        (serialization, ("_cpu_tag", "_get_restore_location", "_get_storage_alignment",
-                         "_is_meta_location", "_package_registry", "_serialization_tls",
-                         "get_crc32_options", "get_default_load_endianness", "location_tag",
-                         "normalize_storage_type")),
-        (torch, ("_C._get_tensor_metadata", "storage._new_dtypes")),
-    ):
-        for _name in _names:
-            operator.attrgetter(_name)(_owner)
-    sparse_tensors_to_validate()
-except (ImportError, AttributeError) as missing:
-    raise ImportError(
-        f"weightmap.torch needs torch 2.13, or a later one that has what it uses; torch "
-        f"{torch.__version__} has not: {missing}"
-    ) from missing
+from weightmap._torch import load as _torch_load
+from weightmap._torch import save as _torch_save
+from weightmap._torch import served_model as _served_model
+from weightmap._torch.served_memory import summary
+from weightmap._torch.slice_recorder import SliceRecorder
+from weightmap._torch.weights_only import registered_globals
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -145,11 +145,26 @@ class Doctor(FolderCase):
         self.assertEqual(self.patching("missing"), {
             "topic": "patching", "state": "unknown", "found": "missing could not be run"})
 
-    def patching(self, python):
-        """Without the advice, which names folders of this machine."""
+    def test_an_interpreter_is_asked_how_its_torch_makes_tensors(self):
+        package = self.folder / "weightmap" / "_torch"
+        package.mkdir(parents=True)
+        for folder in (package.parent, package):
+            (folder / "__init__.py").touch()
+        answers = {("good", "by x", ""): None, ("slow", "too old", "pip install it"): "pip install it"}
+        for answer, advice in answers.items():
+            (package / "way.py").write_text(f"def tell(): print(*{answer!r}, sep='\\n')")
+            done = self.doctor_of_python(sys.executable)
+            self.assertEqual(done[1], {"topic": "torch", "state": answer[0], "found": answer[1],
+                                       "advice": advice})
+
+    def doctor_of_python(self, python):
         done = subprocess.run([TOOL, "doctor", "--json", "--python", python], capture_output=True,
                               env={**os.environ, "PYTHONPATH": str(self.folder)}, check=True)
-        [finding] = json.loads(done.stdout)["findings"]
+        return json.loads(done.stdout)["findings"]
+
+    def patching(self, python):
+        """Without the advice, which names folders of this machine."""
+        [finding] = self.doctor_of_python(python)
         self.assertEqual(finding.pop("advice") is None, finding["state"] != "slow")
         return finding
 

@@ -4,9 +4,10 @@ from collections import OrderedDict
 
 import torch
 
-PLAIN = ("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex128 complex64 "
+NAMES = ("float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex128 complex64 "
          "uint16 uint32 uint64 complex32 float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz "
          "float8_e8m0fnu float4_e2m1fn_x2 bits8 bits1x8 bits2x4 bits4x2 bits16").split()
+PLAIN = [name for name in NAMES if hasattr(torch, name)]
 # Those with a storage class of their own.
 TYPED = PLAIN[: PLAIN.index("uint16")]
 # torch refuses one storage under two dtypes, except for these (and others that it saves untyped).

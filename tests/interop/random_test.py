@@ -14,13 +14,18 @@ import pathlib
 import random
 import sys
 import tempfile
+import types
 import warnings
 
 import torch
 from describe import Storages, bytes_in_file, describe, element_bytes, walk
 from random_objects import RandomObject, many_storages
 from tool import Tool, difference
-from torch.utils.serialization import config
+
+try:
+    from torch.utils.serialization import config
+except ImportError:  # before torch 2.7, which has no settings
+    config = types.SimpleNamespace(save=types.SimpleNamespace())
 
 MANY = {7: 5000, 23: 1000, 41: 1001, 42: 101}  # file number -> storages
 

@@ -10,6 +10,7 @@
 #include "tools/doctor/findings.hpp"
 #include "tools/doctor/patching.hpp"
 #include "tools/doctor/start_waits.hpp"
+#include "tools/doctor/torch_way.hpp"
 #include "tools/doctor/watched_start.hpp"
 #include "tools/options/ready_option.hpp"
 #include "tools/snapshot/ability.hpp"
@@ -92,7 +93,11 @@ Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options
     TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
     found = findings(look_at(checkpoint, options));
   }
-  if (!options.python.empty()) found.push_back(doctor::patching(options.python));
+  if (!options.python.empty()) {
+    found.push_back(doctor::patching(options.python));
+    if (std::optional<doctor::Finding> way = doctor::torch_way(options.python))
+      found.push_back(*std::move(way));
+  }
 #ifdef WEIGHTMAP_HAS_RUN
   if (!options.file.empty()) found.push_back(snapshots());
 #endif
@@ -173,9 +178,10 @@ void add_doctor(CLI::App& app, Run& run) {
       "doctor", "Say what makes a start slow here: with a file, or of a command");
   command.add_option("FILE", options->file, "The checkpoint")->type_name("");
   command
-      .add_option("--python", options->python,
-                  "An interpreter: whether WEIGHTMAP_PATCH reaches its programs. FILE may be left "
-                  "out")
+      .add_option(
+          "--python", options->python,
+          "An interpreter: whether WEIGHTMAP_PATCH reaches its programs, and how tensors of its "
+          "torch are made. FILE may be left out")
       ->type_name("PROGRAM");
   command
       .add_option_function<std::string>(

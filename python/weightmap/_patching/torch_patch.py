@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from torch import serialization
-from torch.utils.serialization import config as torch_config
 
 from weightmap import _core
 from weightmap._errors import Error, UnsupportedError
@@ -110,7 +109,7 @@ def _why_not(
     takes_all: bool,
 ) -> str:
     """Why this call goes to torch; empty if it does not."""
-    if not (takes_all or (torch_config.load.mmap if mmap is None else mmap)):
+    if not (takes_all or (_maps_by_default() if mmap is None else mmap)):
         return "does not ask for mmap"
     if weights_only is False:
         return "asks for weights_only=False"
@@ -125,6 +124,15 @@ def _why_not(
     if takes_all and _is_small(f):
         return "is smaller than 1 MiB"
     return ""
+
+
+def _maps_by_default() -> bool:
+    """What torch is set to, from 2.7 on."""
+    try:
+        from torch.utils.serialization import config
+    except ImportError:
+        return False
+    return config.load.mmap
 
 
 def _is_small(path: str | os.PathLike[str]) -> bool:
@@ -143,7 +151,7 @@ def _forces_unsafe(weights_only: bool | None) -> bool:
 def _torch_options() -> OpenOptions:
     """torch's own settings in our words."""
     options: dict[str, Any] = {}
-    if torch_config.load.mmap_flags == mmap.MAP_SHARED:
+    if serialization.get_default_mmap_options() == mmap.MAP_SHARED:
         options = {"sharing": "shared", "writable": True}
     endianness = serialization.get_default_load_endianness()
     if endianness is not None:
@@ -163,8 +171,9 @@ def _save(
     given = (pickle_module, pickle_protocol, _use_new_zipfile_serialization,
              _disable_byteorder_record)
     torch_save = original("save")
-    if _is_special_file(f):
-        _note("torch.save", f, "is a device or a pipe")
+    no_file = _why_no_file(f)
+    if no_file:
+        _note("torch.save", f, no_file)
         torch_save(obj, f, *given)
         return
     why = "has arguments of its own"
@@ -179,9 +188,12 @@ def _save(
     save_by_torch(obj, f, *given)
 
 
-def _is_special_file(f: Any) -> bool:
-    """A device or a pipe, which has no new version to take its place."""
+def _why_no_file(f: Any) -> str:
+    """What f is that torch alone saves to; empty for others."""
+    if not isinstance(f, (str, os.PathLike)):
+        return "" if callable(getattr(f, "write", None)) else "has no write()"
     try:
-        return isinstance(f, (str, os.PathLike)) and not stat.S_ISREG(os.stat(f).st_mode)
+        # These have no new version to take their place.
+        return "" if stat.S_ISREG(os.stat(f).st_mode) else "is a device or a pipe"
     except (OSError, ValueError):  # there is none, or none can be called so
-        return False
+        return ""

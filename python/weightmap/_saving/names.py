@@ -25,7 +25,7 @@ _REBUILD = (
     "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_tensor", "_rebuild_tensor_v2",
     "_rebuild_tensor_v3",
 )
-# What holds for every torch that is supported; asked only where no torch is imported.
+# What holds for torch 2.7 and later; asked only where no torch is imported.
 BUILT_IN = frozenset(
     {
         "collections.OrderedDict", "collections.Counter", "_codecs.encode", "builtins.bytearray",
@@ -47,9 +47,9 @@ class SavableNames:
         self._classes: tuple[Any, ...] = ()
         self._names: Any = BUILT_IN
         if "torch" in sys.modules:
-            from torch import _weights_only_unpickler as unpickler
+            from weightmap._torch import private
 
-            allowed = {**unpickler._get_user_allowed_globals(), **unpickler._get_allowed_globals()}
+            allowed = {**private._get_user_allowed_globals(), **private._get_allowed_globals()}
             self._names = allowed
             self._classes = tuple(thing for thing in allowed.values() if isinstance(thing, type))
 

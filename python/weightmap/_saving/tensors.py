@@ -8,6 +8,7 @@ import torch
 
 from weightmap._errors import UnsupportedError
 from weightmap._saving.names import PLAIN_DTYPES
+from weightmap._torch import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +32,10 @@ class Tensors:
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []  # storages, so that none is at the place of another
         self._dtypes: dict[int, torch.dtype] = {}  # by address
-        self._untyped = torch.storage._new_dtypes()
-        tags = [tag for _, tag, _ in torch.serialization._package_registry]
+        self._untyped = private._new_dtypes()
+        tags = [tag for _, tag, _ in private._package_registry]
         # Of storages on the CPU, unless others are to be asked first.
-        self._location = "cpu" if tags and tags[0] is torch.serialization._cpu_tag else None
+        self._location = "cpu" if tags and tags[0] is private._cpu_tag else None
         values.makers[torch.Tensor] = self._tensor
         values.makers[torch.nn.Parameter] = self._parameter
         values.makers[torch.UntypedStorage] = self._untyped_storage
@@ -43,7 +44,7 @@ class Tensors:
     def maker_of(self, kind: type) -> Callable[[Any], Made] | None:
         if issubclass(kind, torch.storage.TypedStorage):
             return self._typed_storage
-        if kind in torch._storage_classes or issubclass(kind, torch.UntypedStorage):
+        if kind in private._storage_classes or issubclass(kind, torch.UntypedStorage):
             return self._untyped_storage
         return None
 
@@ -68,6 +69,8 @@ class Tensors:
         if not thing.is_cpu:
             return self._shape(thing, name, requires_grad) if thing.is_meta else None
         if thing._backward_hooks or thing.is_neg() or (dtype.is_complex and thing.is_conj()):
+            return None
+        if thing._is_zerotensor():  # which torch refuses
             return None
         storage = thing.untyped_storage()
         kind = torch.uint8 if dtype in self._untyped else dtype
@@ -96,7 +99,7 @@ class Tensors:
         return self._reference(number, kind, thing._size())
 
     def _untyped_storage(self, thing: torch.UntypedStorage) -> int:
-        kind = torch.serialization.normalize_storage_type(type(thing))
+        kind = private.normalize_storage_type(type(thing))
         number = self._number_of(thing, torch.uint8, _device_of_fake(thing))
         return self._reference(number, kind, thing.nbytes())
 
@@ -128,7 +131,7 @@ class Tensors:
     def _add(self, storage: torch.UntypedStorage, address: int, location: str | None) -> int:
         self._kept.append(storage)
         if location is None:
-            location = torch.serialization.location_tag(storage)
+            location = private.location_tag(storage)
         reserved = self._is_reserved()
         if location != "cpu" and not reserved and storage.device.type != "cpu":
             storage = storage.cpu()

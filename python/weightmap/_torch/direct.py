@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import _weights_only_unpickler as unpickler
-from torch import serialization
+
+from weightmap._torch import private
 
 _UNTYPED = ("uint16", "uint32", "uint64", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz",
             "float8_e4m3fnuz", "float8_e8m0fnu")
@@ -22,9 +22,9 @@ _STORAGES = {
     "ComplexDoubleStorage": "complex128", "ComplexFloatStorage": "complex64",
 }
 # What may be replaced from outside, as torch has it, and what these functions call.
-_REBUILDING = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3",
-               "_restore_device_fake_mode")
-_RESTORING = ("_cpu_deserialize", "_get_restore_location", "default_restore_location")
+_REPLACEABLE = ("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3",
+                "_restore_device_fake_mode", "_cpu_deserialize", "_get_restore_location",
+                "default_restore_location")
 
 
 class DirectTensors:
@@ -37,8 +37,8 @@ class DirectTensors:
         self, allowed: dict[str, Any], adopt: Callable[[str, Any, torch.Tensor], None]
     ) -> None:
         """`allowed`: torch's names of globals, and what they stand for."""
-        self.rebuild = torch._utils._rebuild_tensor_v2
-        self.rebuild_untyped = torch._utils._rebuild_tensor_v3
+        self.rebuild = private._rebuild_tensor_v2
+        self.rebuild_untyped = private._rebuild_tensor_v3
         self.storage_types = _storage_types(allowed)
         self.adopt = adopt
 
@@ -59,7 +59,7 @@ def settings(
     """What one load may make directly; None if nothing."""
     if not are_allowed(map_location, is_foreign):
         return None
-    return DirectTensors(unpickler._get_allowed_globals(), adopt)
+    return DirectTensors(private._get_allowed_globals(), adopt)
 
 
 def are_allowed(map_location: Any, is_foreign: bool) -> bool:
@@ -67,11 +67,10 @@ def are_allowed(map_location: Any, is_foreign: bool) -> bool:
     return (
         not is_foreign
         and _means_cpu(map_location)
-        and torch._guards.detect_fake_mode(None) is None
-        and not getattr(serialization._serialization_tls, "skip_data", False)
-        and _is_torchs_own(torch._utils, _REBUILDING)
-        and _is_torchs_own(serialization, _RESTORING)
-        and _is_asked_first(serialization._cpu_deserialize)
+        and private.detect_fake_mode(None) is None
+        and not private._serialization_tls.skip_data
+        and all(_is_torchs_own(name) for name in _REPLACEABLE if private.has(name))
+        and _is_asked_first(private._cpu_deserialize)
     )
 
 
@@ -83,15 +82,13 @@ def _means_cpu(map_location: Any) -> bool:
 
 def _is_asked_first(restore: Any) -> bool:
     """Whether it is what decides about every storage where it is to go."""
-    packages: Any = getattr(serialization, "_package_registry", ())
+    packages: Any = private._package_registry
     return len(packages) > 0 and packages[0][2] is restore
 
 
-def _is_torchs_own(module: Any, names: tuple[str, ...]) -> bool:
-    """Whether these functions are those that the module itself defines."""
-    for name in names:
-        function: Any = getattr(module, name, None)
-        code = getattr(function, "__code__", None)
-        if code is None or code.co_name != name or function.__globals__ is not vars(module):
-            return False
-    return True
+def _is_torchs_own(name: str) -> bool:
+    """Whether this function is the one that its module defines."""
+    function: Any = getattr(private, name)
+    code = getattr(function, "__code__", None)
+    own = vars(private.owner_of(name))
+    return code is not None and code.co_name == name and function.__globals__ is own

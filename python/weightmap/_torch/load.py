@@ -6,7 +6,6 @@ import os
 from typing import Any, TypeAlias
 
 import torch
-from torch import serialization
 
 from weightmap import _core, _open, config
 from weightmap._checkpoint import Checkpoint
@@ -24,7 +23,7 @@ from weightmap._left_out import warn_of_left_out
 from weightmap._options import OpenOptions
 from weightmap._place import has_tensors_by_name_only, missing_path, path_to
 from weightmap._torch import direct as _direct
-from weightmap._torch import script
+from weightmap._torch import private, script
 from weightmap._torch import tensors as _tensors
 from weightmap._torch.weights_only import (
     LenientMachine,
@@ -60,13 +59,13 @@ def loaded(
         raise UnsupportedError(_HAS_OTHER_WAYS[kind], file=file)
     places = only if isinstance(only, list) else [only]
     paths = [() if place is None else path_to(opened, place, file) for place in places]
-    is_meta = serialization._is_meta_location(map_location)
-    restore = None if is_meta else serialization._get_restore_location(map_location)
+    is_meta = _is_meta(map_location)
+    restore = None if is_meta else private._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
     persistent, adopt = storage_loader(opened, restore)
     direct = _direct.settings(map_location, is_foreign, adopt)
     machine = MACHINES[on_unknown](persistent, is_foreign, direct, registered)
-    thread_state = serialization._serialization_tls
+    thread_state = private._serialization_tls
     thread_state.map_location = map_location
     parts: list[Any] = []
     try:
@@ -95,11 +94,17 @@ def loaded(
     return dict(zip(places, parts)) if isinstance(only, list) else parts[0]
 
 
+def _is_meta(map_location: Any) -> bool:
+    if isinstance(map_location, torch.device):
+        return map_location.type == "meta"
+    return isinstance(map_location, str) and map_location == "meta"
+
+
 def _is_about_metadata(error: BaseException) -> bool:
     """Whether torch has refused what it gives a tensor beside its elements."""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code is torch._utils.set_tensor_metadata.__code__:
+        if trace.tb_frame.f_code is private.set_tensor_metadata.__code__:
             return True
         trace = trace.tb_next
     return False
@@ -115,14 +120,14 @@ def _flat(
         )
     warn_of_left_out(file, opened.info()["unsupported"])
     named = list(named_tensors(opened, chunked_tensors(opened)))
-    is_meta = serialization._is_meta_location(map_location)
+    is_meta = _is_meta(map_location)
     try:
         state = _tensors.state_dict(opened, named, "meta" if is_meta else None, None)
     except Error as error:
         raise about_file(error, file)
     if is_meta or map_location is None:
         return state
-    restore = serialization._get_restore_location(map_location)
+    restore = private._get_restore_location(map_location)
     moved: dict[int, Any] = {}
 
     def moved_storage(tensor: torch.Tensor, location: str) -> Any:

@@ -11,6 +11,7 @@ from torch import serialization
 from weightmap._replacing import Replacing
 from weightmap._saving.save import write
 from weightmap._saving.values import OnlyForPickle
+from weightmap._torch import private
 from weightmap._torch.originals import original
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ def save(
     obj: Any, f: PathLike | CanWrite, durable: bool = True, progress: Progress | None = None
 ) -> None:
     try:
+        has_alignment = private.has("_get_storage_alignment")
         write(
             obj,
             f,
             strict=True,
-            reserve="data" if serialization._serialization_tls.skip_data else False,
-            alignment=serialization._get_storage_alignment(),
+            reserve="data" if private._serialization_tls.skip_data else False,
+            alignment=private._get_storage_alignment() if has_alignment else 64,
             crc=serialization.get_crc32_options(),
             durable=durable,
             progress=progress,

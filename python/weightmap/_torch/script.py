@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from weightmap import _core
+from weightmap._torch import private
+from weightmap._torch.dtypes import dtype_of
 from weightmap._torch.weights_only import WeightsOnlyMachine
 
 import torch
@@ -17,21 +19,21 @@ _TYPE_TAGS = ("restore_type_tag", "build_intlist", "build_tensorlist", "build_do
 
 # Storages that only TorchScript has classes for, by the names of c10::ScalarType.
 _STORAGES = {
-    "ComplexHalfStorage": torch.complex32,
-    "UInt16Storage": torch.uint16,
-    "UInt32Storage": torch.uint32,
-    "UInt64Storage": torch.uint64,
-    "Float8_e5m2Storage": torch.float8_e5m2,
-    "Float8_e4m3fnStorage": torch.float8_e4m3fn,
-    "Float8_e5m2fnuzStorage": torch.float8_e5m2fnuz,
-    "Float8_e4m3fnuzStorage": torch.float8_e4m3fnuz,
-    "Float8_e8m0fnuStorage": torch.float8_e8m0fnu,
-    "Float4_e2m1fn_x2Storage": torch.float4_e2m1fn_x2,
-    "Bits1x8Storage": torch.bits1x8,
-    "Bits2x4Storage": torch.bits2x4,
-    "Bits4x2Storage": torch.bits4x2,
-    "Bits8Storage": torch.bits8,
-    "Bits16Storage": torch.bits16,
+    "ComplexHalfStorage": "complex32",
+    "UInt16Storage": "uint16",
+    "UInt32Storage": "uint32",
+    "UInt64Storage": "uint64",
+    "Float8_e5m2Storage": "float8_e5m2",
+    "Float8_e4m3fnStorage": "float8_e4m3fn",
+    "Float8_e5m2fnuzStorage": "float8_e5m2fnuz",
+    "Float8_e4m3fnuzStorage": "float8_e4m3fnuz",
+    "Float8_e8m0fnuStorage": "float8_e8m0fnu",
+    "Float4_e2m1fn_x2Storage": "float4_e2m1fn_x2",
+    "Bits1x8Storage": "bits1x8",
+    "Bits2x4Storage": "bits2x4",
+    "Bits4x2Storage": "bits4x2",
+    "Bits8Storage": "bits8",
+    "Bits16Storage": "bits16",
 }
 
 # c10/core/Layout.h
@@ -70,15 +72,14 @@ class ScriptMachine(WeightsOnlyMachine):
 
     def __init__(self, persistent: Callable[[Any], Any], is_foreign: bool) -> None:
         super().__init__(persistent, is_foreign, None)
-        self._storages = {name: _Storage(dtype) for name, dtype in _STORAGES.items()}
 
     def find_global(self, module: str, name: str) -> Any:
         if module == "__torch__" or module.startswith("__torch__."):
             return _Class()
         if module == "torch.jit._pickle" and name in _TYPE_TAGS:
             return _unwrapped
-        if module == "torch" and name in self._storages:
-            return self._storages[name]
+        if module == "torch" and name in _STORAGES:
+            return _Storage(dtype_of(_STORAGES[name]))
         if module == "torch._utils" and name == "_rebuild_sparse_tensor":
             return _rebuild_sparse
         return super().find_global(module, name)
@@ -99,7 +100,7 @@ def _unwrapped(value: Any, *_: Any) -> Any:
 
 def _rebuild_sparse(layout: int, size: Any, _: bool, *parts_and_hooks: Any) -> torch.Tensor:
     *parts, _hooks = parts_and_hooks
-    return torch._utils._rebuild_sparse_tensor(_LAYOUTS[layout], (*parts, size))
+    return private._rebuild_sparse_tensor(_LAYOUTS[layout], (*parts, size))
 
 
 def state_dict(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from weightmap._slice_plan import SlicePart, SlicePlan
+from weightmap._torch import private
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _MOST_PARTS = 4096
 
 
-class SliceRecorder(TorchDispatchMode):
+class SliceRecorder(private.TorchDispatchMode):
     """While it is entered, in this thread, notes which parts of the tensors that were add()ed any
     operation of torch reads: what plan() makes a SlicePlan of, for Checkpoint.warm().
 
@@ -50,7 +49,7 @@ class SliceRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if not func.is_view:
-            for value in tree_leaves((args, kwargs)):
+            for value in private.tree_leaves((args, kwargs)):
                 if isinstance(value, torch.Tensor) and value.numel() != 0:
                     self._note(value)
         return func(*args, **kwargs or {})

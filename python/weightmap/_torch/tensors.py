@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ try:
 except ImportError:
     raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
 
+from weightmap._torch import private
 from weightmap._torch.dtypes import dtype_of
 
 if TYPE_CHECKING:
@@ -22,25 +22,8 @@ if TYPE_CHECKING:
     from weightmap._typing import CheckpointTensor
 
 
-def _functions_of_torch(names: Iterable[str]) -> tuple[Any, ...]:
-    """Those of them that this torch has: most are private."""
-    found = []
-    for name in names:
-        try:
-            found.append(operator.attrgetter(name)(torch))
-        except AttributeError:
-            pass
-    return tuple(found)
-
-
 _MOST_PLACES = 3  # that an error names
-# From DLPack capsules to tensors; the second is Python around the first.
-_IMPORTERS = _functions_of_torch(("_C._from_dlpack", "utils.dlpack.from_dlpack"))
-# Something true if a mode, a trace or a transform would see how a tensor is made. All are needed.
-_BUSY_NAMES = ("_C._len_torch_dispatch_stack", "_C._len_torch_function_stack",
-               "_C._get_tracing_state", "_C._functorch.peek_interpreter_stack")
-_BUSY = _functions_of_torch(_BUSY_NAMES)
-_core.use_torch(_IMPORTERS if len(_BUSY) == len(_BUSY_NAMES) else (), torch, _BUSY)
+_core.use_torch(private.functions(private.importers()), torch, private.functions(private.BUSY))
 
 _ORDERS = {"little": "big", "big": "little"}
 
@@ -102,7 +85,7 @@ def _over(
     # torch asks only whether a key is there, not what it says.
     lazy = {"conj": conjugate, "neg": negative}
     if conjugate or negative:
-        torch._utils.set_tensor_metadata(tensor, {bit: True for bit in lazy if lazy[bit]})
+        private.set_tensor_metadata(tensor, {bit: True for bit in lazy if lazy[bit]})
     return tensor
 
 

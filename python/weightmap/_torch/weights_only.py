@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import _weights_only_unpickler as unpickler
-from torch._utils import IMPORT_MAPPING, NAME_MAPPING
 
 from weightmap import _core
 from weightmap._errors import (
@@ -25,14 +23,16 @@ from weightmap._errors import (
     UnsupportedError,
 )
 from weightmap._objects import Global, Object
+from weightmap._torch import dtypes as _dtypes
 from weightmap._torch import numpy_calls as _numpy_calls
+from weightmap._torch import private
 from weightmap._torch import tensors as _tensors
 from weightmap._values import PlainMachine
 
 if TYPE_CHECKING:
     from weightmap._torch.direct import DirectTensors
 
-_BLOCKED = frozenset(getattr(unpickler, "_blocklisted_modules", ("sys", "os", "posix", "nt")))
+_BLOCKED = frozenset(private._blocklisted_modules)
 _MUST_IMPORT_NESTED = (
     "torch.nested._internal.nested_tensor.NestedTensor",
     "torch.nested._internal.nested_tensor._rebuild_njt",
@@ -47,6 +47,7 @@ _UNLIKE_NUMPY = (
     "Unsupported data of numpy: only its arrays, numbers and dtypes of numbers and text are loaded "
     "unless numpy's functions are registered with `torch.serialization.add_safe_globals()`"
 )
+_LATER_DTYPES = ("float8_e8m0fnu", "float4_e2m1fn_x2")  # than the oldest torch that is supported
 _MOST_NAMES = 50  # that an error lists
 _LONGEST_NAME = 200
 
@@ -65,14 +66,14 @@ def unexpected(what: str) -> UnsafePickleError:
 
 def sparse_tensors_to_validate() -> Any:
     """torch's list of those that were made unchecked: from torch 2.15 on, each thread's own."""
-    if hasattr(torch._utils, "_get_sparse_tensors_to_validate"):
-        return torch._utils._get_sparse_tensors_to_validate()
-    return torch._utils._sparse_tensors_to_validate
+    if private.has("_get_sparse_tensors_to_validate"):
+        return private._get_sparse_tensors_to_validate()
+    return private._sparse_tensors_to_validate
 
 
 def validate_sparse_tensors() -> None:
     """Checks them as torch.load does: from torch 2.15 on, whatever torch is set to."""
-    validate: Any = torch._utils._validate_loaded_sparse_tensors
+    validate: Any = private._validate_loaded_sparse_tensors
     if "weights_only" in validate.__code__.co_varnames:
         validate(weights_only=True)
     else:
@@ -96,7 +97,7 @@ def storage_loader(
     made: dict[str, torch.storage.TypedStorage] = {}
     typed_storage = torch.storage.TypedStorage
     untyped = torch.UntypedStorage
-    element_size = torch._utils._element_size
+    element_size = private._element_size
     sizes: dict[Any, tuple[torch.dtype, int]] = {}
 
     def dtype_of(kind: Any) -> torch.dtype:
@@ -178,9 +179,9 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         place_of(key, nbytes)
         return restore(torch.UntypedStorage(nbytes), _text(location))
 
-    if restore is None or torch._guards.detect_fake_mode(None) is not None:
+    if restore is None or private.detect_fake_mode(None) is not None:
         return load_meta
-    if getattr(torch.serialization._serialization_tls, "skip_data", False):
+    if private._serialization_tls.skip_data:
         return load_skipped
 
     small, large = (
@@ -239,7 +240,7 @@ def rebuild_foreign(
         storage = torch.storage.TypedStorage(
             wrap_storage=in_order_of(dtype), dtype=torch.uint8, _internal=True
         )
-    return torch._utils._rebuild_tensor_v3(
+    return private._rebuild_tensor_v3(
         storage, offset, size, stride, requires_grad, hooks, dtype, metadata
     )
 
@@ -272,7 +273,7 @@ def _foreign_dtypes(opened: _core.Checkpoint) -> dict[str, list[torch.dtype]] | 
 def registered_globals(more: Iterable[Any] = ()) -> dict[str, Any]:
     """By name what torch has been told to allow, and `more` in the same forms: classes and
     functions, or (thing, name)."""
-    named = dict(unpickler._get_user_allowed_globals())
+    named = dict(private._get_user_allowed_globals())
     for thing in more:
         if isinstance(thing, tuple) and len(thing) == 2 and type(thing[1]) is str:
             named[thing[1]] = thing[0]
@@ -334,7 +335,7 @@ class WeightsOnlyMachine:
         self.persistent = persistent
         self.direct = direct  # but for those that can be made without
         self._is_foreign = is_foreign  # in the other byte order
-        self._allowed = unpickler._get_allowed_globals()
+        self._allowed = private._get_allowed_globals()
         self._user_allowed = registered_globals() if registered is None else registered
         self._registered: list[str] = []  # what the file has used of them
         self._has_unknown = False
@@ -395,6 +396,8 @@ class WeightsOnlyMachine:
             )
         if path.startswith(_MUST_IMPORT_DTENSOR):
             raise refused("``torch.distributed.tensor`` must be imported to load DTensors")
+        if module == "torch" and name in _LATER_DTYPES:
+            _dtypes.dtype_of(name)  # which says that this torch has none
         self._has_unknown = True
         raise refused(_unknown_globals([_shown(path)]))
 
@@ -434,7 +437,7 @@ class WeightsOnlyMachine:
 
     @staticmethod
     def _note_sparse(type_: Any, made: Any) -> None:
-        if isinstance(type_, type) and type_ in torch._tensor_classes and "sparse" in type_.__module__:
+        if isinstance(type_, type) and type_ in private._tensor_classes and "sparse" in type_.__module__:
             sparse_tensors_to_validate().append(made)
 
     def extend(self, target: Any, elements: list[Any]) -> None:
@@ -538,9 +541,9 @@ def _of_numpy(thing: Any) -> bool:
 
 def _renamed(module: str, name: str) -> tuple[str, str]:
     """What Python 2 wrote has other names; torch renames them as it reads."""
-    if (module, name) in NAME_MAPPING:
-        return NAME_MAPPING[(module, name)]
-    return IMPORT_MAPPING.get(module, module), name
+    if (module, name) in private.NAME_MAPPING:
+        return private.NAME_MAPPING[(module, name)]
+    return private.IMPORT_MAPPING.get(module, module), name
 
 
 def _shown(path: str) -> str:
