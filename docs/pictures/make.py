@@ -121,13 +121,18 @@ def workers():
 
 
 def timeline(tool):
-    """The drawing of `weightmap run --timeline`, of a start with nothing cached of the model."""
-    weightmap.evict("model.pt")
+    """The second start of a program under `weightmap run`, with nothing cached of its model."""
     pathlib.Path("serve.py").write_text(
-        "import torch\nimport weightmap.torch\nstate = weightmap.torch.load('model.pt')\n"
+        "import sys\nimport torch\nimport weightmap.torch\n"
+        "state = weightmap.torch.load(sys.argv[1])\n"
         "print(sum(tensor.sum().item() for tensor in state.values()))\n")
-    subprocess.run([tool, "run", "--timeline", FOLDER / "timeline.svg", "--", sys.executable,
-                    "serve.py"], check=True, stdout=subprocess.DEVNULL)
+    command = ["--", sys.executable, "serve.py", "model.pt"]
+    environment = {**os.environ, "WEIGHTMAP_START_DIR": os.getcwd()}
+    for options in ([], ["--timeline", FOLDER / "timeline.svg"]):
+        weightmap.evict("model.pt")
+        # Standard error is open until the companion is done.
+        subprocess.run([tool, "run", *options, *command], check=True, capture_output=True,
+                       env=environment)
 
 
 if __name__ == "__main__":
