@@ -26,6 +26,8 @@ class Filling:
             fill["layers.0.weight"] = array          # of numpy, torch, ... of this dtype and shape
 
     Errors are those of weightmap.open(). Closing it, or leaving the with block, seals nothing.
+
+    Any thread, and any process, may fill while others fill other tensors.
     """
 
     __slots__ = ("_fill", "_checkpoint")

@@ -70,6 +70,8 @@ def open(
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
     released meanwhile.
+
+    Any thread may call it, also several at once, and a forked child.
     """
     completed = config._with_defaults(options)
     if safe_globals:

@@ -38,6 +38,8 @@ class SlicePlan(Mapping[str, "tuple[SlicePart, ...] | None"]):
     parts is not among them.
 
     Checkpoint.warm() takes one, weightmap.torch.SliceRecorder makes one from a load.
+
+    It does not change, so any thread may use it.
     """
 
     def __init__(self, tensors: Mapping[str, Collection[SlicePart] | None] = {}) -> None:

@@ -119,6 +119,9 @@ def load(
     Of a safetensors file, or of a set of shards (an index, a folder): a dict of tensors by name.
     Of a TorchScript archive: what torch.jit.load(f).state_dict() has, without its code. Of a .pt2
     archive: UnsupportedError; weightmap.open(f).torch() has its tensors.
+
+    Any thread may call it, also several at once, and a forked child. Children that are forked after
+    it share the mapping.
     """
     _refuse_other_ways(pickle_module, weights_only, mmap)
     if on_unknown not in _torch_load.MACHINES:
@@ -155,6 +158,8 @@ def load_model(
         page; summary() says how much this process has copied. False: a write ends the process,
         after a line that names the tensor, and backward() raises UnsupportedError.
     Other options: as in weightmap.open().
+
+    Any thread may call it, and a forked child. Children that are forked after it share the mapping.
     """
     checkpoint = _open.open(f, **options)
     if dtype is not None:
@@ -203,6 +208,8 @@ def save(
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
     progress: as in weightmap.save(). What torch.save writes itself, beside the path, is not told.
+
+    Any thread may call it, also several at once, and a forked child.
     """
     if not _torch_save.is_default_save(
         pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record

@@ -491,6 +491,15 @@ EXPORTED int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_
   return success;
 }
 
+EXPORTED int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  const std::scoped_lock lock(driver().mutex);
+  if (const int error = begin("cuMemcpyDtoH_v2")) return error;
+  const char* const source = device_bytes(from, bytes);
+  if (source == nullptr) return invalid_value;
+  std::memcpy(to, source, bytes);
+  return success;
+}
+
 EXPORTED int cuStreamCreate(void** stream, unsigned flags) {
   const std::scoped_lock lock(driver().mutex);
   if (const int error = begin("cuStreamCreate")) return error;

@@ -116,6 +116,8 @@ class SafeOpen:
 
     Errors are those of weightmap; where the package safetensors has been imported, they are its
     SafetensorError, too.
+
+    Safe to use from any thread, and after a fork.
     """
 
     def __init__(self, checkpoint: Checkpoint, framework: str, device: Any) -> None:
