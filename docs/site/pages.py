@@ -1,4 +1,5 @@
-"""Pages of the site that are made of files outside docs/, and the links to these (mkdocs.yml)."""
+"""Pages of the site for files outside docs/: README.md and its neighbours, the public headers, and
+each file that a page links to; links to these files become links to their pages (mkdocs.yml)."""
 
 from __future__ import annotations
 
@@ -7,15 +8,17 @@ import posixpath
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import headers  # noqa: E402
+import headers
 
-HEADERS = sorted((ROOT / "include/weightmap").glob("*.hpp"))
-LINK = re.compile(r"(?<!!)(\]\()([^)#\s]+)(?=[)#])")
+HEADERS = {header.name: header for header in sorted(ROOT.glob("include/weightmap/*.hpp"))}
+TOP = {path.name: f"project/{path.name}" for path in ROOT.glob("*.md")} | {"README.md": "index.md"}
+LINK = re.compile(r"\]\(([^)#\s]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".service": "ini", "": "bash"}
 
 
@@ -25,86 +28,87 @@ def uri_of(path: str) -> str:
         return path.removeprefix("docs/")
     if path.startswith("include/weightmap/"):
         return f"api/cpp/{pathlib.PurePath(path).stem}.md"
-    return {"README.md": "index.md", "HACKING.md": "HACKING.md", "CHANGELOG.md": "CHANGELOG.md"}.get(
-        path, f"source/{path}.md")
+    return TOP.get(path, f"source/{path}.md")
 
 
 def path_of(uri: str) -> str:
-    return {"index.md": "README.md"}.get(
-        uri, uri if uri in ("HACKING.md", "CHANGELOG.md") else f"docs/{uri}")
+    return {uri: path for path, uri in TOP.items()}.get(uri, f"docs/{uri}")
 
 
-def targets(path: str, text: str):
-    """What a file's links name, by the paths in the repository."""
+def relative(uri: str, page: str) -> str:
+    return posixpath.relpath(uri, posixpath.dirname(page))
+
+
+def links(path: str, text: str) -> Iterator[tuple[re.Match[str], str]]:
+    """The links of a file to others of the repository, and the paths of these."""
     for match in LINK.finditer(text):
-        if "://" not in match[2]:
-            yield match, posixpath.normpath(posixpath.join(posixpath.dirname(path), match[2]))
+        if "://" not in match[1]:
+            yield match, posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1]))
+
+
+def files_below(folder: str) -> list[str]:
+    command = ["git", "-c", "safe.directory=*", "ls-files", folder]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
 
 
 def source_page(path: str) -> str:
     if (ROOT / path).is_dir():
-        files = tracked(path)
-        return f"# {path}\n\n" + "".join(f"- [{file}]({posixpath.relpath(uri_of(file), posixpath.dirname(uri_of(path)))})\n" for file in files)
+        page = uri_of(path)
+        items = (f"- [{file}]({relative(uri_of(file), page)})\n" for file in files_below(path))
+        return f"# {path}\n\n" + "".join(items)
     language = LANGUAGES.get(pathlib.PurePath(path).suffix, "text")
     return f"# {path}\n\n````{language}\n{(ROOT / path).read_text()}\n````\n"
 
 
-def tracked(folder: str) -> list[str]:
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", folder], cwd=ROOT, check=True, capture_output=True, text=True)
-    return listed.stdout.split()
+def header_link(name: str) -> str:
+    """To what a comment names, from the page of a header."""
+    if name in HEADERS:
+        return f"[{name}]({pathlib.PurePath(name).stem}.md)"
+    return f"[{name}](../../{name.removeprefix('docs/')})" if "/" in name else f"`{name}`"
+
+
+def table_of_headers() -> str:
+    rows = "\n| header | |\n|---|---|\n"
+    for name, header in HEADERS.items():
+        first = header.read_text().partition("\n//\n")[0].replace("\n//", "").removeprefix("// ")
+        sentence = re.split(r"(?<=[.:;])\s", first)[0].rstrip(":;.")
+        rows += f"| {header_link(name)} | {headers.words(sentence, header_link)} |\n"
+    return rows
 
 
 def on_config(config):
     """Lists the headers in the navigation."""
-    [api] = [item["API"] for item in config.nav if "API" in item]
-    api[-1]["C++"] = ["api/cpp/index.md", *({header.name: uri_of(f"include/weightmap/{header.name}")} for header in HEADERS)]
+    [reference] = [item["API"] for item in config.nav if "API" in item]
+    pages = ({name: uri_of(f"include/weightmap/{name}")} for name in HEADERS)
+    reference[-1]["C++"] = ["api/cpp/index.md", *pages]
 
 
 def on_files(files, config):
-    def add(uri, content, inclusion=InclusionLevel.UNDEFINED):
-        made = File.generated(config, uri, content=content)
+    def add(path, content, inclusion=InclusionLevel.UNDEFINED):
+        made = File.generated(config, uri_of(path), content=content)
         made.inclusion = inclusion
         files.append(made)
 
-    texts = {path: (ROOT / path).read_text() for path in ("README.md", "HACKING.md", "CHANGELOG.md")}
-    for path, text in texts.items():
-        add(uri_of(path), "---\nhide: [navigation]\n---\n" + text if path == "README.md" else text)
-    for file in files.documentation_pages():
-        if file.generated_by is None and file.src_uri.endswith(".md"):
-            texts[path_of(file.src_uri)] = file.content_string
-    outside = {target for path, text in texts.items() for _, target in targets(path, text)
+    texts = {path: (ROOT / path).read_text() for path in TOP}
+    texts |= {path_of(file.src_uri): file.content_string
+              for file in files.documentation_pages() if file.src_uri.endswith(".md")}
+    outside = {target for path, text in texts.items() for _, target in links(path, text)
                if uri_of(target).startswith("source/")}
     for folder in [path for path in outside if (ROOT / path).is_dir()]:
-        outside.update(tracked(folder))
+        outside.update(files_below(folder))
     for path in sorted(outside):
-        add(uri_of(path), source_page(path), InclusionLevel.NOT_IN_NAV)
-    add_headers(add)
+        add(path, source_page(path), InclusionLevel.NOT_IN_NAV)
+    for path in TOP:
+        add(path, "---\nhide: [navigation]\n---\n" * (path == "README.md") + texts[path])
+    for name, header in HEADERS.items():
+        add(f"include/weightmap/{name}", headers.page(name, header.read_text(), header_link))
     return files
 
 
-def add_headers(add) -> None:
-    names = {header.name for header in HEADERS}
-
-    def link(name: str) -> str:
-        if name in names:
-            return f"[{name}]({pathlib.PurePath(name).stem}.md)"
-        return f"[{name}](../../{name.removeprefix('docs/')})" if "/" in name else f"`{name}`"
-
-    rows = []
-    for header in HEADERS:
-        made = headers.page(header.name, header.read_text(), link)
-        about = re.split(r"(?<=[.:;])\s", header.read_text().partition("\n//\n")[0].replace("\n//", "").removeprefix("// "))[0]
-        rows.append(f"| {link(header.name)} | {headers.words(about.rstrip(':;'), link)} |\n")
-        add(uri_of(f"include/weightmap/{header.name}"), made)
-    add("api/cpp/index.md", (ROOT / "docs/site/cpp.md").read_text() + "".join(rows))
-
-
 def on_page_markdown(markdown, page, config, files):
-    """Turns links to files outside docs/ into links to their pages."""
     uri = page.file.src_uri
-    if uri.startswith(("source/", "api/cpp/")):
-        return markdown
-    for match, target in reversed(list(targets(path_of(uri), markdown))):
-        to = posixpath.relpath(uri_of(target), posixpath.dirname(uri))
-        markdown = markdown[: match.start(2)] + to + markdown[match.end(2):]
-    return markdown
+    if not (ROOT / path_of(uri)).exists():
+        return markdown  # made above
+    for match, target in reversed(list(links(path_of(uri), markdown))):
+        markdown = markdown[:match.start(1)] + relative(uri_of(target), uri) + markdown[match.end(1):]
+    return markdown + table_of_headers() if uri == "api/cpp/index.md" else markdown
