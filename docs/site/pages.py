@@ -1,8 +1,9 @@
-"""Pages of the site for files outside docs/: README.md and its neighbours, the public headers, and
-each file that a page links to; links to these files become links to their pages (mkdocs.yml)."""
+"""Pages of the site for what is no Markdown of docs/: README.md and its neighbours, the tutorials,
+the public headers, and each file that a page links to. Links to these lead to their pages."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 import posixpath
 import re
@@ -17,6 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import headers
 
 HEADERS = {header.name: header for header in sorted(ROOT.glob("include/weightmap/*.hpp"))}
+NOTEBOOKS = {str(path.relative_to(ROOT)): path for path in ROOT.glob("docs/tutorials/*.ipynb")}
 TOP = {path.name: f"project/{path.name}" for path in ROOT.glob("*.md")} | {"README.md": "index.md"}
 LINK = re.compile(r"\]\(([^)#\s]+)(?=[)#])")
 LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".service": "ini", "": "bash"}
@@ -25,14 +27,15 @@ LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".service": "ini", "
 def uri_of(path: str) -> str:
     """Where the site has a file of the repository."""
     if path.startswith("docs/"):
-        return path.removeprefix("docs/")
+        return path.removeprefix("docs/").replace(".ipynb", ".md")
     if path.startswith("include/weightmap/"):
         return f"api/cpp/{pathlib.PurePath(path).stem}.md"
     return TOP.get(path, f"source/{path}.md")
 
 
 def path_of(uri: str) -> str:
-    return {uri: path for path, uri in TOP.items()}.get(uri, f"docs/{uri}")
+    made = {uri_of(made): made for made in (*TOP, *NOTEBOOKS)}
+    return made.get(uri, f"docs/{uri}")
 
 
 def relative(uri: str, page: str) -> str:
@@ -58,6 +61,18 @@ def source_page(path: str) -> str:
         return f"# {path}\n\n" + "".join(items)
     language = LANGUAGES.get(pathlib.PurePath(path).suffix, "text")
     return f"# {path}\n\n````{language}\n{(ROOT / path).read_text()}\n````\n"
+
+
+def notebook_page(notebook: dict) -> str:
+    """Its cells, each with the output that is stored in it."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            text = "".join(output.get("text") or output["data"]["text/plain"])
+            parts.append(f"``` {{.text .output}}\n{text.rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def header_link(name: str) -> str:
@@ -100,6 +115,9 @@ def on_files(files, config):
         add(path, source_page(path), InclusionLevel.NOT_IN_NAV)
     for path in TOP:
         add(path, "---\nhide: [navigation]\n---\n" * (path == "README.md") + texts[path])
+    for path, file in NOTEBOOKS.items():
+        files.remove(files.get_file_from_path(path.removeprefix("docs/")))
+        add(path, notebook_page(json.loads(file.read_text())))
     for name, header in HEADERS.items():
         add(f"include/weightmap/{name}", headers.page(name, header.read_text(), header_link))
     return files
