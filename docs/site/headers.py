@@ -10,7 +10,8 @@ from itertools import groupby
 
 Link = Callable[[str], str]
 UNLISTED = re.compile(
-    r"#|friend|namespace|static_assert|template <>|template class|using Base|inline [^(=]*::\w+\("
+    r"#|friend|namespace|static_assert|template <>|template class|using Base"
+    r"|[^(=]*\w::\w+\([^;]*\{"
     r"|(template <[^{]*>\s*)?(class|struct) (WEIGHTMAP_LOCAL )?\w+;|[^;]*= delete;"
 )
 
@@ -53,7 +54,7 @@ class Statement:
     @property
     def name(self) -> str:
         code = re.sub(r"^template <[^{;]*?>\n|\[\[\w+\]\] ", "", self.code)
-        for pattern in (r"(?:class|struct) ([\w:]+)", r"using (\w+) =", r"(operator.+?)\(",
+        for pattern in (r"(?:class|struct|enum) (?!class)([\w:]+)", r"using (\w+) =", r"(operator.+?)\(",
                         r"\(\*(\w+)\)",
                         r"([~\w]+)\((?!std::string_view\)>)", r"(\w+)(?:<.*>)?(?:\{.*\}| = .*)?;"):
             if match := re.search(pattern, code):
@@ -129,7 +130,13 @@ def groups(found: list[Statement], listed: bool = True) -> list[list[Statement]]
             if not out or statement.begins_group or statement.kind or out[-1][0].kind:
                 out.append([])
             out[-1].append(statement)
-    return [group for group in out if group[0].comment != ["For use in the library."]]
+    kept: list[list[Statement]] = []
+    for group in out:
+        defined = all("{" in each.code for each in group) and not group[0].comment
+        known = {each.name for other in kept for each in other}
+        if not (defined and all(each.name in known for each in group)):
+            kept.append(group)
+    return kept
 
 
 def section(group: list[Statement], level: int, link: Link) -> str:

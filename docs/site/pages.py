@@ -86,7 +86,7 @@ def table_of_headers() -> str:
     rows = "\n| header | |\n|---|---|\n"
     for name, header in HEADERS.items():
         first = header.read_text().partition("\n//\n")[0].replace("\n//", "").removeprefix("// ")
-        sentence = re.split(r"(?<=[.:;])\s", first)[0].rstrip(":;.")
+        sentence = re.split(r"\.(?:\s|$)", first)[0]
         rows += f"| {header_link(name)} | {headers.words(sentence, header_link)} |\n"
     return rows
 
