@@ -3,6 +3,8 @@
     with accelerate.init_empty_weights():
         model = Model(config)
     weightmap.accelerate.offload(model, "model.safetensors", {"layers.0": 0, "layers.1": "disk"})
+
+docs/transformers.md is the manual.
 """
 
 from __future__ import annotations

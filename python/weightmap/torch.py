@@ -5,6 +5,8 @@
 
     with weightmap.patch():
         state = torch.load("model.pt", mmap=True)    # goes the same way
+
+docs/python.md has a table of what differs from torch.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
     model = weightmap.transformers.load("org/name")      # or a folder
     model.generate(...)
+
+docs/transformers.md is the manual.
 """
 
 from __future__ import annotations
