@@ -3,8 +3,9 @@
 
     wheel_contents.py DIST_INFO SYSROOT [PACKAGE...]
 
-The folder SYSROOT has Debian packages, unpacked, and their .deb files in SYSROOT.debs; PACKAGE names
-those that are compiled in. nanobind and zig, whose C++ runtime is linked, are found in this Python.
+The folder SYSROOT has Debian packages, unpacked, and their .deb files are in SYSROOT.debs; PACKAGE
+names those that are compiled in. nanobind and zig, whose C++ runtime is linked, are found in this
+Python.
 """
 
 import json
@@ -65,7 +66,7 @@ def python_package(name: str, licence_file: str) -> Library:
     fields = package.metadata
     named = [text.rpartition(" :: ")[2] for text in fields.get_all("Classifier", [])
              if text.startswith("License ::")]
-    licence = fields.get("License-Expression") or named[0]
+    licence = fields["License-Expression"] if "License-Expression" in fields else named[0]
     return Library(name, package.version, f"pkg:pypi/{name}@{package.version}",
                    SPDX.get(licence, licence), text)
 
