@@ -61,7 +61,7 @@ if(TARGET weightmap_tool)
 endif()
 if(PROJECT_IS_TOP_LEVEL)
   # README.md and the pages keep their relative places, so that their links work.
-  install(FILES LICENSE README.md CHANGELOG.md HACKING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
     PATTERN __pycache__ EXCLUDE)
   if(TARGET weightmap_tool)  # systemd looks there whatever CMAKE_INSTALL_LIBDIR is

@@ -34,6 +34,10 @@ constexpr std::uint64_t nothing = ~std::uint64_t{0};
 constinit std::atomic<std::uint32_t> losses{0};
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t known_losses = 0;
 
+// Called before the question whether bytes were lost, by the thread that has read them: a processor
+// may do the later load first, unless it is an x86, and zeros would pass as the file's bytes.
+void finish_reads() noexcept { std::atomic_thread_fence(std::memory_order_acquire); }
+
 }  // namespace
 
 // The handler's calls are async-signal-safe: lock-free atomics, write(), fstat() and mmap(), which
@@ -262,6 +266,7 @@ bool Guard::is_active() noexcept { return fault_handler_is_first(SIGBUS); }
 
 std::optional<std::uint64_t> Guard::lost_at(std::uint64_t base) const noexcept {
   if (slot_ == nullptr) return std::nullopt;
+  finish_reads();
   for (const Part& part : slot_->all_parts())
     if (part.base == base && part.lost_at != nothing) return part.lost_at;
   return std::nullopt;
@@ -269,12 +274,14 @@ std::optional<std::uint64_t> Guard::lost_at(std::uint64_t base) const noexcept {
 
 bool Guard::is_lost() const noexcept {
   if (slot_ == nullptr) return false;
+  finish_reads();
   const std::span<const Part> parts = slot_->all_parts();
   return std::any_of(parts.begin(), parts.end(),
                      [](const Part& part) { return part.lost_at != nothing; });
 }
 
 Result<void> Guard::check_read(std::span<const std::byte> bytes) {
+  finish_reads();
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
   std::uint64_t at = nothing;
   for (Slot& slot : std::span(Table::slots).first(Table::ever_used)) {

@@ -42,7 +42,7 @@ nb::tuple to_tuple(const SafetensorsReport& report) {
   return nb::make_tuple(files, report.tensor_bytes, dropped);
 }
 
-// Used with the GIL held.
+// Used by one thread, attached to the interpreter.
 class SafetensorsWriter {
  public:
   SafetensorsWriter() = default;

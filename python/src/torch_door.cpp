@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,32 +63,29 @@ nb::object lend(const TorchMemory& memory, std::uint8_t dlpack_code) {
   return capsule;
 }
 
+// The first importer that can be used for a dtype, as far as is known; the number of them if there
+// is none. `proven` once it made a tensor as it should.
+struct Choice {
+  std::uint32_t importer = 0;
+  bool proven = false;
+};
+
 struct Door {
   nb::object torch;        // the module
   nb::object tensor_type;  // torch.Tensor
-  // Functions from capsules to tensors, the best first.
+  // Functions from capsules to tensors, the best first; none if torch has no door.
   std::vector<nb::object> importers;
   // Functions, of which each answers something false while the door is open.
   std::vector<nb::object> busy;
-  // By dtype: the first importer that can be used for it, as far as is known; the number of them if
-  // there is none. `proven` once it made a tensor as it should.
-  struct Choice {
-    std::size_t importer = 0;
-    bool proven = false;
-  };
-  std::array<Choice, dtype_count> choices{};
+  std::array<std::atomic<Choice>, dtype_count> choices{};
 };
 
-// The door of the only interpreter, kept to its end. Used with the GIL held. nullptr until
-// weightmap._torch.tensors has looked for it, and afterwards if torch has none.
-Door* door = nullptr;
-bool torch_is_known = false;
+// The door of the only interpreter, kept to its end. nullptr until weightmap._torch.tensors has
+// looked for it.
+std::atomic<Door*> door = nullptr;
 
 // The previous door is not freed, since another thread may be using it.
 void use_torch(const nb::tuple& importers, nb::object torch, const nb::tuple& busy) {
-  torch_is_known = true;
-  door = nullptr;
-  if (importers.size() == 0) return;
   auto made = std::make_unique<Door>();
   made->tensor_type = torch.attr("Tensor");
   made->torch = std::move(torch);
@@ -107,6 +105,12 @@ bool is_expected(const Door& open, const nb::object& tensor, const TorchMemory& 
          nb::cast<std::uint64_t>(tensor.attr("untyped_storage")().attr("nbytes")()) == bytes;
 }
 
+// PyObject_CallOneArg(), which the limited API lacks.
+PyObject* call(const nb::object& function, const nb::object& argument) {
+  PyObject* const arguments[] = {argument.ptr()};
+  return PyObject_Vectorcall(function.ptr(), arguments, 1, nullptr);
+}
+
 // An error that says what torch cannot do, and not that the program is to end.
 bool is_ordinary_error() {
   return PyErr_ExceptionMatches(PyExc_Exception) != 0 &&
@@ -115,19 +119,21 @@ bool is_ordinary_error() {
 
 // The first tensor of a dtype: by the first importer that makes it as it should be.
 nb::object import_first(Door& open, const TorchMemory& memory, std::uint8_t dlpack_code) {
-  Door::Choice& choice = open.choices[static_cast<std::size_t>(memory.dtype)];
+  std::atomic<Choice>& known = open.choices[static_cast<std::size_t>(memory.dtype)];
+  Choice choice = known;
   for (; choice.importer < open.importers.size(); ++choice.importer) {
     const nb::object capsule = lend(memory, dlpack_code);
-    const nb::object tensor =
-        nb::steal(PyObject_CallOneArg(open.importers[choice.importer].ptr(), capsule.ptr()));
+    const nb::object tensor = nb::steal(call(open.importers[choice.importer], capsule));
     if (!tensor.is_valid()) {
       if (!is_ordinary_error()) throw nb::python_error();
       PyErr_Clear();
     } else if (is_expected(open, tensor, memory)) {
       choice.proven = true;
+      known = choice;
       return tensor;
     }
   }
+  known = choice;
   return {};
 }
 
@@ -152,16 +158,17 @@ std::uint64_t reach_of(std::span<const std::int64_t> shape, std::span<const std:
 }
 
 bool torch_door_is_open() {
-  if (!torch_is_known) nb::module_::import_("weightmap._torch.tensors");
-  return door != nullptr &&
-         std::none_of(door->busy.begin(), door->busy.end(), [](const nb::object& function) {
+  if (door == nullptr) nb::module_::import_("weightmap._torch.tensors");
+  const Door* known = door;
+  return known != nullptr && !known->importers.empty() &&
+         std::none_of(known->busy.begin(), known->busy.end(), [](const nb::object& function) {
            return is_true(checked(PyObject_CallNoArgs(function.ptr())));
          });
 }
 
 nb::object through_torch_door(const TorchMemory& memory) {
   Door& open = *door;
-  const Door::Choice choice = open.choices[static_cast<std::size_t>(memory.dtype)];
+  const Choice choice = open.choices[static_cast<std::size_t>(memory.dtype)];
   const auto code = element_format(memory.dtype).dlpack_code;
   if (choice.importer == open.importers.size() || !code ||
       memory.shape.size() > TensorView::max_slice_rank ||
@@ -169,7 +176,7 @@ nb::object through_torch_door(const TorchMemory& memory) {
     return {};
   if (!choice.proven) return import_first(open, memory, *code);
   const nb::object capsule = lend(memory, *code);
-  return checked(PyObject_CallOneArg(open.importers[choice.importer].ptr(), capsule.ptr()));
+  return checked(call(open.importers[choice.importer], capsule));
 }
 
 void bind_torch_door(nb::module_& module) {

@@ -43,7 +43,8 @@ nb::bytes copy_of(std::span<const std::byte> content) {
   return nb::bytes(reinterpret_cast<const char*>(content.data()), content.size());
 }
 
-// Values are numbers here, in the order in which they were made. Used with the GIL held.
+// Values are numbers here, in the order in which they were made. Used by one thread, attached to the
+// interpreter.
 class Writer {
  public:
   using Number = std::size_t;

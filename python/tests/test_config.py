@@ -5,6 +5,7 @@ import ctypes
 import inspect
 import mmap
 import pathlib
+import sys
 import threading
 import typing
 
@@ -460,7 +461,9 @@ def test_a_patch_is_for_its_own_thread(data):
         thread.start()
         thread.join()
         assert verify_of(data / "views.pt") == "headers"
-    assert seen == ["chain"]
+    # Without the GIL, Python's threads begin with the context of the one that starts them.
+    inherits = getattr(sys.flags, "thread_inherit_context", 0)
+    assert seen == ["headers" if inherits else "chain"]
 
 
 def test_threads_patch_without_seeing_one_another(data):

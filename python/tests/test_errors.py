@@ -4,6 +4,7 @@ import copy
 import errno
 import os
 import pickle
+import sys
 import traceback
 
 import pytest
@@ -345,6 +346,7 @@ def test_survives_pickling_when_it_was_raised(data, tmp_path):
             assert (made.errno, made.file_offset) == (error.errno, error.file_offset)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no notes")
 def test_takes_notes_and_is_printed_like_any_exception(data):
     error = refusal(data / "strangers" / "page.pt")
     error.add_note("while loading the draft model")

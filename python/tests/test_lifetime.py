@@ -1,4 +1,4 @@
-"""Who keeps the mapping, and until when; threads and forks."""
+"""Who keeps the mapping, and until when; what lets other threads run; forks."""
 
 import gc
 import os
@@ -9,6 +9,7 @@ import threading
 import pytest
 from conftest import torch_since
 from memory_maps import anonymous_bytes
+from test_threads import runs_without_gil
 
 import weightmap
 
@@ -378,106 +379,7 @@ def test_a_read_only_checkpoint_is_not_mapped_writable(copy_of):
     assert modes == ["r--s"]
 
 
-# --- threads ----------------------------------------------------------------------------------
-
-
-def in_threads(count, work):
-    """Runs `work(index)` in so many threads at once and hands on the first error."""
-    errors = []
-    barrier = threading.Barrier(count)
-
-    def run(index):
-        try:
-            barrier.wait()
-            work(index)
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
-def test_threads_open_and_read_at_once(copy_of, mappings_of):
-    path = copy_of("training.pt")
-    expected = {
-        path_: tensor.tobytes()
-        for path_, tensor in zip(weightmap.open(path).paths(), weightmap.open(path).values())
-    }
-    seen = []
-
-    def work(index):
-        for _ in range(50):
-            with weightmap.open(path) as opened:
-                assert opened.root()["epoch"] == 2
-                got = {key: opened[key].tobytes() for key in opened.paths()}
-            seen.append(got == expected)
-
-    in_threads(8, work)
-    assert seen == [True] * 400
-    gc.collect()
-    assert mappings_of(path) == 0
-
-
-def test_threads_share_one_checkpoint(copy_of):
-    opened = weightmap.open(copy_of("views.pt"))
-    seen = []
-
-    def work(index):
-        for _ in range(200):
-            assert opened["base"].tobytes() == BASE
-            assert bytes(opened["base"][index % 4]) == BASE[24 * (index % 4) :][:24]
-            assert opened.root()["base"].shape == (4, 6)
-            assert len(list(opened.items())) == 12
-        opened.verify_crc()
-        opened.verify_headers()
-        seen.append(index)
-
-    in_threads(8, work)
-    assert sorted(seen) == list(range(8))
-
-
-def test_threads_take_the_first_writable_memory_at_once(copy_of, mappings_of, torch):
-    # The copy-on-write mapping and the table of storages are made when first asked for.
-    for round_ in range(20):
-        path = copy_of("views.pt")
-        opened = weightmap.open(path)
-        pointers = []
-        in_threads(8, lambda index: pointers.append(opened["base"].torch().data_ptr()))
-        assert len(set(pointers)) == 1
-        assert mappings_of(path) <= 2
-        opened.close()
-        gc.collect()
-        assert mappings_of(path) == 0
-
-
-def test_a_thread_may_close_while_others_read(copy_of, mappings_of):
-    path = copy_of("views.pt")
-    for _ in range(20):
-        opened = weightmap.open(path)
-        tensor = opened["base"]
-        outcomes = []
-
-        def work(index):
-            if index == 0:
-                opened.close()
-            else:
-                try:
-                    for _ in range(100):
-                        assert tensor.tobytes() == BASE
-                        assert opened["base"].tobytes() == BASE
-                    outcomes.append("read")
-                except weightmap.InvalidArgumentError:
-                    outcomes.append("closed")
-
-        in_threads(4, work)
-        assert len(outcomes) == 3
-        del tensor
-        assert mappings_of(path) == 0
+# --- the GIL ------------------------------------------------------------------------------------
 
 
 def gives_way(call, attempts):
@@ -515,6 +417,7 @@ def sixteen_mebibytes(float_archive):
     return float_archive({"w": bytes(16 << 20)})
 
 
+@pytest.mark.skipif(runs_without_gil(), reason="without the GIL others always run")
 def test_the_count_of_progress_can_tell(checkpoint):
     opened = checkpoint("views.pt")
     with open("/dev/zero", "rb", buffering=0) as zeros:

@@ -58,6 +58,12 @@ def test_the_manual_names_every_exception_and_setting():
         assert f"`{name}`" in options, name
 
 
+def test_the_reference_has_every_public_name():
+    reference = (ROOT / "docs" / "api" / "weightmap.md").read_text()
+    names = {name for name in weightmap.__all__ if name not in ("__version__", "config")}
+    assert set(re.findall(r"^::: weightmap\.(\w+)$", reference, re.MULTILINE)) == names
+
+
 def test_the_manual_names_every_public_attribute_of_a_tensor():
     manual = (ROOT / "docs" / "python.md").read_text()
     public = [name for name in dir(weightmap.Tensor) if not name.startswith("_")]

@@ -632,7 +632,7 @@ def test_imports_neither_torch_nor_numpy(python, tmp_path):
     assert (ran.stdout, ran.stderr) == ("[]\n", "")
 
 
-def test_what_a_checkpoint_does_not_list_is_said_to_be_left_out(data, tmp_path, caplog):
+def test_what_a_checkpoint_does_not_list_is_said_to_be_left_out(data, torch, tmp_path, caplog):
     opened = weightmap.open(data / "dcp" / "default")
     said = ("2 names left out, of what is pickled, compressed or has no elements of whole bytes: "
             "'rank', ...")

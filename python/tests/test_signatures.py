@@ -96,3 +96,28 @@ def test_a_record_has_its_fields():
     for name, value in CALLABLES.items():
         if inspect.isclass(value) and hasattr(value, "__match_args__"):
             assert tuple(inspect.signature(value).parameters) == value.__match_args__, name
+
+
+# Plain values, and functions that make one or return what says it.
+SAY_NOTHING_OF_THREADS = {"Global", "Object", "SlicePart", "empty", "guard_is_active",
+                          "open_for_filling", "replacing", "safe_open", "CheckpointTensor"}
+
+
+def test_a_docstring_says_what_threads_may_do():
+    silent = {
+        name
+        for name in weightmap.__all__
+        if not (name.endswith("Error") or name.startswith("__"))
+        and "thread" not in inspect.getdoc(getattr(weightmap, name))
+    }
+    assert silent == SAY_NOTHING_OF_THREADS
+
+
+def test_a_docstring_of_weightmap_torch_says_what_threads_may_do():
+    pytest.importorskip("torch", reason="imports weightmap.torch")
+    silent = {
+        name
+        for name in ("SliceRecorder", "load", "load_model", "save")
+        if "thread" not in inspect.getdoc(getattr(weightmap.torch, name))
+    }
+    assert silent == set()

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import sys
 import threading
 
 import pytest
@@ -118,15 +119,20 @@ def test_warming_refuses_a_name_that_is_not_there(matrices):
         opened.warm({"small": None})
 
 
+def has_note(error, note):
+    """Python 3.10 has no notes."""
+    return sys.version_info < (3, 11) or error.__notes__ == [note]
+
+
 def test_warming_refuses_a_part_that_a_tensor_has_not(matrices):
     beyond = SlicePart(offset=64 * 2048, shape=(1,), strides=(1,))
     with weightmap.open(matrices) as opened:
         with pytest.raises(weightmap.InvalidArgumentError, match="has no such part") as caught:
             opened.warm({"tall": beyond})
-        assert caught.value.__notes__ == [f"in a plan, of tensor 'tall': {beyond!r}"]
+        assert has_note(caught.value, f"in a plan, of tensor 'tall': {beyond!r}")
         with pytest.raises(IndexError) as caught:
             opened.warm({"tall": None, "wide": 16})
-        assert caught.value.__notes__ == ["in a plan, of tensor 'wide': 16"]
+        assert has_note(caught.value, "in a plan, of tensor 'wide': 16")
 
 
 def test_chunked_tensors_are_warmed_by_what_is_in_brackets(checkpoint):

@@ -69,9 +69,10 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
     @property
     def _core(self) -> _core.Checkpoint:
-        if self._opened is None:
+        opened = self._opened  # which another thread may close at any moment
+        if opened is None:
             raise InvalidArgumentError("the checkpoint is closed", file=self.path)
-        return self._opened
+        return opened
 
     @property
     def _chunked(self) -> dict[str, ChunkedTensor]:

@@ -24,6 +24,8 @@ class ChunkedTensor:
 
     Slicing with integers, slices and an ellipsis gives a weightmap.Tensor, which shares the bytes of
     the file, where one piece has all that is asked for; else another ChunkedTensor.
+
+    Safe to use from any thread, and after a fork.
     """
 
     __slots__ = ("_core", "_whole", "_offsets", "_sizes", "_picked", "__weakref__")

@@ -31,6 +31,8 @@ def evict(path: PathLike, *, progress: Progress | None = None) -> EvictReport:
 
     progress: is called with how far into the file the request has come, and its size. What it
         raises, and Ctrl-C, ends the call; what is dropped is dropped.
+
+    Any thread may call it, and a forked child.
     """
     file_bytes, before, after, unwritten, lives_in_memory = _core.evict(
         os.fsencode(path), progress
@@ -58,6 +60,8 @@ def publish(
     crc: compare every byte with its CRC-32 first.
     progress: is called with the bytes done and the bytes in all while sums are compared, then while
         the file is copied. What it raises before the end, and Ctrl-C, leaves `target` as it was.
+
+    Any thread may call it, and a forked child. The GIL is released meanwhile.
     """
     generation, replaced, copied, size = _core.publish(
         os.fsencode(new), os.fsencode(target), copy, crc, False, progress
@@ -69,6 +73,8 @@ def processes(*paths: PathLike) -> Processes:
     """The processes that have one of these files mapped, or, without any, any checkpoint.
 
     Those on an older file that lost the name are found, too. A staged copy is found by its path.
+
+    Any thread may call it, and a forked child.
     """
     mapped, unreadable = _core.processes([os.fsencode(path) for path in paths])
     return Processes([_mapped(fields) for fields in mapped], unreadable)
@@ -90,6 +96,8 @@ def unsafe_globals(path: PathLike, *, safe_globals: Iterable[str] = ()) -> list[
     safe_globals: names such as "argparse.Namespace" that are safe in addition to those that torch
         allows by default and, where the program has imported torch, those registered with
         torch.serialization.add_safe_globals().
+
+    Any thread may call it, and a forked child.
     """
     allowed = [*safe_globals, *_registered()]
     found = _core.list_globals(os.fsencode(path), {"safe_globals": allowed})

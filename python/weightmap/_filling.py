@@ -26,6 +26,8 @@ class Filling:
             fill["layers.0.weight"] = array          # of numpy, torch, ... of this dtype and shape
 
     Errors are those of weightmap.open(). Closing it, or leaving the with block, seals nothing.
+
+    Any thread, and any process, may fill while others fill other tensors.
     """
 
     __slots__ = ("_fill", "_checkpoint")
@@ -35,9 +37,10 @@ class Filling:
         self._checkpoint = checkpoint
 
     def _opened(self) -> _core.Fill:
-        if self._fill is None:
+        fill = self._fill  # which another thread may close at any moment
+        if fill is None:
             raise InvalidArgumentError("the filling was closed")
-        return self._fill
+        return fill
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -11,7 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from inspect import Signature
-    from typing import Any, Unpack
+    from typing import Any
+
+    from typing_extensions import Unpack
 
     from weightmap._options import OpenOptions
     from weightmap._typing import HasDescriptor, PathLike, Progress
@@ -70,6 +72,8 @@ def open(
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
     then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
     released meanwhile.
+
+    Any thread may call it, also several at once, and a forked child.
     """
     completed = config._with_defaults(options)
     if safe_globals:

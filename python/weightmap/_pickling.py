@@ -7,6 +7,7 @@ _core.Checkpoint, and who unpickles it opens the file once.
 from __future__ import annotations
 
 import os
+import threading
 from weakref import WeakValueDictionary
 
 from weightmap import _core
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 
 # By the identity of what they have opened.
 _known: WeakValueDictionary[int, _core.Checkpoint] = WeakValueDictionary()
+_lock = threading.Lock()
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 
 
 def one_of(core: _core.Checkpoint) -> _core.Checkpoint:
     """The one that stands for all that have opened the same."""
-    return _known.setdefault(core.id(), core)
+    with _lock:
+        return _known.setdefault(core.id(), core)
 
 
 def reduce_core(core: _core.Checkpoint) -> Any:

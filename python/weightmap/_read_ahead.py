@@ -30,6 +30,8 @@ def prefetch(model: PathLike) -> None:
 
     Raises MissingFileError if there is none of these, UnsupportedError in a package that was built
     without the command line tool. What is wrong with the files is told when they are opened.
+
+    Any thread may call it, and a forked child, for which it is a call of its own.
     """
     name = os.fsencode(model)
     if b"\0" in name:

@@ -26,6 +26,8 @@ class Replacing:
     """What replacing() returns; a context manager, which may be entered once.
 
     any_content: what is written need not be a checkpoint.
+
+    For one thread. The process that enters the block is to leave it; a forked child must not.
     """
 
     def __init__(self, path: PathLike, crc: bool = False, any_content: bool = False) -> None:

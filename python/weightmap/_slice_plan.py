@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 
 from weightmap import _core
@@ -38,6 +39,8 @@ class SlicePlan(Mapping[str, "tuple[SlicePart, ...] | None"]):
     parts is not among them.
 
     Checkpoint.warm() takes one, weightmap.torch.SliceRecorder makes one from a load.
+
+    It does not change, so any thread may use it.
     """
 
     def __init__(self, tensors: Mapping[str, Collection[SlicePart] | None] = {}) -> None:
@@ -122,7 +125,8 @@ def slices(tensors: Mapping[str, CheckpointTensor], plan: Mapping[str, Any]) -> 
         try:
             parts = _parts(tensor, wanted)
         except (Error, IndexError, TypeError, ValueError) as error:
-            error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
+            if sys.version_info >= (3, 11):
+                error.add_note(f"in a plan, of tensor {name!r}: {wanted!r}")
             raise
         for part in parts:
             found += parts_of(part)

@@ -19,6 +19,8 @@ class StagedFile:
     Opened by weightmap.open(staged), by its path in other processes of the same user, or by its
     descriptor where that was inherited or received. Memory without a name is free again once
     nobody has it open or mapped; a copy with a name stays until remove_staged().
+
+    Safe to use from any thread, and after a fork.
     """
 
     def __init__(self, staged: _core.StagedFile) -> None:
@@ -106,6 +108,8 @@ def stage(
 
     What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
     meanwhile.
+
+    Any thread may call it, and a forked child.
     """
     allowed = bytes_allowed("budget_bytes", budget_bytes)
     return StagedFile(
@@ -114,5 +118,8 @@ def stage(
 
 
 def remove_staged(name: str) -> None:
-    """Removes /dev/shm/name. Those who have it open or mapped keep it."""
+    """Removes /dev/shm/name. Those who have it open or mapped keep it.
+
+    Any thread may call it, and a forked child.
+    """
     _core.remove_staged(os.fsencode(name))

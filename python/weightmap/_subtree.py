@@ -24,6 +24,8 @@ class Subtree(Mapping[str, Tensor]):
     """What Checkpoint.subtree() returns: the tensors below a key, by the rest of their names.
 
     Keeps the mapping, whatever becomes of the Checkpoint.
+
+    Safe to use from any thread, and after a fork.
     """
 
     def __init__(self, opened: _core.Checkpoint, file: str, path: tuple[str | int, ...]) -> None:

@@ -3,6 +3,8 @@
     with accelerate.init_empty_weights():
         model = Model(config)
     weightmap.accelerate.offload(model, "model.safetensors", {"layers.0": 0, "layers.1": "disk"})
+
+docs/transformers.md is the manual.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ def offload(
     options: of dispatch_model(), but for state_dict, offload_dir and offload_index.
     Returns the model. backward() raises UnsupportedError at parameters that stay in the mapping, and a
     write to one ends the process, after a line on standard error that names the tensor.
+
+    Call it before other threads use the model. Children that are forked after it share the mapping.
     """
     dispatch_model = _dispatch_model()
     from weightmap._open import open

@@ -88,7 +88,8 @@ def override(
     override({"load.verify": "crc", "load.populate": True}).
 
     Seen by this thread (or asyncio task) only, and by the calls that weightmap.patch() serves in
-    the threads that are started in its block. Blocks nest.
+    the threads that are started in its block; in free-threaded Python by all threads that are
+    started in the block. Blocks nest.
     """
     import contextlib
 

@@ -5,13 +5,15 @@
 
     with weightmap.patch():
         state = torch.load("model.pt", mmap=True)    # goes the same way
+
+docs/python.md has a table of what differs from torch.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 # tensors says which package is missing where torch is, and private what torch is missing, so both
 # come before torch.
@@ -36,6 +38,8 @@ from weightmap._torch.slice_recorder import SliceRecorder
 from weightmap._torch.weights_only import registered_globals
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from weightmap._typing import CanWrite, HasDescriptor, PathLike, Progress
 
 # The one list of what is registered as safe is torch's own.
@@ -98,6 +102,9 @@ def load(
     Of a safetensors file, or of a set of shards (an index, a folder): a dict of tensors by name.
     Of a TorchScript archive: what torch.jit.load(f).state_dict() has, without its code. Of a .pt2
     archive: UnsupportedError; weightmap.open(f).torch() has its tensors.
+
+    Any thread may call it, also several at once, and a forked child. Children that are forked after
+    it share the mapping.
     """
     _refuse_other_ways(pickle_module, weights_only, mmap)
     if on_unknown not in _torch_load.MACHINES:
@@ -134,6 +141,8 @@ def load_model(
         page; summary() says how much this process has copied. False: a write ends the process,
         after a line that names the tensor, and backward() raises UnsupportedError.
     Other options: as in weightmap.open().
+
+    Any thread may call it, and a forked child. Children that are forked after it share the mapping.
     """
     checkpoint = _open.open(f, **options)
     if dtype is not None:
@@ -182,6 +191,8 @@ def save(
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
     progress: as in weightmap.save(). What torch.save writes itself, beside the path, is not told.
+
+    Any thread may call it, also several at once, and a forked child.
     """
     if not _torch_save.is_default_save(
         pickle_module, pickle_protocol, _use_new_zipfile_serialization, _disable_byteorder_record

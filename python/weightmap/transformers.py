@@ -2,6 +2,8 @@
 
     model = weightmap.transformers.load("org/name")      # or a folder
     model.generate(...)
+
+docs/transformers.md is the manual.
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ def load(
         have each process convert all parameters into memory of its own, is an UnsupportedError.
         "auto" is the dtype of the files, whatever config.json says; of files that mix several it is
         what from_pretrained() makes of it, and the logger `weightmap` warns of what is converted.
+
+    Any thread may call it, also several at once. Children that are forked after it share the
+    mapping.
     """
     options["dtype"] = _dtype(options.pop("torch_dtype", None) or options.get("dtype"))
     place = name = os.fspath(model)

@@ -22,7 +22,7 @@ class Line {
   // Names come from the file and must not control a terminal.
   void add_name(std::string_view name) noexcept {
     constexpr std::size_t most = 300;
-    for (const char c : name.substr(0, most)) put(c >= ' ' && c != 127 ? c : '?');
+    for (const char c : name.substr(0, most)) put(c >= ' ' && c <= '~' ? c : '?');
     if (name.size() > most) add("...");
   }
   void add(std::uint64_t number) noexcept {

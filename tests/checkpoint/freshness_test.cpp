@@ -435,7 +435,7 @@ TEST_CASE_FIXTURE(Files, "a snapshot needs /proc, and the refusal says so") {
                "protection=snapshot: cannot find the directory of the file without /proc, which is "
                "not mounted (stage() and `weightmap stage` do without)";
   };
-  with_refusals({{SYS_readlink, ENOENT}}, [&] { CHECK(refused()); });
+  with_refusals({{test::call_of_readlink, ENOENT}}, [&] { CHECK(refused()); });
   test::without_proc([&] { return refused() ? 0 : 1; });
 }
 
@@ -597,7 +597,7 @@ TEST_CASE_FIXTURE(Files, "a publication that the system refuses leaves nothing b
     CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
   };
   refuses({SYS_fsync, EIO}, false, "cannot write the new file to the disk");
-  refuses({SYS_rename, EACCES}, false, "cannot rename the new file");
+  refuses({test::call_of_rename, EACCES}, false, "cannot rename the new file");
   refuses({SYS_fchmod, EPERM}, false, "cannot give the file its permissions");
   refuses({SYS_fsync, EIO}, true, "cannot write the file to the disk");
   refuses({SYS_renameat, EACCES}, true, "cannot rename the new file");

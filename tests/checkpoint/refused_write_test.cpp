@@ -11,6 +11,7 @@
 
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/checkpoints.hpp"
+#include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
@@ -68,6 +69,16 @@ TEST_CASE("names the tensor, the file and the byte") {
       "weightmap: a write to tensor \"" + std::string(tensor.name) + "\" of " + path.string() +
           ", at byte " + std::to_string(tensor.file_offset + 1) +
           ", which is mapped to be read only: copy_on_write=True lets it be written to\nsignal 11");
+}
+
+TEST_CASE("shows what is not ASCII as question marks") {
+  const DefaultAction none;
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "mod\u00E8le.pt";
+  std::filesystem::copy_file(data / "state_dict.pt", path);
+  const Checkpoint checkpoint = opened(path, guarded());
+  CHECK(outcome_of_write(checkpoint, 0).find(" of " + folder.path().string() + "/mod??le.pt, at") !=
+        std::string::npos);
 }
 
 TEST_CASE("says that a byte is of no tensor") {

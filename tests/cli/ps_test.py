@@ -232,8 +232,8 @@ class Ps(Case):
                               "libc = ctypes.CDLL(None)\n"
                               "libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]\n"
                               "base = ctypes.addressof(ctypes.c_char.from_buffer(mapped))\n"
-                              "for i in range(0, 8000, 2):\n"
-                              "    assert libc.mprotect(base + i * 4096, 4096, 1) == 0\n"
+                              "for i in range(0, min(8000, len(mapped) // mmap.PAGESIZE), 2):\n"
+                              "    assert libc.mprotect(base + i * mmap.PAGESIZE, mmap.PAGESIZE, 1) == 0\n"
                               'print("ready"')
         process = subprocess.Popen([sys.executable, "-c", many, self.file, "private", "0"],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -3,6 +3,8 @@
 // bytes. Whatever a caller does that a driver would not stand, or not for sure, is a fault.
 #include "tests/cuda/fake_libcuda.hpp"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -28,7 +30,7 @@ constexpr int invalid_handle = 400;
 constexpr int already_registered = 712;
 constexpr int not_supported = 801;
 
-constexpr std::uintptr_t page = 4096;
+const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 constexpr int devices = 2;
 
 struct Copy {
@@ -488,6 +490,15 @@ EXPORTED int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_
     return invalid_value;
   }
   known->steps.push_back({nullptr, {to, source, bytes}});
+  return success;
+}
+
+EXPORTED int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  const std::scoped_lock lock(driver().mutex);
+  if (const int error = begin("cuMemcpyDtoH_v2")) return error;
+  const char* const source = device_bytes(from, bytes);
+  if (source == nullptr) return invalid_value;
+  std::memcpy(to, source, bytes);
   return success;
 }
 

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 using test::in_child;
 using test::TemporaryFolder;
 
-constexpr std::size_t page = 4096;
+const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 // 16 pages of ones, mapped with the guard.
 struct GuardedFile {

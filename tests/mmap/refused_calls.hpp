@@ -27,6 +27,13 @@ struct Refusal {
   unsigned argument = 2;
 };
 
+// Says so where the system has no seccomp, as an emulator of its calls.
+inline bool can_refuse() {
+  const bool can = ::prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0;
+  if (!can) MESSAGE("SKIPPED: the system refuses no calls (seccomp)");
+  return can;
+}
+
 inline void refuse(const Refusal& refusal) {
   const __u8 has_flags = refusal.flags == 0 ? 0 : 1;
   sock_filter code[] = {
@@ -48,11 +55,21 @@ inline void refuse(const Refusal& refusal) {
 // Runs it in a thread for which, and for all that it starts, the system refuses these calls.
 template <class Function>
 void with_refusals(std::initializer_list<Refusal> refusals, const Function& function) {
+  if (!can_refuse()) return;
   std::async(std::launch::async, [&] {
     for (const Refusal& refusal : refusals) refuse(refusal);
     function();
   }).get();
 }
+
+// What these functions of the C library call.
+#ifdef SYS_rename
+inline constexpr unsigned call_of_rename = SYS_rename;
+inline constexpr unsigned call_of_readlink = SYS_readlink;
+#else
+inline constexpr unsigned call_of_rename = SYS_renameat;
+inline constexpr unsigned call_of_readlink = SYS_readlinkat;
+#endif
 
 inline constexpr Refusal no_shared_mappings{SYS_mmap, ENODEV, MAP_SHARED, 3};
 

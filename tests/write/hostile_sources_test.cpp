@@ -87,7 +87,7 @@ TEST_SUITE("hostile sources") {
     const Checkpoint checkpoint = guarded();
     const NamedTensor last = checkpoint.get("2").value();
     const std::uint64_t end = last.file_offset + last.view.nbytes();
-    REQUIRE(end % 4096 > 100);
+    REQUIRE(end % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) > 100);
     const Result<WritePlan> written = write(checkpoint, [&] { fs::resize_file(source, end - 50); });
     CHECK_FAILS(written, ErrorCode::io,
                 "the file that was mapped was truncated, or could not be read, from byte " +

@@ -37,6 +37,8 @@ def patch(
         with files="all", since torch's own would cut what is mapped, and False otherwise.
 
     Yields a weightmap.reports.PatchReport: who was served, and who was not and why.
+
+    A child that is forked in the block is patched, too, until it leaves the block itself.
     """
     if files not in ("mmap", "all"):
         raise InvalidArgumentError(f"files is {files!r}, expected 'mmap' or 'all'")

@@ -20,6 +20,8 @@ class PrefetchLoader:
 
     Each is handed out once: by take(), or by going through the loader, which gives (name, tensor).
     One that the thread has not come to is read at once, before what the thread would have read.
+
+    For one thread at a time, and not for a forked child, which lacks the thread that reads.
     """
 
     def __init__(

@@ -68,7 +68,8 @@ def _safetensors_errors() -> Iterator[None]:
         kind = type(error)
         if kind not in _kinds:
             bases = (kind, safetensors.SafetensorError)
-            _kinds[kind] = type(kind.__name__, bases, {"__reduce__": _reduce_as_ours})
+            made = type(kind.__name__, bases, {"__reduce__": _reduce_as_ours})
+            _kinds.setdefault(kind, made)  # another thread may have been first
         raise _kinds[kind](
             error.message, file=error.file, file_offset=error.file_offset, errno=error.errno
         ) from None
@@ -116,6 +117,8 @@ class SafeOpen:
 
     Errors are those of weightmap; where the package safetensors has been imported, they are its
     SafetensorError, too.
+
+    Safe to use from any thread, and after a fork.
     """
 
     def __init__(self, checkpoint: Checkpoint, framework: str, device: Any) -> None:

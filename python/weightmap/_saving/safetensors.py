@@ -55,6 +55,8 @@ def save_safetensors(
 
     A type that the format does not have (complex128, quantized ones) raises UnsupportedError. The
     tensors must stay as they are until the call returns.
+
+    Any thread may call it, also several at once, and a forked child.
     """
     file = os.fsdecode(path)
     if max_size is not None and max_size <= 0:

@@ -73,6 +73,9 @@ def save(
         the writing and leaves nothing of it.
 
     The tensors must stay as they are until the call returns.
+
+    Any thread may call it, also several at once, and a forked child. The GIL is released while
+    bytes are written.
     """
     return write(obj, path, False, reserve, alignment, crc, durable, progress)
 
