@@ -974,3 +974,13 @@ def test_a_tuple_is_one_path(tmp_path):
     with pytest.raises(weightmap.TensorNotFoundError,
                        match=r"a tuple is one path: several places are a list, \['model', 'ema'\]"):
         weightmap.torch.load(path, only=("model", "ema"))
+
+
+def test_patch_under_skip_data_does_what_torch_does(tmp_path):
+    path = save({"w": torch.ones(4)}, tmp_path)
+    with weightmap.patch(files="mmap"), torch.serialization.skip_data():
+        if torch_version() >= (2, 7):
+            assert torch.load(path, mmap=True)["w"].shape == (4,)
+        else:
+            with pytest.raises(RuntimeError, match="skip_data"):
+                torch.load(path, mmap=True)

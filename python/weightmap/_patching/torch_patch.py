@@ -16,6 +16,7 @@ from weightmap import _core
 from weightmap._errors import Error, UnsupportedError
 from weightmap._options import OpenOptions
 from weightmap._patching.report import PatchReport, lock, note, settings_of
+from weightmap._torch import private
 from weightmap._torch.load import loaded, open_for_load
 from weightmap._torch.originals import original, replace
 from weightmap._torch.save import is_default_save, save, save_by_torch
@@ -115,6 +116,8 @@ def _why_not(
         return "asks for weights_only=False"
     if _forces_unsafe(weights_only):
         return "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD is set"
+    if private._serialization_tls.skip_data and private.is_older((2, 7)):
+        return "is called under skip_data()"
     if pickle_module is not None or pickle_load_args:
         return "has arguments for a pickle module"
     if not isinstance(f, (str, os.PathLike)):
