@@ -174,7 +174,7 @@ def test_a_plan_that_cannot_be_written_leaves_the_one_before(tmp_path):
     ("text", "why"),
     [
         ("", "Expecting value"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "recursion|Stack overflow"),
         ("[]", "its format is not 'weightmap slices 1'"),
         ('{"format": "weightmap slices 2", "tensors": {}}', "its format is not"),
         ('{"format": "weightmap slices 1"}', "tensors is not an object"),
