@@ -22,3 +22,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+
+# fmt 10 evaluates its own format strings at compile time in a way that newer clangs refuse.
+add_compile_definitions(FMT_CONSTEVAL=)
