@@ -25,3 +25,5 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 
 # fmt 10 evaluates its own format strings at compile time in a way that newer clangs refuse.
 add_compile_definitions(FMT_CONSTEVAL=)
+
+add_link_options(-Wl,--strip-all)

@@ -10,7 +10,7 @@ namespace {
 
 // Prints "on"; or "off", the start file of the package (nothing if it is missing), and the first
 // folder whose .pth files this Python reads.
-constexpr std::string_view program =
+constexpr std::string_view patch_program =
     "import importlib.util, os, site, sys\n"
     "if \"weightmap._patch_at_start\" in sys.modules: print(\"on\")\n"
     "else:\n"
@@ -23,7 +23,7 @@ constexpr std::string_view program =
 }  // namespace
 
 Finding patching(const std::string& python) {
-  std::optional<std::string> answer = python_answer(python, program);
+  std::optional<std::string> answer = python_answer(python, patch_program);
   const std::string state = answer ? next_line(*answer) : "";
   const std::string name = printable(python);
   if (state == "on") return {"patching", Finding::good, "WEIGHTMAP_PATCH reaches " + name};

@@ -10,7 +10,7 @@
 namespace weightmap::cli::snapshot {
 namespace {
 
-constexpr const char* place = "/dev/shm";
+constexpr const char* shared_folder = "/dev/shm";
 // tar keeps holes and hard links: criu adds a link to a file that is open and has lost its name.
 constexpr const char* saving_program =
     "#!/bin/sh\n"
@@ -20,7 +20,8 @@ constexpr const char* saving_program =
 }  // namespace
 
 Result<void> mount_shared_memory() {
-  if (::mount("weightmap", place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") == 0) return {};
+  if (::mount("weightmap", shared_folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") == 0)
+    return {};
   return failure(ErrorCode::io,
                  std::string("no memory can be mounted on /dev/shm: ") + std::strerror(errno));
 }
@@ -42,7 +43,7 @@ std::vector<std::string> unpacking_words(const std::filesystem::path& image) {
           "--sparse",
           "--preserve-permissions",
           "--file=" + archive_in(image).native(),
-          std::string("--directory=") + place};
+          std::string("--directory=") + shared_folder};
 }
 
 }  // namespace weightmap::cli::snapshot
