@@ -13,8 +13,8 @@ from samples import (HERE, duration, has_between, interleave, machine_line, rati
                      table, write_between)
 
 MARKERS = "<!-- measured torches: begin -->", "<!-- measured torches: end -->"
-WAY = ("import json, torch; from weightmap._torch import private; "
-       "print(json.dumps([torch.__version__, (*private.importers(), 'frombuffer')[0]]))")
+WAY = ("import json, torch; from weightmap._torch import way; "
+       "print(json.dumps([torch.__version__, way.taken()]))")
 
 
 def contender(python, name, files):

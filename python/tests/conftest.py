@@ -106,6 +106,10 @@ def torch_version():
     return tuple(map(int, installed.split(".")[:2]))
 
 
+# What torch's list of safe globals had once, and lost.
+NO_LONGER_SAFE = {"torch._utils._rebuild_nested_tensor"} if torch_version() >= (2, 15) else set()
+
+
 def _text(text):
     encoded = text.encode("utf-8", "surrogatepass")
     return b"X" + struct.pack("<I", len(encoded)) + encoded

@@ -27,7 +27,7 @@ import weightmap.torch  # noqa: E402
 from conftest import torch_version  # noqa: E402
 from same_objects import Comparison, assert_same, by_torch, save  # noqa: E402
 from weightmap._torch import direct as _direct
-from weightmap._torch import private
+from weightmap._torch import private, way
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -800,3 +800,33 @@ def test_torch_of_a_quantized_tensor_is_refused_still(mixed):
 
 def test_the_door_is_the_first_function_of_torchs_that_works():
     assert private.importers() == ["_C._from_dlpack", "utils.dlpack.from_dlpack"]
+
+
+def refused(*ignored):
+    raise TypeError("another signature")
+
+
+def test_doctor_says_by_which_function_of_torchs_tensors_are_made(monkeypatch, capsys):
+    def told():
+        way.tell()
+        state, found, advice = capsys.readouterr().out.splitlines()
+        return state, found.partition("makes tensors by ")[2].partition(";")[0], advice
+
+    assert told() == ("good", "torch._C._from_dlpack", "")
+    monkeypatch.setattr(torch._C, "_from_dlpack", refused)
+    assert told() == ("good", "torch.utils.dlpack.from_dlpack", "")
+    monkeypatch.setattr(torch.utils.dlpack, "from_dlpack", refused)
+    upgrade = "python -m pip install --upgrade weightmap"
+    assert told() == ("slow", "torch.frombuffer", upgrade)
+    monkeypatch.undo()
+    monkeypatch.delattr(torch._C, "_len_torch_dispatch_stack")
+    assert told() == ("slow", "torch.frombuffer", upgrade)
+
+
+def test_doctor_advises_what_makes_a_refused_torch_work(python):
+    lost = "import torch; del torch._utils._rebuild_tensor_v2"
+    old = "import torch; torch.__version__ = '2.5.1'"
+    for change, advice in ((lost, "--upgrade weightmap"), (old, "'torch>=2.6'")):
+        told = python(f"{change}\nfrom weightmap._torch import way\nway.tell()")
+        state, _, last = told.stdout.splitlines()
+        assert (state, last) == ("slow", f"python -m pip install {advice}"), told.stderr

@@ -11,7 +11,12 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-import torch
+from weightmap._errors import MissingPackageError
+
+try:
+    import torch
+except ImportError:
+    raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
 
 OLDEST = (2, 6)  # that is supported, and has these
 _NAMES = (

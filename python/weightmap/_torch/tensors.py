@@ -7,14 +7,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weightmap import _core
-from weightmap._errors import MissingPackageError
+from weightmap._torch import private  # before torch: says that it is missing
 
-try:
-    import torch
-except ImportError:
-    raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
+import torch
 
-from weightmap._torch import private
 from weightmap._torch.dtypes import dtype_of
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from weightmap._torch import private
@@ -13,6 +15,17 @@ _LATER = {
     (2, 9): "torch.from_dlpack() of read-only tensors",
     (2, 10): "float8 by DLPack",
 }
+_SLOWEST = "frombuffer"
+
+
+def taken() -> str:
+    """The first function of torch's that works here."""
+    for path in private.importers():
+        with suppress(Exception):
+            [function] = private.functions([path])
+            function(torch.zeros(1).__dlpack__())
+            return path
+    return _SLOWEST
 
 
 def tell() -> None:
@@ -24,9 +37,16 @@ def _finding() -> tuple[str, str, str]:
     try:
         import weightmap.torch
     except ImportError as error:
-        return "slow", str(error), f"python -m pip install 'torch>={private.OLDEST[0]}.{private.OLDEST[1]}'"
+        return "slow", str(error), _advice()
     later = [f"{what} ({version[0]}.{version[1]})" for version, what in _LATER.items()
              if private.is_older(version)]
     newer = f"; a newer one has {', '.join(later)}" if later else ""
-    ways = [*private.importers(), "frombuffer"]
-    return "good", f"torch {torch.__version__} makes tensors by torch.{ways[0]}{newer}", ""
+    way = taken()
+    found = f"torch {torch.__version__} makes tensors by torch.{way}{newer}"
+    return ("slow", found, _advice()) if way == _SLOWEST else ("good", found, "")
+
+
+def _advice() -> str:
+    if private.is_older(private.OLDEST):
+        return f"python -m pip install 'torch>={private.OLDEST[0]}.{private.OLDEST[1]}'"
+    return "python -m pip install --upgrade weightmap"

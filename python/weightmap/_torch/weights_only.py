@@ -37,7 +37,7 @@ _MUST_IMPORT_NESTED = (
     "torch.nested._internal.nested_tensor.NestedTensor",
     "torch.nested._internal.nested_tensor._rebuild_njt",
     "torch._dynamo.decorators._DimRange",
-)
+) if private.is_older((2, 15)) else ()  # later ones never allow them
 _MUST_IMPORT_DTENSOR = ("torch.distributed.tensor.", "torch.distributed.device_mesh.")
 
 
