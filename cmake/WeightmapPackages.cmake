@@ -18,7 +18,8 @@ set(CPACK_STRIP_FILES ON)
 set(weightmap_debian_version ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})
 set(weightmap_debian_files ${PROJECT_SOURCE_DIR}/packaging/deb)
 
-execute_process(COMMAND gzip -9nc ${weightmap_debian_files}/changelog
+configure_file(${weightmap_debian_files}/changelog.in changelog.Debian @ONLY)
+execute_process(COMMAND gzip -9nc ${PROJECT_BINARY_DIR}/changelog.Debian
   OUTPUT_FILE ${PROJECT_BINARY_DIR}/changelog.Debian.gz COMMAND_ERROR_IS_FATAL ANY)
 
 # weightmap_debian_package(<group> <package> SECTION <section> DEPENDS <packages> SUMMARY <line>
