@@ -44,7 +44,8 @@ function(weightmap_debian_package group package)
   list(GET ARG_COMPONENTS 0 component)
   install(FILES ${weightmap_debian_files}/copyright ${PROJECT_BINARY_DIR}/changelog.Debian.gz
     DESTINATION share/doc/${package} COMPONENT ${component})
-  list(PREPEND ARG_OVERRIDES "# These packages are not for Debian's archive, whose bugs they cannot close."
+  list(PREPEND ARG_OVERRIDES
+    "# These packages are not for Debian's archive, whose bugs they cannot close."
     "initial-upload-closes-no-bugs *")
   list(JOIN ARG_OVERRIDES "\n" overrides)
   file(WRITE ${PROJECT_BINARY_DIR}/overrides/${package} "${overrides}\n")
