@@ -1,11 +1,13 @@
 # Installs the library: headers, an exported target, a CMake package and a pkg-config file; as a
-# top-level project also the manuals and, with the tool, its systemd unit.
+# top-level project also the manuals and, with the tool, its systemd unit. Components: library (the
+# shared one), development, tool (whose files tools/CMakeLists.txt installs, too), manual, license.
 
 include(CMakePackageConfigHelpers)
 
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 install(TARGETS weightmap EXPORT weightmapTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weightmap
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
@@ -57,14 +59,17 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/weightmap.pc.in ${PROJECT_BINARY_DIR}/w
 install(FILES ${PROJECT_BINARY_DIR}/weightmap.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET weightmap_tool)
-  install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
 endif()
 if(PROJECT_IS_TOP_LEVEL)
   # README.md and the pages keep their relative places, so that their links work.
-  install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-  install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT license)
+  install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    COMPONENT manual)
+  install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT manual
     PATTERN __pycache__ EXCLUDE)
   if(TARGET weightmap_tool)  # systemd looks there whatever CMAKE_INSTALL_LIBDIR is
-    install(FILES examples/systemd/weightmap-hold.service DESTINATION lib/systemd/system)
+    install(FILES examples/systemd/weightmap-hold.service DESTINATION lib/systemd/system
+      COMPONENT tool)
   endif()
 endif()

@@ -66,12 +66,12 @@ function(weightmap_module name)
   target_link_libraries(${target} PUBLIC ${ARG_USES})
 endfunction()
 
-# For programs that are measured in, or loaded into, a fresh process: symbols are bound at start,
-# and the C++ runtime is linked statically, which would duplicate it with the shared library.
+# For programs that are measured in, or loaded into, a fresh process, and link weightmap_whole:
+# symbols are bound at start, and the C++ runtime is linked statically.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -static-libstdc++ WEIGHTMAP_LINKS_STATIC_RUNTIME)
 function(weightmap_link_closely target)
-  if(WEIGHTMAP_SANITIZE OR BUILD_SHARED_LIBS)
+  if(WEIGHTMAP_SANITIZE)
     return()
   endif()
   target_link_options(${target} PRIVATE -Wl,-z,now -Wl,--gc-sections)

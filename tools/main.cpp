@@ -96,11 +96,9 @@ int run_command_line(int argc, char** argv) {
   add_publish(app, run);
   add_convert(app, run);
   add_hold(app, run);
-#ifdef WEIGHTMAP_HAS_RUN
   add_run(app, run);
   add_snapshots(app, run);
   add_read_ahead(app, run);
-#endif
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);

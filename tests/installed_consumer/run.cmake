@@ -3,10 +3,11 @@
 #   cmake -D KIND=static|shared -D FINDS=package|pkgconfig|subdirectory -D SOURCE=<the project>
 #         -D BUILD=<a static build of the project> -D WORK=<scratch folder>
 #         -D CXX=<compiler> -D GENERATOR=<generator> -D LAUNCHER=<compiler launcher or nothing>
-#         -D CHECKPOINT=<file> -D EXPECT=<what it prints> -P run.cmake
+#         -D CHECKPOINT=<file> -D EXPECT=<what it prints> [-D PREFIX=<install tree>] -P run.cmake
 #
 # The install tree that `package` and `pkgconfig` use is made by FINDS=prepare of a static BUILD; a
-# guest (FINDS=subdirectory) builds the library with itself, and installs it, too.
+# guest (FINDS=subdirectory) builds the library with itself, and installs it, too. scripts/packages
+# gives the PREFIX of a package; in /usr nobody tells where the library is.
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
@@ -22,6 +23,9 @@ set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -D CMAKE_CXX_COMPILER=${CXX}
     -D CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -D CMAKE_BUILD_TYPE=Debug
     -D CMAKE_CXX_FLAGS_DEBUG=-O0 -D CMAKE_UNITY_BUILD=ON)
 set(prefix ${WORK}/${KIND}/prefix)
+if(PREFIX)
+  set(prefix ${PREFIX})
+endif()
 
 if(FINDS STREQUAL "prepare")
   file(REMOVE_RECURSE ${prefix})
@@ -47,7 +51,7 @@ if(FINDS STREQUAL "subdirectory")
   if(KIND STREQUAL "shared")
     list(APPEND guest -D BUILD_SHARED_LIBS=ON)
   endif()
-elseif(FINDS STREQUAL "pkgconfig")
+elseif(FINDS STREQUAL "pkgconfig" AND NOT prefix STREQUAL "/usr")
   file(GLOB_RECURSE pc ${prefix}/*/weightmap.pc)
   cmake_path(GET pc PARENT_PATH pc_folder)
   set(ENV{PKG_CONFIG_PATH} ${pc_folder})
@@ -61,7 +65,7 @@ if(FINDS STREQUAL "subdirectory")
 endif()
 
 file(GLOB_RECURSE library ${prefix}/*/libweightmap.so)
-if(library)
+if(library AND NOT prefix STREQUAL "/usr")
   cmake_path(GET library PARENT_PATH library_folder)
   set(ENV{LD_LIBRARY_PATH} ${library_folder})
 endif()

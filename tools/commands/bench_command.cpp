@@ -101,7 +101,6 @@ int tell_interrupted() {
   return exit_interrupted;
 }
 
-#ifdef WEIGHTMAP_HAS_RUN
 StartBenchOptions start_options(const BenchCommand& options) {
   StartBenchOptions start;
   start.command = options.files;
@@ -149,13 +148,10 @@ void check_starts(const BenchCommand& options) {
       std::holds_alternative<std::chrono::seconds>(start::parse_ready(options.ready).value()))
     throw CLI::ValidationError("--ready", "is a time, which measures nothing");
 }
-#endif
 
 Result<int> run_bench_command(Output& out, const BenchCommand& options) {
   if (options.list) return list(out, options);
-#ifdef WEIGHTMAP_HAS_RUN
   if (options.start) return run_starts(out, options);
-#endif
   const Result<Results> results = run_bench(options);
   if (!results && interrupted()) return tell_interrupted();
   if (!results) return tl::unexpected<Error>(results.error());
@@ -245,9 +241,7 @@ void add_bench(CLI::App& app, Run& run) {
   CLI::App& command = *app.add_subcommand("bench", "Compare ways to load the file, cold and warm");
   add_what_to_measure(command, *options);
   add_how_to_measure(command, *options);
-#ifdef WEIGHTMAP_HAS_RUN
   add_starts(command, *options);
-#endif
   command.footer(
       "Each sample is a fresh process that reads all tensors, in a state of the page cache that "
       "was\n"
@@ -260,9 +254,7 @@ void add_bench(CLI::App& app, Run& run) {
   command.callback([options, &run] {
     if (options->files.empty() && !options->list)
       throw CLI::RequiredError(options->start ? "COMMAND" : "FILE");
-#ifdef WEIGHTMAP_HAS_RUN
     check_starts(*options);
-#endif
     if (!options->start && !options->scenario_words.empty())
       options->scenarios =
           parse_words<Scenario>("--scenarios", options->scenario_words,

@@ -77,7 +77,6 @@ Json describe_findings(const DoctorCommand& options, const std::vector<doctor::F
   return {{"file", options.file.empty() ? Json(nullptr) : Json(options.file)}, {"findings", list}};
 }
 
-#ifdef WEIGHTMAP_HAS_RUN
 doctor::Finding snapshots() {
   const Result<std::string> criu = snapshot::ability();
   if (!criu)
@@ -85,7 +84,6 @@ doctor::Finding snapshots() {
   return {"snapshots", doctor::Finding::good,
           "weightmap run --snapshot can restore a start, with criu " + *criu};
 }
-#endif
 
 Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options) {
   std::vector<doctor::Finding> found;
@@ -98,13 +96,10 @@ Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options
     if (std::optional<doctor::Finding> way = doctor::torch_way(options.python))
       found.push_back(*std::move(way));
   }
-#ifdef WEIGHTMAP_HAS_RUN
   if (!options.file.empty()) found.push_back(snapshots());
-#endif
   return found;
 }
 
-#ifdef WEIGHTMAP_HAS_RUN
 Json describe_start(const doctor::WatchedStart& start) {
   const start::StartTimeline& timeline = start.timeline;
   Json phases = Json::array(), waits = Json::array();
@@ -159,7 +154,6 @@ void take_command(const CLI::App& command, DoctorCommand& options) {
     throw CLI::ExcludesError("COMMAND", "--python and --dtype");
   options.command.insert(options.command.begin(), std::exchange(options.file, {}));
 }
-#endif
 
 Result<int> run_doctor(Output& out, const DoctorCommand& options) {
   TRY_ASSIGN(const std::vector<doctor::Finding> found, findings_about(options));
@@ -188,13 +182,11 @@ void add_doctor(CLI::App& app, Run& run) {
           "--dtype", [options](const std::string& text) { options->dtype = parse_wanted(text); },
           "What the weights are to be used as, so that a conversion costs memory")
       ->type_name("float64|float32|float16|bfloat16");
-#ifdef WEIGHTMAP_HAS_RUN
   add_ready_option(command, options->ready);
   command
       .add_option("COMMAND", options->command,
                   "Behind --: is run until its start is over, and watched")
       ->type_name("");
-#endif
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
       "Opening the file for this reads its metadata, which is cached afterwards. A command that\n"
@@ -205,13 +197,11 @@ void add_doctor(CLI::App& app, Run& run) {
       "  weightmap doctor --python .venv/bin/python\n"
       "  weightmap doctor --ready 8000 -- python serve.py --port 8000");
   command.callback([options, &run, &command] {
-#ifdef WEIGHTMAP_HAS_RUN
     take_command(command, *options);
     if (!options->command.empty()) {
       run = [options](Output& out) { return run_start(out, *options); };
       return;
     }
-#endif
     if (options->file.empty() && options->python.empty())
       throw CLI::RequiredError("FILE or --python");
     run = [options](Output& out) { return run_doctor(out, *options); };

@@ -14,9 +14,7 @@
 #include "tools/hold/keeper.hpp"
 #include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
-#ifdef WEIGHTMAP_HAS_RUN
 #include "tools/run/kept_starts.hpp"
-#endif
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -102,15 +100,6 @@ class Metrics {
   std::string told_problem_;
 };
 
-#ifdef WEIGHTMAP_HAS_RUN
-using KeptStarts = start::KeptStarts;
-#else
-struct KeptStarts {
-  explicit KeptStarts(milliseconds) {}
-  void keep(const std::vector<std::filesystem::path>&) {}
-};
-#endif
-
 // The daemon's work between two rounds of its clients.
 class Rounds {
  public:
@@ -163,7 +152,7 @@ class Rounds {
 
   hold::Keeper& keeper_;
   Metrics& metrics_;
-  KeptStarts starts_;
+  start::KeptStarts starts_;
   hold::ServiceManager manager_;
   Clock::duration interval_;
   Clock::time_point next_look_ = Clock::now() + interval_;

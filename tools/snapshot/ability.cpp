@@ -30,7 +30,8 @@ Result<void> try_namespaces() {
                if (done) done = mount_shared_memory();
                if (done) done = set_next_id(2);
                const std::string text = done ? "" : done.error().message;
-               static_cast<void>(::write(writing.get(), text.data(), text.size()));
+               [[maybe_unused]] const ssize_t size =
+                   ::write(writing.get(), text.data(), text.size());
              }));
   writing = Descriptor();
   std::array<char, 400> text{};

@@ -44,7 +44,7 @@ std::string beginning_of(const std::string& name) {
 std::string temporary_name(const std::string& name) {
   std::uint64_t number = 0;
   // Such short requests are never cut. std::random_device would need a C library of 2022.
-  static_cast<void>(::getrandom(&number, sizeof number, 0));
+  [[maybe_unused]] const ssize_t size = ::getrandom(&number, sizeof number, 0);
   std::array<char, digits> text;
   const char* const end = std::to_chars(text.data(), text.data() + digits, number, 16).ptr;
   const auto length = static_cast<std::size_t>(end - text.data());
