@@ -12,7 +12,7 @@ each. The first upload of each is not measured: it is copied back from the devic
     torch       each mapped tensor with .to("cuda")
     safetensors safetensors.torch.load_file(device="cuda")
 
-Makes FILE of random bytes where it is missing. Prints a table as Markdown; --write puts it between
+Makes FILE of random bytes where there is none. Prints a table as Markdown; --write puts it between
 the markers in FILE.
 """
 import argparse
@@ -268,7 +268,7 @@ def device_line():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--file", default=os.path.join(tempfile.gettempdir(), "gpu_check.safetensors"))
+    parser.add_argument("--file", help="default: a temporary one")
     parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--library", default="")
@@ -280,9 +280,15 @@ def main():
         return be_contender(arguments)
     if arguments.write and not has_between(arguments.write, *MARKERS):
         parser.error(f"{arguments.write} has no line {MARKERS[0]}")
-    if not os.path.exists(arguments.file):
-        make_file(arguments.file, int(arguments.gib * (1 << 30)))
-    lines = measure(arguments)
+    try:
+        Driver(arguments.library).close()
+    except OSError as error:
+        raise SystemExit(f"gpu_check: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments.file = arguments.file or os.path.join(folder, "model.safetensors")
+        if not os.path.exists(arguments.file):
+            make_file(arguments.file, int(arguments.gib * (1 << 30)))
+        lines = measure(arguments)
     print("\n".join(lines))
     if arguments.write:
         write_between(arguments.write, *MARKERS, lines)
