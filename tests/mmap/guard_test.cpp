@@ -109,7 +109,7 @@ int touch_foreign_page() {
   char name[] = "/tmp/weightmap-foreign-XXXXXX";
   const int descriptor = ::mkstemp(name);
   ::unlink(name);
-  if (::ftruncate(descriptor, page) != 0) return 9;
+  if (::ftruncate(descriptor, static_cast<off_t>(page)) != 0) return 9;
   void* const mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, descriptor, 0);
   if (mapped == MAP_FAILED || ::ftruncate(descriptor, 0) != 0) return 9;
   return *static_cast<volatile char*>(mapped);
