@@ -813,6 +813,7 @@ def test_doctor_says_by_which_function_of_torchs_tensors_are_made(monkeypatch, c
         return state, found.partition("makes tensors by ")[2].partition(";")[0], advice
 
     assert told() == ("good", "torch._C._from_dlpack", "")
+    monkeypatch.setattr(torch.utils.dlpack, "from_dlpack", torch._C._from_dlpack)
     monkeypatch.setattr(torch._C, "_from_dlpack", refused)
     assert told() == ("good", "torch.utils.dlpack.from_dlpack", "")
     monkeypatch.setattr(torch.utils.dlpack, "from_dlpack", refused)

@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from pathlib import Path
 
 import pytest
+from conftest import torch_since
 from safetensors_files import file_of
 
 import weightmap
@@ -289,6 +290,7 @@ def test_the_tables_have_every_dtype_of_the_library():
     assert sorted([*OF_SAFETENSORS, *OF_GGML, *TORCH]) == sorted(listed)
 
 
+@torch_since((2, 10), "torch.from_dlpack() of float8, or of read-only tensors")
 def test_each_way_gives_the_bytes_or_says_why_not(tmp_path):
     given, refused = Counter(), Counter()
     for number, (dtype, divided, content, path) in enumerate(rows(tmp_path)):

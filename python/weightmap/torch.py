@@ -15,23 +15,20 @@ import pickle
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-# private says that torch is missing, or what this torch lacks, so nothing uses torch before it.
-from weightmap._torch import private as _private
-
-_private.check()
-
-import torch
-from torch import serialization
-
+# tensors says that torch is missing, or what this one lacks, so it comes before torch.
 from weightmap import _open
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
 from weightmap._files import protect
 from weightmap._options import OpenOptions, shows_options
+from weightmap._torch import tensors as _tensors
+
+import torch
+from torch import serialization
+
 from weightmap._torch import load as _torch_load
 from weightmap._torch import save as _torch_save
 from weightmap._torch import served_model as _served_model
-from weightmap._torch import tensors as _tensors
 from weightmap._torch.served_memory import summary
 from weightmap._torch.slice_recorder import SliceRecorder
 from weightmap._torch.weights_only import registered_globals

@@ -11,12 +11,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from weightmap._errors import MissingPackageError
-
-try:
-    import torch
-except ImportError:
-    raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
+import torch
 
 OLDEST = (2, 6)  # that is supported, and has these
 _NAMES = (

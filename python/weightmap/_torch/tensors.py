@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weightmap import _core
-from weightmap._torch import private  # before torch: says that it is missing
+from weightmap._errors import MissingPackageError
 
-import torch
+try:
+    import torch
+except ImportError:
+    raise MissingPackageError("torch tensors need the package torch: pip install torch") from None
 
+from weightmap._torch import private
 from weightmap._torch.dtypes import dtype_of
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _MOST_PLACES = 3  # that an error names
+private.check()
 _core.use_torch(private.functions(private.importers()), torch, private.functions(private.BUSY))
 
 _ORDERS = {"little": "big", "big": "little"}
