@@ -19,7 +19,7 @@ namespace {
 using snapshot::Manifest;
 using snapshot::SnapshotFolder;
 
-constexpr std::string_view all = "all";
+constexpr std::string_view all_snapshots = "all";
 constexpr std::size_t shown_of_key = 8;
 
 struct SnapshotsOptions {
@@ -55,7 +55,7 @@ std::vector<Snapshot> look_at(const SnapshotFolder& folder, bool checks) {
   return found;
 }
 
-Json describe(const Snapshot& each) {
+Json describe_snapshot(const Snapshot& each) {
   const Manifest& manifest = each.manifest;
   Json listeners = Json::array();
   for (const snapshot::Address& listener : manifest.listeners)
@@ -99,10 +99,10 @@ void print_table(Output& out, const TableStyle& style, const std::vector<Snapsho
 Result<int> remove(Output& out, const SnapshotFolder& folder, const SnapshotsOptions& options) {
   std::vector<std::string> chosen;
   for (const std::string& key : folder.keys())
-    if (options.removed == all || key.starts_with(options.removed)) chosen.push_back(key);
-  if (chosen.empty() && options.removed != all)
+    if (options.removed == all_snapshots || key.starts_with(options.removed)) chosen.push_back(key);
+  if (chosen.empty() && options.removed != all_snapshots)
     return failure(ErrorCode::not_found, "there is no snapshot " + printable(options.removed));
-  if (chosen.size() > 1 && options.removed != all)
+  if (chosen.size() > 1 && options.removed != all_snapshots)
     return failure(
         ErrorCode::invalid_argument,
         std::to_string(chosen.size()) + " snapshots begin with " + printable(options.removed));
@@ -122,7 +122,7 @@ Result<int> run_snapshots(Output& out, const SnapshotsOptions& options) {
   bool all_good = true;
   for (const Snapshot& each : found) {
     all_good = all_good && each.trouble.empty();
-    list.push_back(describe(each));
+    list.push_back(describe_snapshot(each));
   }
   if (options.json)
     out.write(to_text({{"folder", printable(folder.path().native())}, {"snapshots", list}}) + "\n");
