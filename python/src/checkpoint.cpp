@@ -327,8 +327,7 @@ nb::dict residency(const OpenCheckpoint& self) {
 }
 
 std::uint64_t anonymous_bytes(const OpenCheckpoint& self) {
-  const nb::gil_scoped_release release;
-  return value_or_raise(weightmap::anonymous_bytes(self.checkpoint()));
+  return value_or_raise(without_gil([&] { return weightmap::anonymous_bytes(self.checkpoint()); }));
 }
 
 bool lies_on_remote_files(const OpenCheckpoint& self) {

@@ -1033,6 +1033,20 @@ def test_a_summary_counts_tied_tensors_once(checkpoint):
     assert summary.dtypes["int16"] == Share(1, 24, 48)
 
 
+def test_a_summary_needs_no_proc(python, data):
+    """Whose files cannot be opened here, as in a chroot that has none."""
+    program = """
+import resource, sys, weightmap
+opened = weightmap.open(sys.argv[1])
+opened.summary()
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+print(opened.summary().own_bytes)
+"""
+    ran = python(program, data / "views.pt")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "None\n"
+
+
 def test_a_summary_is_by_prefix(checkpoint):
     opened = checkpoint("state_dict.pt")
     assert set(opened.summary().prefixes) == {"embedding", "layers", "steps", "position_ids"}
