@@ -58,8 +58,10 @@ if(WEIGHTMAP_SELF_CONTAINED)
   find_library(WEIGHTMAP_LIBDEFLATE_ARCHIVE libdeflate.a HINTS ${libdeflate_LIBRARY_DIRS} REQUIRED)
   set_target_properties(PkgConfig::libdeflate PROPERTIES
     INTERFACE_LINK_LIBRARIES ${WEIGHTMAP_LIBDEFLATE_ARCHIVE})
-  if(WEIGHTMAP_BUILD_TOOLS)
-    set_target_properties(spdlog::spdlog_header_only PROPERTIES
-      INTERFACE_LINK_LIBRARIES "fmt::fmt-header-only;Threads::Threads")
-  endif()
+endif()
+if(WEIGHTMAP_BUILD_TOOLS)
+  # It would link the shared fmt, whose headers the tool compiles in. The same in every build, so that
+  # a wheel can use the objects of another one.
+  set_target_properties(spdlog::spdlog_header_only PROPERTIES
+    INTERFACE_LINK_LIBRARIES "fmt::fmt-header-only;Threads::Threads")
 endif()
