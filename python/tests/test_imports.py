@@ -53,6 +53,11 @@ print(sorted({set(SLOW)!r} & (set(sys.modules) - before)))
     assert ran.stdout == "[]\n", ran.stderr
 
 
+def test_importing_gives_no_warning(python):
+    ran = python("import warnings; warnings.simplefilter('error'); import weightmap")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_what_is_imported_on_demand_is_there_as_ever(python):
     program = """
 import weightmap
