@@ -197,7 +197,7 @@ def test_a_gradient_flows_into_what_was_made_directly(mixed):
 
 def test_random_objects_are_the_same_by_both_ways(tmp_path):
     seed = int(os.environ.get("INTEROP_SEED", random.randrange(2**32)))
-    count = int(os.environ.get("INTEROP_FILES", 60))
+    count = int(os.environ.get("INTEROP_FILES", 20))
     print(f"seed {seed}")
     source = random.Random(seed)
     for number in range(count):

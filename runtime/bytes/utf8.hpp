@@ -33,35 +33,31 @@ inline std::optional<CodePoint> first_code_point(std::string_view text) noexcept
   return CodePoint{code, length};
 }
 
-// Returns the position of the first byte outside any character; otherwise text.size().
-inline std::size_t valid_prefix(std::string_view text) noexcept {
+// Returns how many bytes at the beginning are ASCII, rounded down to words unless fewer are left.
+inline std::size_t ascii_prefix(std::string_view text) noexcept {
   std::size_t at = 0;
-  while (at < text.size()) {
-    std::uint64_t word = 0x80;
-    if (text.size() - at >= sizeof word) std::memcpy(&word, text.data() + at, sizeof word);
-    if ((word & 0x8080808080808080) == 0) {
-      at += sizeof word;
-      continue;
-    }
-    if ((text[at] & 0x80) == 0) {
-      ++at;
-      continue;
-    }
+  for (std::uint64_t word = 0; text.size() - at >= sizeof word; at += sizeof word) {
+    std::memcpy(&word, text.data() + at, sizeof word);
+    if ((word & 0x8080808080808080) != 0) return at;
+  }
+  while (at < text.size() && (text[at] & 0x80) == 0) ++at;
+  return at;
+}
+
+// Returns the position of the first byte outside any character; otherwise text.size().
+inline std::size_t valid_prefix(std::string_view text, bool surrogates_are_valid = true) noexcept {
+  for (std::size_t at = 0;;) {
+    at += ascii_prefix(text.substr(at));
+    if (at == text.size()) return at;
     const auto next = first_code_point(text.substr(at));
-    if (!next) break;
+    if (!next || (is_surrogate(next->code) && !surrogates_are_valid)) return at;
     at += next->length;
   }
-  return at;
 }
 
 // True for standard UTF-8, without surrogates.
 inline bool is_utf8(std::string_view text) noexcept {
-  for (std::size_t at = 0; at < text.size();) {
-    const auto next = first_code_point(text.substr(at));
-    if (!next || is_surrogate(next->code)) return false;
-    at += next->length;
-  }
-  return true;
+  return valid_prefix(text, false) == text.size();
 }
 
 // Writes a character in at most four bytes and returns their number.

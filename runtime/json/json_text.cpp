@@ -1,9 +1,13 @@
 #include "runtime/json/json_text.hpp"
 
+#include <algorithm>
+
 #include "runtime/bytes/utf8.hpp"
 
 namespace weightmap::json {
 namespace {
+
+bool is_plain(char c) { return c >= 0x20 && c <= 0x7E && c != '"' && c != '\\'; }
 
 void append_unit(std::string& out, std::uint32_t unit) {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -21,11 +25,14 @@ void append_code(std::string& out, std::uint32_t code) {
 
 void append_string(std::string& out, std::string_view text, BeyondAscii beyond_ascii) {
   out += '"';
-  while (!text.empty()) {
+  for (;;) {
+    const char* const special = std::find_if_not(text.begin(), text.end(), is_plain);
+    out.append(text.begin(), special);
+    text.remove_prefix(static_cast<std::size_t>(special - text.begin()));
+    if (text.empty()) break;
     const auto next = bytes::first_code_point(text);
     if (!next) break;
-    const std::size_t number =
-        text[0] == '/' ? std::string_view::npos : escaped_characters.find(text[0]);
+    const std::size_t number = escaped_characters.find(text[0]);
     if (number != std::string_view::npos)
       (out += '\\') += escape_letters[number];
     else if (next->code < 0x20 || (next->code > 0x7E && beyond_ascii == BeyondAscii::escaped))

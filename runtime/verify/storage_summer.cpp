@@ -22,7 +22,10 @@ std::string record_name(const catalog::Catalog& catalog, const catalog::StorageE
 
 StorageSummer::StorageSummer(const Sources& sources, const catalog::Catalog& catalog,
                              Progress progress)
-    : sources_(sources), catalog_(catalog), progress_(std::move(progress)), chunk_(chunk_bytes) {
+    : sources_(sources),
+      catalog_(catalog),
+      progress_(std::move(progress)),
+      chunk_(std::make_unique_for_overwrite<std::byte[]>(chunk_bytes)) {
   for (const catalog::StorageEntry& storage : catalog.storages()) total_ += storage.nbytes;
 }
 
@@ -49,8 +52,8 @@ Result<std::optional<std::uint32_t>> StorageSummer::crc_of(const catalog::Storag
   std::uint32_t crc = 0;
   for (std::uint64_t done = 0; done < storage.nbytes;) {
     if (cancelled) return std::nullopt;
-    const std::span<std::byte> part(chunk_.data(), static_cast<std::size_t>(std::min<std::uint64_t>(
-                                                       chunk_.size(), storage.nbytes - done)));
+    const std::span<std::byte> part(chunk_.get(), static_cast<std::size_t>(std::min<std::uint64_t>(
+                                                      chunk_bytes, storage.nbytes - done)));
     TRY(sources_.read(storage.position + done, part));
     crc = zip::crc32(part, crc);
     done += part.size();

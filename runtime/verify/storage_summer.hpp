@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ class StorageSummer {
   const Sources& sources_;
   const catalog::Catalog& catalog_;
   Progress progress_;
-  std::vector<std::byte> chunk_;
+  std::unique_ptr<std::byte[]> chunk_;
   std::uint64_t total_ = 0;
   // The tensors of each storage, computed at the first difference.
   struct Users {

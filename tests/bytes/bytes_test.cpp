@@ -94,6 +94,9 @@ TEST_CASE("finds the first byte that belongs to no character") {
   CHECK(valid_prefix("\xF5\x80\x80\x80") == 0);
   CHECK(valid_prefix("0123456\x80") == 7);
   CHECK(valid_prefix("01234567\xC3") == 8);
+  CHECK(weightmap::bytes::is_utf8("0123456789 gr\xC3\xBC\xC3\x9F"));
+  CHECK_FALSE(weightmap::bytes::is_utf8("01234567\xED\xA0\x80"));  // a lone surrogate
+  CHECK_FALSE(weightmap::bytes::is_utf8("01234567\x80"));
   CHECK(valid_prefix("ab\xC3(") == 2);
   CHECK(valid_prefix("\xC0\x80") == 0);  // longer than it need be
   CHECK(valid_prefix("\xE0\x9F\xBF") == 0);

@@ -64,7 +64,7 @@ def main(folder):
 
 def write_manifest(folder, name, entries):
     with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
-        json.dump(entries, out, indent=1)
+        json.dump(entries, out)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ function(weightmap_consumer_test kind finds)
       -D CHECKPOINT=${PROJECT_SOURCE_DIR}/tests/data/state_dict.pt
       -D "EXPECT=7 tensors in 13 records"
       -P ${PROJECT_SOURCE_DIR}/tests/installed_consumer/run.cmake)
-  set_tests_properties(installed_consumer.${kind}.${finds} PROPERTIES LABELS install)
+  set(labels install)
+  if(kind STREQUAL "shared")
+    list(APPEND labels long)  # it compiles the whole library
+  endif()
+  set_tests_properties(installed_consumer.${kind}.${finds} PROPERTIES LABELS "${labels}")
   if(finds STREQUAL "prepare" OR finds STREQUAL "subdirectory")
     set_tests_properties(installed_consumer.${kind}.${finds} PROPERTIES FIXTURES_SETUP ${kind}_tree)
   else()
