@@ -44,7 +44,8 @@ class Window {
   Window(const os::File& file, std::uint64_t offset, std::uint64_t size) noexcept
       : size_(static_cast<std::size_t>(size)) {
     for (int sharing : {MAP_SHARED, MAP_PRIVATE}) {  // some file systems refuse the first
-      address_ = ::mmap(nullptr, size_, PROT_NONE, sharing | MAP_NORESERVE, file.descriptor(),
+      // Readable, since an emulator of user mode answers for such memory only.
+      address_ = ::mmap(nullptr, size_, PROT_READ, sharing | MAP_NORESERVE, file.descriptor(),
                         static_cast<off_t>(offset));
       if (address_ != MAP_FAILED) return;
     }

@@ -274,15 +274,13 @@ Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
                    "a tensor's backward hooks name " + qualified_name(hooks),
                    pickle_offset_ + call.position);
   const bool has_extra = header.ids.extra != PackedHeader::no_id;
-  std::optional<DType> dtype = storage->dtype;
-  if (function == Rebuild::tensor_v3) {
-    const Value extra = value(header.extra);
-    dtype = dtype_global(extra.module(), extra.name());
-  }
-  if (!dtype || has_extra != (function == Rebuild::tensor_v3))
+  if (has_extra != (function == Rebuild::tensor_v3))
     return corrupt(call.position, "a tensor is rebuilt with an unknown dtype");
+  meaning.dtype = storage->dtype;
+  if (has_extra) {
+    TRY_ASSIGN(meaning.dtype, dtype_argument(value(header.extra), call.position));
+  }
   TRY_ASSIGN(meaning.location, location_number(*value(header.location).string()));
-  meaning.dtype = *dtype;
   meaning.storage_dtype = storage->dtype;
   meaning.storage_element_size = static_cast<std::uint8_t>(element_size(storage->dtype));
   return meaning;
@@ -350,6 +348,14 @@ Result<void> TensorDecoder::read_dims(const Value& sizes, const Value& strides,
   return {};
 }
 
+Result<DType> TensorDecoder::dtype_argument(const Value& dtype, std::uint32_t position) const {
+  if (const std::optional<DType> known = dtype_global(dtype.module(), dtype.name())) return *known;
+  if (dtype.kind() != Value::Kind::global || dtype.module() != "torch")
+    return corrupt(position, "a tensor is rebuilt with an unknown dtype");
+  return failure(ErrorCode::unsupported, "a tensor has the unknown dtype " + qualified_name(dtype),
+                 pickle_offset_ + position);
+}
+
 // Reads the arguments behind the strides: requires_grad, hooks, dtype, metadata, as far as the
 // function has them.
 Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec) {
@@ -360,9 +366,7 @@ Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec)
   if (call.function == Rebuild::tensor_v3) {
     ++metadata;
     const Value dtype = arguments.size() > 6 ? arguments[6] : value({});
-    const std::optional<DType> known = dtype_global(dtype.module(), dtype.name());
-    if (!known) return corrupt(call.position, "a tensor is rebuilt with an unknown dtype");
-    spec.dtype = *known;
+    TRY_ASSIGN(spec.dtype, dtype_argument(dtype, call.position));
   }
   if (arguments.size() < first + 2 || arguments.size() > metadata + 1)
     return corrupt(call.position,

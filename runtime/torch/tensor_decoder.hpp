@@ -124,6 +124,8 @@ class TensorDecoder {
                       std::optional<StorageType>& type, LegacyViews::View& view);
   Status read_dims(const Value& sizes, const Value& strides, std::uint32_t position,
                    TensorSpec& spec);
+  // A name of torch that is no dtype known here may be one of a newer torch.
+  Result<DType> dtype_argument(const Value& dtype, std::uint32_t position) const;
   Status read_flags(const TensorCall& call, TensorSpec& spec);
   Status read_metadata(const Value& metadata, std::uint32_t position, TensorSpec& spec);
 
