@@ -106,6 +106,15 @@ def torch_version():
     return tuple(map(int, installed.split(".")[:2]))
 
 
+def dtype_params(names):
+    """The dtypes for parametrize, those that an older torch lacks with a mark."""
+    since = {"float8_e8m0fnu": (2, 7)}
+    return [
+        pytest.param(name, marks=torch_since(since[name], name)) if name in since else name
+        for name in names
+    ]
+
+
 # What torch's list of safe globals had once, and lost.
 NO_LONGER_SAFE = {"torch._utils._rebuild_nested_tensor"} if torch_version() >= (2, 15) else set()
 

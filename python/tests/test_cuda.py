@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from conftest import torch_since
 from fake_cuda import look_into, on_the_cpu
 
 import weightmap
@@ -129,6 +130,7 @@ def test_elements_that_dlpack_has_no_word_for_go_as_bits(driver, uploader, tmp_p
     assert driver.read(bits) == block * 2
 
 
+@torch_since((2, 8), "float4_e2m1fn_x2")
 def test_torch_tensors_share_the_memory(driver, uploader, data, monkeypatch):
     torch = pytest.importorskip("torch")
 

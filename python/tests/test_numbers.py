@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import dtype_params, torch_since
 
 import weightmap
 
@@ -74,7 +75,7 @@ def test_quantized_elements_are_refused(checkpoint, name):
     assert tensor.bits().tolist()[0] == [3, 5, 7, 9]
 
 
-@pytest.mark.parametrize("name", [*REALS[2:], "float8_e8m0fnu"])
+@pytest.mark.parametrize("name", dtype_params([*REALS[2:], "float8_e8m0fnu"]))
 def test_every_pattern_of_a_small_float_is_its_value(tmp_path, torch, name):
     dtype = getattr(torch, name)
     patterns = torch.arange(256**dtype.itemsize).to(
@@ -306,6 +307,7 @@ def makers(torch):
     return [torch.asarray, torch.as_tensor, torch.tensor, torch.from_dlpack]
 
 
+@torch_since((2, 9), "torch.from_dlpack() of read-only tensors")
 @pytest.mark.parametrize(
     "name",
     [*INTEGERS, *("float64", "float32", "float16", "bfloat16", "complex128", "complex64")],
@@ -330,6 +332,7 @@ def test_torch_makes_the_same_tensor_or_raises(dtypes, torch, name):
         assert made.view(integer).tolist() == expected
 
 
+@torch_since((2, 9), "torch.from_dlpack() of read-only tensors")
 def test_asarray_of_torch_keeps_shape_and_strides(checkpoint, torch):
     transposed = torch.asarray(checkpoint("views.pt")["transposed"])
     assert (transposed.dtype, transposed.shape) == (torch.float32, (6, 4))

@@ -5,6 +5,7 @@ import os
 import struct
 
 import pytest
+from conftest import dtype_params, torch_since
 
 import weightmap
 
@@ -60,7 +61,7 @@ def test_a_small_file_byte_for_byte(numpy, path):
     assert report == weightmap.reports.SafetensorsReport([str(path)], 144, 16, {})
 
 
-@pytest.mark.parametrize("name", TORCH_DTYPES)
+@pytest.mark.parametrize("name", dtype_params(TORCH_DTYPES))
 def test_every_type_of_torch(torch, load_torch, path, name):
     values = torch.arange(1, 7)
     tensor = (values % 2).bool() if name == "bool" else values.to(getattr(torch, name))
@@ -72,6 +73,7 @@ def test_every_type_of_torch(torch, load_torch, path, name):
     assert all(same(torch, loaded[key], tensors[key]) for key in tensors)
 
 
+@torch_since((2, 8), "float4_e2m1fn_x2")
 def test_packed_elements_of_torch(torch, load_torch, path):
     tensor = torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(torch.float4_e2m1fn_x2)
     weightmap.save_safetensors({"t": tensor}, path)
@@ -98,8 +100,8 @@ def test_every_type_of_numpy(numpy, load_numpy, path, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz",
-     "float8_e5m2fnuz"],
+    dtype_params(["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz",
+                  "float8_e5m2fnuz"]),
 )
 def test_the_types_of_ml_dtypes(numpy, torch, load_torch, path, name):
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="has the types that numpy lacks")
