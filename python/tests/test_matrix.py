@@ -776,7 +776,7 @@ def is_function(value):
     return callable(value) and not isinstance(value, type)
 
 
-@torch_since((2, 8), "torch.export in the form of today")
+@torch_since((2, 10), "torch.export.save in the form of today")
 @pytest.mark.filterwarnings("ignore")
 def test_every_method_on_every_format(made, tmp_path, capsys):
     ran, wrong, refused, applied = 0, [], {}, Counter()

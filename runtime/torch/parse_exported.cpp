@@ -167,7 +167,18 @@ Result<void> ExportedParser::find_configs() {
           {&folder, &record, std::string(name.substr(folder.name.size(), name.size() - ends))});
     }
   }
-  if (!configs_.empty() || directory_.find("archive_version") != nullptr) return {};
+  if (!configs_.empty()) return {};
+  for (const zip::Record& record : directory_.records())
+    for (const Folder& folder : folders)
+      if (const std::string_view name = directory_.short_name(record);
+          name.starts_with(folder.name) && name.ends_with(".pt"))
+        return failure(
+            ErrorCode::unsupported,
+            "is a .pt2 archive whose tensors are in a checkpoint in the archive, record " +
+                bytes::quote(record.full_name()) +
+                ", as torch 2.8 writes it; a newer torch's has a record for each",
+            record.header_offset);
+  if (directory_.find("archive_version") != nullptr) return {};
   return failure(ErrorCode::unsupported,
                  "is a .pt2 archive that does not say which tensors it has");
 }

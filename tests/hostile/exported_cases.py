@@ -90,6 +90,10 @@ def add_archives():
     good("only_weights", {"w": W}, without=(CONSTANTS,))
     good("only_constants", {"c": C}, without=(WEIGHTS,))
     good("without_configurations", {}, without=(WEIGHTS, CONSTANTS))
+    refused("weights_in_a_checkpoint", "unsupported", "data/weights/model.pt", "torch 2.8",
+            without=(WEIGHTS, CONSTANTS), records={"data/weights/model.pt": b"PK"})
+    refused("constants_in_a_checkpoint", "unsupported", "data/constants/model.pt",
+            without=(WEIGHTS, CONSTANTS), records={"data/constants/model.pt": b"PK"})
     refused("without_configurations_and_version", "unsupported", "does not say which tensors",
             without=(WEIGHTS, CONSTANTS, "archive_version"))
     refused("without_version", "corrupt", "version", without=(".data/version",))
