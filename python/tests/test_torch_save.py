@@ -434,8 +434,7 @@ REFUSED = {
                "has it by this name, so pickle cannot write it"),
     "local class": (local_instance, "[0] is test_torch_save.local_instance.<locals>.Local, and no "
                     "module has it by this name, so pickle cannot write it"),
-    "open file": (lambda: [sys.__stdout__], "[0] is of type _io.TextIOWrapper: cannot pickle "
-                  "'_io.TextIOWrapper' object"),
+    "open file": (lambda: [sys.__stdout__], "[0] is of type _io.TextIOWrapper: cannot pickle "),
     "generator": (lambda: [(x for x in ())], "[0] is of type generator: cannot pickle 'generator' object"),
     "lock": (lambda: [threading.Lock()], "[0] is of type _thread.lock: cannot pickle '_thread.lock' object"),
     "two types": (of_two_types, "[1] shares its elements with a tensor of another type, "

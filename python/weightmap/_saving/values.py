@@ -12,7 +12,7 @@ import copyreg
 import itertools
 import reprlib
 import sys
-from pickle import whichmodule  # type: ignore[attr-defined]  # which its stubs lack
+from pickle import PicklingError, whichmodule  # type: ignore[attr-defined]  # its stubs lack one
 from types import BuiltinFunctionType, FunctionType
 
 from weightmap import _core
@@ -46,6 +46,15 @@ class Step(str):
 def type_name(kind: type) -> str:
     name = kind.__qualname__
     return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+
+
+def _module_of(thing: Any, name: str) -> str:
+    """pickle.whichmodule(), which from Python 3.14 on raises where the module lacks the name."""
+    try:
+        module: str = whichmodule(thing, name)
+        return module
+    except PicklingError:
+        return getattr(thing, "__module__", None) or "__main__"
 
 
 def _listed(errors: list[UnsupportedError]) -> str:
@@ -267,7 +276,7 @@ class Values:
         """A class, a function, or what says that it is a constant."""
         if name is None:
             name = getattr(thing, "__qualname__", None) or thing.__name__
-        module = whichmodule(thing, name)
+        module = _module_of(thing, name)
         if not self.reads(f"{module}.{name}"):
             self.refuse_name(thing, f"{module}.{name}")
         found = sys.modules.get(module)
@@ -377,7 +386,7 @@ class Values:
         """Whether torch.load(weights_only=True) makes this of it."""
         kind = type(thing)
         if isinstance(function, (type, FunctionType, BuiltinFunctionType)):
-            name = f"{whichmodule(function, function.__qualname__)}.{function.__qualname__}"
+            name = f"{_module_of(function, function.__qualname__)}.{function.__qualname__}"
             if not self.reads(name):
                 self.refuse_name(thing, name)
         is_dict = type_name(kind) in ("dict", "collections.OrderedDict", "collections.Counter")
