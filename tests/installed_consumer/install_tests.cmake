@@ -33,7 +33,7 @@ endforeach()
 
 # examples/libtorch is for a weightmap that is installed and for the torch that the comparison uses.
 add_test(NAME libtorch_example_test
-  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/interop/with_torch.py
+  COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/interop/with_torch.py
     ${PROJECT_SOURCE_DIR}/tests/examples/libtorch_test.py ${PROJECT_SOURCE_DIR}
     ${CMAKE_CURRENT_BINARY_DIR}/installed_consumer/static/prefix
     ${CMAKE_CURRENT_BINARY_DIR}/libtorch ${CMAKE_COMMAND} ${CMAKE_GENERATOR}
