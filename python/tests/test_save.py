@@ -6,6 +6,7 @@ import collections
 import gc
 import io
 import os
+import sys
 import threading
 import weakref
 import zipfile
@@ -338,6 +339,8 @@ def test_nothing_of_what_was_saved_is_kept(part, tmp_path):
     except weightmap.UnsupportedError:
         pass
     del value
+    if sys.version_info[:2] == (3, 12):
+        gc.collect()  # this version alone leaves it to the collector
     try:
         assert kept() is None
     finally:

@@ -526,7 +526,7 @@ TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where none fits") {
 TEST_CASE_FIXTURE(CacheFixture, "sees no large pages where the cache holds small ones") {
   const os::File file = make(2 * mib);
   if (!evicted(file)) return;
-  read_pages(300);
+  read_pages(mib / page);
   CHECK(!reads_large_pages(file, 0));
 }
 

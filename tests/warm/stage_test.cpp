@@ -200,7 +200,7 @@ TEST_CASE_FIXTURE(CopyFixture, "drops what it had to read through the page cache
   const os::File source = make(5 * mib);
   if (lives_in_cache_only(source)) return;
   test::HeldPages held;
-  held.hold(folder.path() / "file", 700 * page, page);
+  held.hold(folder.path() / "file", 3 * mib, page);
   const std::uint64_t before = mmap::cached_bytes_of(source).value();
   REQUIRE(before == page);
   with_refusals({{SYS_openat, EINVAL, O_DIRECT}}, [&] {
