@@ -404,7 +404,7 @@ class WeightsOnlyMachine:
     def _is_allowed(self, thing: Any) -> bool:
         # Compared one by one, as torch does: what a file made of calls need not be hashable. A bound
         # method is another object each time it is asked for.
-        is_method = type(thing) in (types.BuiltinMethodType, types.MethodType)
+        is_method = isinstance(thing, (types.BuiltinMethodType, types.MethodType))
         return any(thing is known for known in self._allowed.values()) or any(
             thing is known or (is_method and thing == known)
             for known in self._user_allowed.values()
