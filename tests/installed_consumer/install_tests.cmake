@@ -39,7 +39,7 @@ add_test(NAME libtorch_example_test
     ${CMAKE_CURRENT_BINARY_DIR}/libtorch ${CMAKE_COMMAND} ${CMAKE_GENERATOR}
     ${CMAKE_CXX_COMPILER} "${CMAKE_CXX_COMPILER_LAUNCHER}")
 set_tests_properties(libtorch_example_test PROPERTIES
-  LABELS "install;torch" FIXTURES_REQUIRED static_tree SKIP_RETURN_CODE 77)
+  LABELS "install;torch;long" FIXTURES_REQUIRED static_tree SKIP_RETURN_CODE 77)
 
 # Another system gets one sentence.
 add_test(NAME other_systems_are_refused
