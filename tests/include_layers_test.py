@@ -36,6 +36,8 @@ for service in ("verify", "inspect", "write", "cuda"):
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 LIBRARY["write"] += ("archive",)
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
+LIBRARY["fetch"] = (*LIBRARY["warm"], "warm")
+LIBRARY["remote"] = (*LIBRARY["fetch"], "fetch")
 LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 
 # People's side: public headers, their own folder and the folders named beside it. Benchmarks also
@@ -58,6 +60,8 @@ TRY = "runtime/base/try.hpp"
 PUBLIC = {
     "archive.hpp": "archive",
     "archive_writer.hpp": "archive",
+    "fetch.hpp": "fetch",
+    "remote.hpp": "remote",
     "check_unchanged.hpp": "checkpoint",
     "checkpoint.hpp": "checkpoint",
     "named_tensor.hpp": "checkpoint",

@@ -1,0 +1,105 @@
+// Remote checkpoints (range_source.hpp): looked at, staged in shared memory, fetched into files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/export.hpp"
+#include "weightmap/progress.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/stage.hpp"
+
+namespace weightmap {
+
+// Opens a remote checkpoint, and reads only its metadata: tensors(), find(), root() and info() are
+// those of Checkpoint::open() of the same file. Files of a set are found beside it by
+// RangeSource::sibling(). gather() and copy_bytes() fetch the bytes they need, each time. The
+// memory of views is not there: reading it raises SIGSEGV; what would pass it on (lend(),
+// copy_on_write(), writable_bytes(), demand()) fails with unsupported. The checkpoint owns the
+// sources.
+WEIGHTMAP_API Result<Checkpoint> open_metadata(std::unique_ptr<RangeSource> source,
+                                               const OpenOptions& options = {});
+
+struct FetchOptions {
+  // Bytes of a range that is requested; rounded up to a multiple of 2 MiB.
+  std::uint64_t chunk_bytes = 16u << 20;
+  // Names of tensors, or patterns (name_pattern.hpp), in the order in which they are needed first;
+  // the rest follows in file order. A name that matches nothing is ignored.
+  std::vector<std::string> order = {};
+  // Compares the CRC-32 of each storage of a zip archive once it has arrived. One that differs is
+  // fetched once more, and is corrupt if it still does.
+  bool verify = true;
+  Progress progress = {};  // called by the calling thread
+};
+
+struct FetchReport {
+  RemoteVersion version;
+  RangeCounts counts;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t resumed_bytes = 0;   // that an earlier, killed fetch had left
+  std::uint64_t verified_bytes = 0;  // of storages whose CRC-32 was compared
+  std::chrono::nanoseconds time{};
+};
+
+struct RemoteStageOptions {
+  FetchOptions fetch = {};
+  std::string name = {};           // as StageOptions::name
+  std::uint64_t budget_bytes = 0;  // as StageOptions::budget_bytes
+};
+
+// A staged copy on its way. Movable. const members may be called from any thread.
+class WEIGHTMAP_API Staging {
+ public:
+  Staging(Staging&&) noexcept;
+  Staging& operator=(Staging&&) noexcept;
+  ~Staging();  // cancels what has not arrived
+
+  // The metadata, at once. Its views point into the memory of the copy, and their bytes are there
+  // after wait(). Valid as long as this object.
+  const Checkpoint& checkpoint() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  // Blocks until the bytes of this tensor have arrived and, where there is a checksum, have been
+  // compared; they go before all others. Fails with not_found for a name that is none, with the
+  // error of the fetch if that failed.
+  Result<TensorView> wait(std::string_view tensor) const& WEIGHTMAP_LIFETIMEBOUND;
+  // Blocks until everything has arrived, seals the copy or gives it its name. Views of checkpoint()
+  // stay valid until this object ends.
+  Result<StagedFile> finish();
+  void cancel() const noexcept;
+  FetchReport report() const;  // of now
+
+ private:
+  friend WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource>,
+                                                     const RemoteStageOptions&);
+  struct WEIGHTMAP_LOCAL State;
+  explicit Staging(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+// Reads the metadata, checks that the copy fits, and begins to fetch, in a thread of its own.
+// Single files only. Fails as open_metadata() and stage() of a path do.
+WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
+                                            const RemoteStageOptions& options = {});
+// The same, finished.
+WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
+                                       const RemoteStageOptions& options = {});
+
+// Fetches into a file. Until it is whole and on the disk it is `path`.part, beside which
+// `path`.part.journal has the version and the chunks that are there, so that a fetch that was
+// killed goes on where it was, if the store still has this version. Fails with invalid_argument if
+// `path` exists, unless it is to be replaced.
+WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
+                                        const FetchOptions& options = {}, bool replaces = false);
+// Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, under
+// their own names; files of the same version that are there already stay. Returns a report for
+// each.
+WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
+                                                          const std::filesystem::path& folder,
+                                                          const FetchOptions& options = {});
+
+}  // namespace weightmap

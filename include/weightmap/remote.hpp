@@ -1,0 +1,55 @@
+// Remote files by URL: the library libweightmap_remote, which stands on libcurl.
+//
+//   auto source = weightmap::open_url("https://host/model.pt");
+//   if (!source) return fail(source.error());
+//   auto staged = weightmap::stage(**source);              // fetch.hpp
+//   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
+//
+// Credentials come from the URL itself (presigned), from RemoteOptions::signer or headers, or, for
+// s3://bucket/key, from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and
+// AWS_ENDPOINT_URL. No message and no log has a query string, a password or a header's value.
+// Proxies and certificates are those of libcurl's environment variables.
+//
+// All functions may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weightmap/export.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+struct RemoteOptions {
+  // Requests on their way at a time. 0: begins with 16, and doubles up to 64 while the rate grows.
+  unsigned connections = 0;
+  // Requests that may fail for one range, one after the other.
+  unsigned retries = 6;
+  // For all that one read() does; 0: none.
+  std::chrono::milliseconds deadline{0};
+  // Without a byte for so long, a request counts as failed.
+  std::chrono::milliseconds stall{10'000};
+  // Returns the URL to request in place of `url`, which is as it was given: a presigned one. Called
+  // once per file, and again (`again`) after the store refused the last one.
+  std::function<Result<std::string>(const std::string& url, bool again)> signer = {};
+  // "Name: value". They are sent to the host of the URL, and to no other one after a redirect.
+  std::vector<std::string> headers = {};
+  // URLs of folders (ending with a slash) or of files with the same bytes under the same ETag and
+  // size, asked before the store, in turn. A peer that fails or has another version is left out.
+  std::vector<std::string> peers = {};
+};
+
+// True for what open_url() takes: http://, https://, s3://, file://.
+WEIGHTMAP_API bool is_url(const std::string& text) noexcept;
+
+// Checks the URL, and asks nothing of the network yet. Fails with invalid_argument for a URL that
+// cannot be used.
+WEIGHTMAP_API Result<std::unique_ptr<RangeSource>> open_url(const std::string& url,
+                                                            const RemoteOptions& options = {});
+
+}  // namespace weightmap
