@@ -24,8 +24,7 @@ constexpr std::size_t most_times = 64;
 
 std::string in_ms(milliseconds time) { return std::to_string(time.count()) + " ms"; }
 
-std::string why_incomplete(const Attempt& attempt, CURLcode code) {
-  if (attempt.is_overlong()) return "more bytes came than were asked for";
+std::string why_incomplete(CURLcode code) {
   if (code == CURLE_OK || code == CURLE_PARTIAL_FILE) return "the body ended early";
   return curl_easy_strerror(code);
 }
@@ -133,7 +132,9 @@ Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode 
       attempt.place().answered(attempt.generation());
       attempt.piece().redirects = 0;
       if (attempt.is_complete()) return complete(feed, attempt.piece(), Outcome::body);
-      return ask_again(attempt, why_incomplete(attempt, code));
+      if (attempt.is_overlong())
+        return failure(ErrorCode::io, "the server sends more bytes than were asked for");
+      return ask_again(attempt, why_incomplete(code));
     case Outcome::empty:
       attempt.piece().found = judgement.found;
       [[fallthrough]];
@@ -191,6 +192,10 @@ Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const
 void RangeRun::leave_out(Attempt& attempt) {
   Piece& piece = attempt.piece();
   attempt.place().leave_out();
+  if (attempt.is_overlong()) {  // nothing of it is credible
+    if (piece.hedge) drop(*piece.hedge);
+    piece.have = 0;
+  }
   drop(attempt);
   piece.is_for_store = true;
   if (!piece.attempt) ++tally_.counts.retries;
