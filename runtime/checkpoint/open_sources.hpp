@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,7 +27,8 @@ GivenPath given(const std::filesystem::path& path);
 
 // The files that an open begins with, under the protection that its options ask for.
 struct GivenFiles {
-  std::vector<GivenPath> paths;  // to open them again; none: a descriptor
+  std::vector<GivenPath> paths = {};       // to open them again; none: a descriptor, or memory
+  std::shared_ptr<const void> owner = {};  // of the memory
   Sources sources = {};
   std::optional<sets::HubSnapshot> hub = {};  // that the name which was given stands for
   // How many of the first files are read before the others, which they may name; 0: the sources are
@@ -42,6 +44,9 @@ struct GivenFiles {
 // Opens the files and reads nothing. All options here are complete.
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
+// Fails with invalid_argument for options that need a mapped file.
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options);
 
 // Opens and places files in the folder of `first`, or of the link by which it was found, or below.
 // Errors name the file and end with `why`.
