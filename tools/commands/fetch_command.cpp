@@ -8,10 +8,10 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
-#include "tools/options/listed_words.hpp"
 #include "tools/output/fetch_report.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
@@ -33,8 +33,11 @@ bool names_folder(const std::string& path) {
 
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
+  const Interruptible interruptible;
   ProgressBar bar;
-  options.fetch.progress = bar.follow();
+  options.fetch.progress = [draw = bar.follow()](std::uint64_t done, std::uint64_t all) {
+    return draw(done, all) && !interrupted();
+  };
   if (names_folder(options.target))
     return fetch_into(std::move(source), options.target, options.fetch);
   TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
@@ -77,9 +80,7 @@ void add_fetch(CLI::App& app, Run& run) {
   command.add_option("TARGET", options->target, "The file to write, or the folder to write into")
       ->required()
       ->type_name("");
-  add_listed_words(command, "--order", options->fetch.order,
-                   "Tensors to fetch first, or @FILE that lists them; may be repeated")
-      ->type_name("PATTERN");
+  add_fetch_options(command, options->fetch);
   command.add_flag("--force", options->replaces, "Replace TARGET if it exists");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   add_remote_options(command, options->remote);

@@ -14,7 +14,6 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
-#include "tools/options/listed_words.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/output/fetch_report.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -31,9 +30,9 @@ namespace {
 
 struct StageCommand : FileArgument {
   std::vector<std::string> command;
-  std::vector<std::string> order;
   std::string remove;
   StageOptions stage;
+  FetchOptions fetch;  // of a URL
   bool json = false;
 };
 
@@ -80,13 +79,11 @@ void say_what_was_done(const Copied& copied) {
       (copied.fetched ? fetch_words(*copied.fetched) : how_it_was_read(report)));
 }
 
-Result<Copied> stage_url(const StageCommand& options, Progress progress) {
+Result<Copied> stage_url(StageCommand& options, Progress progress) {
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
-  const RemoteStageOptions remote = {
-      .fetch = {.order = options.order, .progress = std::move(progress)},
-      .name = options.stage.name,
-      .budget_bytes = options.stage.budget_bytes};
-  TRY_ASSIGN(Staging staging, start_staging(std::move(source), remote));
+  options.fetch.progress = std::move(progress);
+  TRY_ASSIGN(Staging staging, start_staging(std::move(source), {options.fetch, options.stage.name,
+                                                                options.stage.budget_bytes}));
   TRY_ASSIGN(StagedFile staged, staging.finish());
   return Copied{std::move(staged), staging.report()};
 }
@@ -183,10 +180,7 @@ void add_stage(CLI::App& app, Run& run) {
   add_size_option(
       command, "--budget", [options](std::uint64_t bytes) { options->stage.budget_bytes = bytes; },
       "Refuse a larger file; default: what fits into free memory");
-  CLI::Option* const order =
-      add_listed_words(command, "--order", options->order,
-                       "Of a URL: tensors to fetch first, or @FILE that lists them")
-          ->type_name("PATTERN");
+  CLI::Option* const order = add_fetch_options(command, options->fetch);
   add_remote_options(command, options->remote);
   CLI::Option* const json =
       command.add_flag("--json", options->json, "One JSON document on standard output");

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tools/options/listed_words.hpp"
+#include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
 
 namespace weightmap::cli {
@@ -51,6 +52,15 @@ void add_remote_options(CLI::App& command, RemoteOptions& options) {
   add_listed_words(command, "--header", options.headers,
                    "Of a URL: send this header ('Name: text'), or those in @FILE, to its host")
       ->type_name("TEXT");
+}
+
+CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
+  add_size_option(
+      command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
+      "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
+  return add_listed_words(command, "--order", options.order,
+                          "Of a URL: tensors to fetch first, or @FILE that lists them")
+      ->type_name("PATTERN");
 }
 
 void refuse_url(const std::string& text) {

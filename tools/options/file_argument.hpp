@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap::cli {
@@ -22,6 +23,8 @@ CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std:
 
 // Adds --connections, --peer and --header, for a command whose FILE may be a URL.
 void add_remote_options(CLI::App& command, RemoteOptions& options);
+// Adds --order and --chunk, for one that fetches it as a whole. Returns --order.
+CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options);
 
 // Makes a URL wrong usage in each command of `app` that has no remote options.
 void refuse_urls_elsewhere(CLI::App& app);
