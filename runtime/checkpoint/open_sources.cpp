@@ -78,7 +78,7 @@ Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>&
     }
     TRY_ASSIGN(siblings[i], first->source()->sibling(names[i]));
   }
-  constexpr std::size_t threads = 8;
+  constexpr std::size_t threads = 16;  // which wait for answers
   TRY(parallel_for(names.size(), threads, [&](std::size_t i) -> Result<void> {
     if (files[i]) return {};
     TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), true));
@@ -197,6 +197,7 @@ Result<void> add_beside(Sources& sources, const SourceFile& first,
     Result<void> added = add_siblings(sources, first.remote, names);
     if (added) return added;
     added.error().message += why;
+    add_limit_hint(added.error(), names.size() - 1);
     return added;
   }
   // Copies, since `first` may be one of the sources.
