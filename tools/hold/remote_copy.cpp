@@ -33,16 +33,15 @@ Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
   std::string file_name = remote_file_name(*source);
   TRY_ASSIGN(SharedNames names,
              SharedNames::at(file.name.empty() ? file_name : file.name, file_name));
-  std::unique_ptr<RemoteCopy> copy(new RemoteCopy(std::move(file), source->name(),
-                                                  std::move(file_name), std::move(names),
-                                                  std::move(say)));
+  std::unique_ptr<RemoteCopy> copy(new RemoteCopy(
+      std::move(file), source->name(), std::move(file_name), std::move(names), std::move(say)));
   if (!copy->is_there()) TRY(copy->ask());
   copy->look();
   return copy;
 }
 
-RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string file_name,
-                       SharedNames names, Say say)
+RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names,
+                       Say say)
     : file_(std::move(file)),
       shown_(std::move(shown)),
       file_name_(std::move(file_name)),
@@ -78,7 +77,8 @@ RemoteCopy::Round RemoteCopy::run_round() const {
     return round;
   }
   round.version = version_name(file_name_, *version);
-  if (round.version == published_ || round.version == refused_) return round;
+  round.is_refused = round.version == refused_;
+  if (round.is_refused || round.version == published_) return round;
   Result<void> done = bring(round.version, *version);
   if (done) done = names_.publish(round.version);
   round.is_fetched = done.has_value();
@@ -106,10 +106,8 @@ void RemoteCopy::advance() {
     ++fetched_;
     say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()));
   }
-  if (is_of_the_content(round.error.code)) refused_ = round.version;
-  // What was refused stays a problem as long as the store has it.
-  if (!round.error.message.empty() || round.version != refused_ || refused_.empty())
-    problem_ = round.error.message;
+  if (!round.is_refused) problem_ = round.error.message;
+  if (!problem_.empty() && is_of_the_content(round.error.code)) refused_ = round.version;
   tell();
 }
 
@@ -117,8 +115,7 @@ void RemoteCopy::tell() {
   if (problem_ == told_problem_) return;
   told_problem_ = problem_;
   if (!problem_.empty())
-    say_(printable(shown_) + ": " + problem_ +
-         (is_there() ? "; what is held stays held" : "; it is tried again"));
+    say_(printable(shown_) + ": " + problem_ + (is_there() ? "; what is held stays held" : ""));
 }
 
 void RemoteCopy::remove() {

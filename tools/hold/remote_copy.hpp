@@ -49,7 +49,8 @@ class RemoteCopy {
  private:
   // One question, and what came of it.
   struct Round {
-    std::string version;  // that the store has, as "FILE@TAG"; empty: unknown
+    std::string version;      // that the store has, as "FILE@TAG"; empty: unknown
+    bool is_refused = false;  // it was before, and is the one that the store still has
     bool is_fetched = false;
     Error error = {};  // unless its message is empty
   };

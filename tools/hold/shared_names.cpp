@@ -21,8 +21,8 @@ const fs::path shared_memory = "/dev/shm";
 // What is there under this name, if it is a regular file of this user.
 std::optional<struct stat> own_file(const fs::path& path) {
   struct stat found {};
-  const bool is_own = ::lstat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) &&
-                      found.st_uid == ::geteuid();
+  const bool is_own =
+      ::lstat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid();
   return is_own ? std::optional(found) : std::nullopt;
 }
 
@@ -45,13 +45,14 @@ std::vector<std::string> versions_of(const std::string& file) {
 Result<SharedNames> SharedNames::at(std::string name, std::string file) {
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
     return failure(ErrorCode::invalid_argument,
-                   "\"" + printable(name) + "\" cannot be the name of a file in /dev/shm; --name "
-                   "gives it another one");
+                   "\"" + printable(name) +
+                       "\" cannot be the name of a file in /dev/shm; --name "
+                       "gives it another one");
   SharedNames names(std::move(name), std::move(file));
   struct stat found {};
   if (::lstat(names.path().c_str(), &found) == 0 && names.published().empty())
-    return failure(ErrorCode::invalid_argument,
-                   "\"" + printable(names.path().native()) + "\" is there already; remove it first");
+    return failure(ErrorCode::invalid_argument, "\"" + printable(names.path().native()) +
+                                                    "\" is there already; remove it first");
   return names;
 }
 
