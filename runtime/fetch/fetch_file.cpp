@@ -25,7 +25,7 @@ namespace weightmap {
 namespace {
 
 constexpr std::uint64_t read_step = std::uint64_t{16} << 20;
-const std::string version_attribute = "user.weightmap.version";
+constexpr const char* version_attribute = "user.weightmap.version";
 
 // Empty for a file whose version has no name.
 std::string attribute_text(const RemoteVersion& version) {

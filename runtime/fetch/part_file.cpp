@@ -6,7 +6,6 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/fetch/journal.hpp"
-#include "runtime/os/file/attribute.hpp"
 #include "runtime/os/file/directory.hpp"
 #include "runtime/os/write/permissions.hpp"
 #include "runtime/os/write/rename.hpp"
@@ -65,7 +64,11 @@ Result<void> PartFile::begin(const std::string& first, std::uint64_t size) {
   TRY_ASSIGN(journal_, os::open_or_create(directory_.get(), journal_name()));
   TRY_ASSIGN(const std::string journal, read_text(journal_.get()));
   if (!first.empty() && has_size(part_.get(), size)) present_ = read_journal(journal, first, size);
-  if (present_.ranges().empty()) return begin_again(first, size);
+  if (present_.ranges().empty()) {
+    Result<void> begun = begin_again(first, size);
+    if (!begun) remove_files();
+    return begun;
+  }
   // Without the line that its writer could not finish.
   const std::size_t whole = journal.rfind('\n') + 1;
   TRY(os::resize(journal_.get(), whole));
@@ -81,6 +84,11 @@ Result<void> PartFile::begin_again(const std::string& first, std::uint64_t size)
   TRY(os::reserve_space(part_.get(), 0, size));
   journal_bytes_ = 0;
   return append_to_journal(first);
+}
+
+void PartFile::remove_files() noexcept {
+  static_cast<void>(os::remove_name(directory_.get(), journal_name()));
+  static_cast<void>(os::remove_name(directory_.get(), part_name()));
 }
 
 Result<void> PartFile::check_room(std::uint64_t size) const {

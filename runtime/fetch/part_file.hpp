@@ -32,7 +32,6 @@ class PartFile {
   // What an earlier fetch has left on the disk, and what the journal has since.
   const bytes::RangeSet& present() const noexcept { return present_; }
   const os::File& file() const noexcept { return *file_; }
-  std::filesystem::path path() const { return folder_ / part_name(); }
 
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
   // Writes everything to the disk, then to the journal what that was.
@@ -49,6 +48,7 @@ class PartFile {
   Result<void> open_locked();
   Result<void> begin(const std::string& first, std::uint64_t size);
   Result<void> begin_again(const std::string& first, std::uint64_t size);
+  void remove_files() noexcept;
   Result<void> check_room(std::uint64_t size) const;
   Result<void> append_to_journal(const std::string& lines);
 
