@@ -1,5 +1,6 @@
 #include "runtime/fetch/part_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -14,8 +15,11 @@
 namespace weightmap {
 namespace {
 
-// What may be lost of a fetch that is killed, beside what is on its way.
-constexpr std::uint64_t unrecorded_bytes = std::uint64_t{256} << 20;
+// What may be lost of a fetch that is killed, beside what is on its way: a sixteenth of the file,
+// as far as that is neither too little to be worth an fsync nor too much, or a few seconds.
+constexpr std::uint64_t least_unrecorded = std::uint64_t{8} << 20;
+constexpr std::uint64_t most_unrecorded = std::uint64_t{256} << 20;
+constexpr std::chrono::seconds longest_unrecorded{5};
 constexpr std::size_t longest_journal = std::size_t{64} << 20;
 
 Result<std::string> read_text(int descriptor) {
@@ -109,7 +113,9 @@ Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> co
   TRY(writer_->write(offset, content));
   written_.push_back({offset, content.size()});
   written_bytes_ += content.size();
-  return written_bytes_ < unrecorded_bytes ? Result<void>() : sync();
+  const std::uint64_t most = std::clamp(file_->size() / 16, least_unrecorded, most_unrecorded);
+  const bool is_late = std::chrono::steady_clock::now() - synced_ > longest_unrecorded;
+  return written_bytes_ >= most || is_late ? sync() : Result<void>();
 }
 
 Result<void> PartFile::sync() {
@@ -118,6 +124,7 @@ Result<void> PartFile::sync() {
   for (const ByteRange& range : written_) present_.add(range);
   written_.clear();
   written_bytes_ = 0;
+  synced_ = std::chrono::steady_clock::now();
   return {};
 }
 

@@ -1,7 +1,7 @@
 // The file of a fetch until it is whole: FILE.part, with its journal beside it.
 #pragma once
 
-#include <cstddef>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -63,6 +63,7 @@ class PartFile {
   bytes::RangeSet present_;
   std::vector<ByteRange> written_;   // and not in the journal
   std::uint64_t written_bytes_ = 0;  // of these
+  std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace weightmap

@@ -2,11 +2,14 @@
 #include "weightmap/fetch.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/os/file/attribute.hpp"
@@ -143,6 +146,30 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was cancelled leaves what it has f
   REQUIRE_OK(report);
   CHECK(report->resumed_bytes > 4 * mebi);
   CHECK(read_file(path) == content);
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal says") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Received 10 MiB, of which 8 are soon on the disk.
+    options.progress = [this](std::uint64_t done, std::uint64_t) {
+      const std::size_t first_line = 100;
+      while (done > 10 * mebi && fs::file_size(journal) < first_line) std::this_thread::yield();
+      if (done > 10 * mebi) ::_exit(0);
+      return true;
+    };
+    static_cast<void>(fetch());
+    ::_exit(1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  CHECK_FALSE(fs::exists(path));
+  const Result<FetchReport> report = fetch();
+  REQUIRE_OK(report);
+  CHECK(report->resumed_bytes >= 8 * mebi);
+  CHECK(read_file(path) == content);
+  CHECK(has_only_the_file());
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "Progress tells of all bytes at the end, and never of more") {
