@@ -47,7 +47,7 @@ class FileFetch {
         options_(options),
         part_(part),
         buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
-        destination_(part, longest_piece(options)),
+        destination_(part, std::min(longest_piece(options), what.file.file.size())),
         sums_(sums_of(state(), what.file, options)),
         fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size()) {
   }

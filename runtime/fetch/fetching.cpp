@@ -41,7 +41,8 @@ Fetching::Fetching(RangeSource& source, Destination& destination, FetchPlan plan
       destination_(destination),
       size_(size),
       sums_(std::move(sums)),
-      plan_(std::move(plan)) {}
+      plan_(std::move(plan)),
+      counts_(source.counts()) {}
 
 void Fetching::add_present(ByteRange range, std::span<const std::byte> bytes) {
   const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, bytes);

@@ -118,8 +118,12 @@ Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> co
   return written_bytes_ >= most || is_late ? sync() : Result<void>();
 }
 
+// After a failure the system may have dropped what was written, and report success the next time.
 Result<void> PartFile::sync() {
-  TRY(os::sync(part_.get()));
+  if (!sync_failure_)
+    if (Result<void> synced = os::sync(part_.get()); !synced)
+      sync_failure_ = std::move(synced.error());
+  if (sync_failure_) return tl::unexpected<Error>(*sync_failure_);
   TRY(append_to_journal(lines_of(written_)));
   for (const ByteRange& range : written_) present_.add(range);
   written_.clear();
@@ -130,7 +134,7 @@ Result<void> PartFile::sync() {
 
 Result<void> PartFile::publish(bool replaces) {
   if (replaces) TRY(os::take_permissions_of(directory_.get(), name_, part_.get()));
-  TRY(os::sync(part_.get()));
+  TRY(sync());
   TRY(replaces ? os::rename_in(directory_.get(), part_name(), name_)
                : os::rename_to_free(directory_.get(), part_name(), name_));
   Result<void> done = os::remove_name(directory_.get(), journal_name());

@@ -63,6 +63,7 @@ class PartFile {
   bytes::RangeSet present_;
   std::vector<ByteRange> written_;   // and not in the journal
   std::uint64_t written_bytes_ = 0;  // of these
+  std::optional<Error> sync_failure_;
   std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
 };
 
