@@ -146,6 +146,20 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
   return add_from_hub(sources, from, options, hub, std::move(added.error()));
 }
 
+// Refuses what is done to a file or its mapping only.
+Result<void> check_options_of_memory(const OpenOptions& options) {
+  if (*options.writable)
+    return failure(ErrorCode::invalid_argument, "is memory, which is never opened writable");
+  if (*options.locked)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory of the caller, who locks it, if anybody");
+  if (*options.protection != Protection::map)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory, which protection=" + std::string(to_string(*options.protection)) +
+                       " cannot protect as it does a file");
+  return {};
+}
+
 // See GivenFiles.
 std::size_t count_leading(const GivenFiles& files) {
   if (files.paths.size() > 1) return 0;
@@ -195,6 +209,19 @@ Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory v
   std::string own = own_name(*remote);
   TRY_ASSIGN(SourceFile source, remote_source(std::move(remote), std::move(own)));
   TRY(files.sources.add(std::move(source)));
+  return files;
+}
+
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options) {
+  const std::string name = "memory";
+  Result<os::File> file = os::File::in_memory(memory);
+  Result<void> ok = check_options_of_memory(options);
+  if (!ok) return about_shown(std::move(ok.error()), name);
+  if (!file) return about_shown(std::move(file.error()), name);
+  const Generation generation = file->generation();
+  GivenFiles files{.owner = std::move(owner), .leading = 1};
+  TRY(files.sources.add({std::move(*file), {{}, generation, generation.size, 0}, name}));
   return files;
 }
 
