@@ -117,7 +117,7 @@ Result<File> File::in_memory(std::span<const std::byte> content) {
 }
 
 Result<Generation> File::current_generation() const {
-  if (is_in_memory()) return generation_;
+  if (origin_ || is_in_memory()) return generation_;
   struct stat status {};
   if (look_at(descriptor_.get(), status) != 0) return os_failure("look at the file");
   return generation_of(status);
@@ -144,6 +144,7 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
   if (is_in_memory()) return read_memory(offset, out);
+  if (origin_) return origin_->read(offset, out);
   while (!out.empty()) {
     const ssize_t count = uninterrupted([&] {
       return ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));

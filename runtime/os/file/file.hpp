@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 
 #include "runtime/bytes/byte_source.hpp"
 #include "runtime/os/unique_fd.hpp"
@@ -41,6 +42,12 @@ class File final : public bytes::ByteSource {
   static Result<File> in_memory(std::span<const std::byte> content);
   bool is_in_memory() const noexcept { return !memory_.empty(); }
   std::span<const std::byte> memory() const noexcept { return memory_; }
+
+  // From here on read() asks `origin`, which has as many bytes and puts them into this file as they
+  // arrive. So changes of this file tell nothing: its generation stays the one of now.
+  void read_through(std::shared_ptr<const bytes::ByteSource> origin) noexcept {
+    origin_ = std::move(origin);
+  }
 
   // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
@@ -77,7 +84,8 @@ class File final : public bytes::ByteSource {
   UniqueFd descriptor_;
   std::span<const std::byte> memory_;
   Generation generation_;
-  bool is_shared_ = false;  // the open file is the caller's
+  std::shared_ptr<const bytes::ByteSource> origin_;  // of the bytes; nullptr: they are all there
+  bool is_shared_ = false;                           // the open file is the caller's
 };
 
 }  // namespace weightmap::os
