@@ -34,10 +34,12 @@ struct ParsedFiles {
 
 struct Checkpoint::State {
   State(GivenFiles files, OpenOptions complete)
-      : given(std::move(files.paths)),
+      : owner(std::move(files.owner)),
+        given(std::move(files.paths)),
         hub(std::move(files.hub)),
         sources(std::move(files.sources)),
         leading_files(files.leading),
+        view_memory(files.view_memory),
         options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -46,11 +48,13 @@ struct Checkpoint::State {
     delete write_watch.load();
   }
 
-  // See GivenFiles.
+  // See GivenFiles. The owner goes last, as all else may refer to its memory.
+  std::shared_ptr<const void> owner;
   std::vector<GivenPath> given;
   std::optional<sets::HubSnapshot> hub;
   Sources sources;
   std::size_t leading_files;
+  ViewMemory view_memory;
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.
@@ -82,10 +86,14 @@ struct Checkpoint::State {
   const std::string& shown_name() const noexcept {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
+  // True if there is no file, but the memory of Checkpoint::open_memory().
+  bool is_in_memory() const noexcept { return sources.front().file.is_in_memory(); }
   // True if it was made of several files, each a checkpoint of its own.
   bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
+  // Fails with unsupported if the bytes of the views are not there.
+  Result<void> check_view_memory() const;
   // True if the guard has replaced a file with zeros, in either mapping.
   bool is_lost() const noexcept;
 };

@@ -4,10 +4,21 @@
 #include <optional>
 #include <utility>
 
+#include "mmap/memory/write_once_memory.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/os/memory/own_memory.hpp"
+
 namespace weightmap {
 namespace {
 
 using State = Checkpoint::State;
+
+Result<os::File> copy_of_memory(std::span<const std::byte> from) {
+  TRY_ASSIGN(mmap::WriteOnceMemory memory,
+             mmap::WriteOnceMemory::make(from.size(), "weightmap:memory"));
+  TRY(os::copy_own_memory(from, memory.bytes()));
+  return std::move(memory).seal();
+}
 
 Result<mmap::Mapping> map_again(const State& state) {
   mmap::MapOptions how{};
@@ -17,12 +28,15 @@ Result<mmap::Mapping> map_again(const State& state) {
   how.huge_pages = state.mapping.huge_pages();
   how.guard = state.info.protection == Protection::guard;
   how.loss_event = state.options.loss_event;
-  return mmap::Mapping::map(state.sources.placed(), how);
+  if (!state.is_in_memory()) return mmap::Mapping::map(state.sources.placed(), how);
+  TRY_ASSIGN(const os::File copy, copy_of_memory(state.mapping.bytes()));
+  return mmap::Mapping::map(copy, how);
 }
 
 }  // namespace
 
 Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view) {
+  TRY(state.check_view_memory());
   if (!state.info.writable)
     return failure(ErrorCode::invalid_argument, "the checkpoint was not opened writable");
   const std::span<const std::byte> part = view.bytes();
@@ -36,6 +50,7 @@ Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view
 // Threads that arrive at the same time each map the file, and the first mapping is kept. This needs
 // no lock that a fork() could leave locked.
 Result<std::span<std::byte>> copy_on_write(State& state) {
+  TRY(state.check_view_memory());
   if (state.info.writable && state.info.sharing == Sharing::private_)
     return state.mapping.writable_bytes();
   if (const mmap::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
@@ -52,6 +67,7 @@ Result<std::span<std::byte>> copy_on_write(State& state) {
 
 Result<std::span<std::byte>> lend(State& state, std::uint64_t storage_bytes,
                                   std::optional<CopyOnWrite> how) {
+  TRY(state.check_view_memory());
   if (state.info.writable) {
     if (how.value_or(CopyOnWrite::on) != CopyOnWrite::on)
       return failure(ErrorCode::invalid_argument,

@@ -52,6 +52,9 @@ Result<void> check_view(const UploadLane& lane, Checkpoint::State& checkpoint,
 
 Result<UploadPlan> plan_of(const UploadLane& lane, Checkpoint::State& checkpoint,
                            std::span<const TensorView> views) {
+  if (checkpoint.is_in_memory())
+    return failure(ErrorCode::unsupported,
+                   "the checkpoint is in memory, and only mapped files are uploaded");
   for (const TensorView& view : views)
     if (Result<void> ok = check_view(lane, checkpoint, view); !ok)
       return about(checkpoint, view.stored_bytes(), std::move(ok.error()));
@@ -66,6 +69,7 @@ Result<std::unique_ptr<UploadWork>> UploadWork::start(const std::shared_ptr<Uplo
                                                       Checkpoint::State& checkpoint,
                                                       std::span<const TensorView> views) {
   TRY(lane->device()->check_own());
+  TRY(checkpoint.check_view_memory());
   TRY_ASSIGN(UploadPlan plan, plan_of(*lane, checkpoint, views));
   std::unique_ptr<UploadWork> work(new UploadWork(lane, checkpoint, std::move(plan)));
   TRY(work->take_lane());

@@ -141,6 +141,7 @@ Result<std::vector<mmap::CachedPages>> cached_pages_of(const Sources& sources) {
 }
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
+  TRY(state.check_view_memory());
   const mmap::ProcessFaults faults = mmap::faults_since(state.faults_at_open);
   const Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);
@@ -219,6 +220,12 @@ Result<RepairReport> repair_file(const os::File& file, const Progress& progress)
   return RepairReport{*evicted, *read, memory->huge, *after};
 }
 
+Result<void> check_is_mapped(const Checkpoint::State& state) {
+  if (!state.is_in_memory()) return {};
+  return about_shown({ErrorCode::unsupported, "is no mapped file, whose pages could be counted"},
+                     state.shown_name());
+}
+
 void add(const EvictReport& part, EvictReport& all) {
   all.file_bytes += part.file_bytes;
   all.cached_before += part.cached_before;
@@ -231,6 +238,7 @@ void add(const EvictReport& part, EvictReport& all) {
 
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  TRY(check_is_mapped(state));
   Result<ResidencyReport> report = examine(state);
   if (!report) return about_shown(std::move(report.error()), state.shown_name());
   return report;
@@ -238,6 +246,7 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
 
 Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  TRY(check_is_mapped(state));
   Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
   return memory->anonymous;

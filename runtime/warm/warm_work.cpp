@@ -59,7 +59,10 @@ WarmWork::~WarmWork() {
 Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOptions& options,
                                                   Progress sums) {
   os::count_forks();
+  TRY(state.check_view_memory());
   TRY(check_options(options, state.info));
+  if (state.is_in_memory())
+    return failure(ErrorCode::unsupported, "memory is there already: only files are warmed");
   std::unique_ptr<WarmWork> work(new WarmWork(state));
   TRY(work->prepare(options));
   try {
