@@ -111,10 +111,10 @@ class Manifests(unittest.TestCase):
     def test_the_parts_agree_on_names_and_ports(self):
         daemons = (FLEET / "daemonset.yaml").read_text()
         server = (FLEET / "nginx.conf").read_text()
-        [name] = [word.removeprefix("--name=") for word in
-                  yaml.safe_load(daemons.split("\n---\n")[0])["spec"]["template"]["spec"][
-                      "containers"][0]["args"] if word.startswith("--name=")]
-        self.assertIn(f"if (!-f /dev/shm/{name}) {{", server)
+        pod = next(self.pods())[1]
+        url = pod["spec"]["containers"][0]["args"][1]
+        version = f"{url.rpartition('/')[2]}@{pod['metadata']['labels']['weights-version']}"
+        self.assertIn(f"if (!-f /dev/shm/{version}) {{", server)
         self.assertIn("listen 8077;", server)
         self.assertIn("--peer=http://weights-peers.models.svc:8077/", daemons)
         kustomization = yaml.safe_load((FLEET / "kustomization.yaml").read_text())
@@ -166,23 +166,24 @@ class Nginx(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_serves_complete_versions_and_nothing_else(self):
-        (self.shm / TAGGED).write_bytes(b"0123456789")
+        other = "model.safetensors@5d8c-1"
+        (self.shm / other).write_bytes(b"0123456789")
         for hidden in ("model.safetensors", ".hidden@1", "sem.other"):
             (self.shm / hidden).write_bytes(b"secret")
         (self.folder / "outside@1").write_bytes(b"secret")
         # Returns once it listens. The server keeps the descriptors.
         self.assertEqual(subprocess.call(self.nginx, stderr=subprocess.DEVNULL), 0)
         self.addCleanup(subprocess.call, (*self.nginx, "-s", "stop"), stderr=subprocess.DEVNULL)
-        self.assertEqual(self.ask("GET", f"/{TAGGED}", Range="bytes=2-4"), (206, b"234"))
-        self.assertEqual(self.ask("GET", f"/{TAGGED}", Range="bytes=-3"), (206, b"789"))
+        self.assertEqual(self.ask("GET", f"/{other}", Range="bytes=2-4"), (206, b"234"))
+        self.assertEqual(self.ask("GET", f"/{other}", Range="bytes=-3"), (206, b"789"))
         for path in ("/", "/model.safetensors", "/sem.other", "/../outside@1", "/%2e%2e/outside@1",
-                     "/model.safetensors@other"):
+                     f"/{TAGGED}"):
             self.assertNotIn(self.ask("GET", path)[0], (200, 206), path)
         for method in ("PUT", "POST", "DELETE"):
-            self.assertIn(self.ask(method, f"/{TAGGED}")[0], (403, 405), method)
+            self.assertIn(self.ask(method, f"/{other}")[0], (403, 405), method)
         self.assertEqual(self.ask("GET", "/alive"), (204, b""))
         self.assertEqual(self.ask("GET", "/ready")[0], 503)
-        (self.shm / "model-1.safetensors").write_bytes(b"")
+        (self.shm / TAGGED).write_bytes(b"")
         self.assertEqual(self.ask("GET", "/ready")[0], 204)
 
 
