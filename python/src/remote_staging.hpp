@@ -1,0 +1,35 @@
+// A remote checkpoint on its way into shared memory, as Python has it.
+#pragma once
+
+#include <memory>
+
+#include "python/src/holder.hpp"
+#include "python/src/long_call.hpp"
+#include "weightmap/fetch.hpp"
+
+namespace weightmap::python {
+
+// Belongs to the process that started it. Needs the GIL.
+class RemoteStaging {
+ public:
+  // `watched` is what the options' progress tells.
+  RemoteStaging(Staging staging, std::string name, std::shared_ptr<Watched> watched);
+  RemoteStaging(RemoteStaging&&) noexcept = default;
+  RemoteStaging& operator=(RemoteStaging&&) = delete;
+  ~RemoteStaging();  // cancels what has not arrived
+
+  // Raises in a forked child.
+  Staging& staging() const;
+  const std::shared_ptr<Watched>& watched() const noexcept { return watched_; }
+  const Owner& metadata() const noexcept { return metadata_; }
+  // For tensors whose bytes have arrived.
+  const Owner& with_bytes() const noexcept { return with_bytes_; }
+
+ private:
+  struct Running;
+  std::shared_ptr<Running> running_;
+  std::shared_ptr<Watched> watched_;
+  Owner metadata_, with_bytes_;  // keep running_
+};
+
+}  // namespace weightmap::python
