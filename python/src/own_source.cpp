@@ -86,10 +86,17 @@ Result<void> OwnSource::read_ranges(RangeReader& reader) {
 
 Result<std::unique_ptr<RangeSource>> OwnSource::sibling(const std::string& relative) const {
   std::unique_ptr<RangeSource> found;
-  const Result<void> asked =
-      asking([&] { found = own_source(bridge_->attr("sibling")(to_str(relative))); });
+  const Result<void> asked = asking([&] {
+    const nb::object bridge = bridge_->attr("sibling")(to_str(relative));
+    if (!bridge.is_none()) found = own_source(bridge);
+  });
   if (!asked) return tl::unexpected<Error>(about(asked.error()));
-  return found;
+  if (found) return found;
+  return tl::unexpected<Error>(
+      about({ErrorCode::unsupported,
+             "is a source without sibling(), by which '" + relative + "' would be found",
+             Error::no_offset,
+             {}}));
 }
 
 RangeCounts OwnSource::counts() const noexcept {

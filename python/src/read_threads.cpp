@@ -11,7 +11,7 @@ namespace {
 
 namespace nb = nanobind;
 
-Result<void> read_into(const nb::object& bridge, const RangeRequest& request) {
+Result<void> fill_from(const nb::object& bridge, const RangeRequest& request) {
   return asking([&] {
     const nb::object memory =
         checked(PyMemoryView_FromMemory(reinterpret_cast<char*>(request.into.data()),
@@ -65,7 +65,7 @@ std::optional<ReadThreads::Done> ReadThreads::next_done(std::chrono::millisecond
 void ReadThreads::work() {
   const nb::gil_scoped_acquire gil;
   while (const std::optional<RangeRequest> request = without_gil([this] { return take(); })) {
-    Result<void> result = read_into(*bridge_, *request);
+    Result<void> result = fill_from(*bridge_, *request);
     const std::scoped_lock lock(mutex_);  // whose owners do not wait for the GIL
     done_.push_back({*request, std::move(result)});
     ended_.notify_one();

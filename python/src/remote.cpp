@@ -32,10 +32,13 @@ namespace nb = nanobind;
 
 #ifdef WEIGHTMAP_HAS_REMOTE
 constexpr bool has_libcurl = true;
-using weightmap::open_url;
+Result<std::unique_ptr<RangeSource>> by_libcurl(const std::string& url,
+                                                const RemoteOptions& options) {
+  return open_url(url, options);
+}
 #else
 constexpr bool has_libcurl = false;
-Result<std::unique_ptr<RangeSource>> open_url(const std::string&, const RemoteOptions&) {
+Result<std::unique_ptr<RangeSource>> by_libcurl(const std::string&, const RemoteOptions&) {
   return failure(ErrorCode::unsupported, "this build has no libcurl");
 }
 #endif
@@ -51,10 +54,10 @@ std::function<Result<std::string>(const std::string&, bool)> signer_of(nb::handl
   };
 }
 
-std::unique_ptr<UrlSource> open_source(const std::string& url, unsigned connections,
-                                       unsigned retries, std::uint64_t deadline_milliseconds,
-                                       std::vector<std::string> headers, nb::handle signer,
-                                       std::vector<std::string> peers) {
+std::unique_ptr<UrlSource> open_url_source(const std::string& url, unsigned connections,
+                                           unsigned retries, std::uint64_t deadline_milliseconds,
+                                           std::vector<std::string> headers, nb::handle signer,
+                                           std::vector<std::string> peers) {
   RemoteOptions options;
   options.connections = connections;
   options.retries = retries;
@@ -63,7 +66,7 @@ std::unique_ptr<UrlSource> open_source(const std::string& url, unsigned connecti
   options.signer = signer_of(signer);
   options.peers = std::move(peers);
   return value_or_raise(
-      without_gil([&] { return UrlSource::make([=] { return open_url(url, options); }); }));
+      without_gil([&] { return UrlSource::make([=] { return by_libcurl(url, options); }); }));
 }
 
 // `source` is a UrlSource, or what bridge.py makes of an object.
@@ -73,13 +76,13 @@ std::unique_ptr<RangeSource> source_of(nb::handle source) {
   return value_or_raise(without_gil([&] { return opened.open(); }));
 }
 
-RemoteVersion version_of(UrlSource& source) {
+RemoteVersion version_at_url(UrlSource& source) {
   const nb::object nobody = nb::none();
   LongCall call(nobody);
   return value_or_raise(call.run([&] { return source.version(); }));
 }
 
-std::size_t read_into(UrlSource& source, std::uint64_t offset, nb::handle buffer) {
+std::size_t read_from_url(UrlSource& source, std::uint64_t offset, nb::handle buffer) {
   const WritableBuffer memory(buffer);
   const nb::object nobody = nb::none();
   LongCall call(nobody);
@@ -87,7 +90,7 @@ std::size_t read_into(UrlSource& source, std::uint64_t offset, nb::handle buffer
   return memory.bytes().size();
 }
 
-nb::dict counts_of(const RangeCounts& counts) {
+nb::dict range_counts(const RangeCounts& counts) {
   nb::dict fields;
   fields["requests"] = counts.requests;
   fields["retries"] = counts.retries;
@@ -98,8 +101,8 @@ nb::dict counts_of(const RangeCounts& counts) {
   return fields;
 }
 
-nb::dict report_of(const FetchReport& report) {
-  nb::dict fields = counts_of(report.counts);
+nb::dict fetch_report(const FetchReport& report) {
+  nb::dict fields = range_counts(report.counts);
   fields["file_bytes"] = report.file_bytes;
   fields["tag"] = to_str(report.version.tag);
   fields["version_id"] = to_str(report.version.id);
@@ -109,7 +112,7 @@ nb::dict report_of(const FetchReport& report) {
   return fields;
 }
 
-OpenCheckpoint metadata(nb::handle source) {
+OpenCheckpoint read_metadata(nb::handle source) {
   std::unique_ptr<RangeSource> from = source_of(source);
   std::string name = from->name();
   const nb::object nobody = nb::none();
@@ -132,8 +135,9 @@ FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uin
   return options;
 }
 
-RemoteStaging start(nb::handle source, std::vector<std::string> order, bool verify,
-                    std::uint64_t chunk_bytes, const nb::bytes& name, std::uint64_t budget_bytes) {
+RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, bool verify,
+                            std::uint64_t chunk_bytes, const nb::bytes& name,
+                            std::uint64_t budget_bytes) {
   std::unique_ptr<RangeSource> from = source_of(source);
   std::string called = from->name();
   const auto watched = std::make_shared<Watched>();
@@ -148,7 +152,7 @@ RemoteStaging start(nb::handle source, std::vector<std::string> order, bool veri
 }
 
 // Ctrl-C ends the staging.
-Tensor wait(const RemoteStaging& self, const nb::str& name) {
+Tensor wait_for(const RemoteStaging& self, const nb::str& name) {
   const std::string tensor = to_utf8(name);
   const Staging& staging = self.staging();
   const nb::object nobody = nb::none();
@@ -157,7 +161,7 @@ Tensor wait(const RemoteStaging& self, const nb::str& name) {
   return {self.with_bytes(), value_or_raise(staging.checkpoint().get(tensor))};
 }
 
-StagedFile finish(const RemoteStaging& self, nb::handle progress) {
+StagedFile finish_staging(const RemoteStaging& self, nb::handle progress) {
   Staging& staging = self.staging();
   LongCall call(progress, self.watched());
   return value_or_raise(call.run([&] { return staging.finish(); }));
@@ -178,7 +182,7 @@ nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
     });
   });
   nb::list reports;
-  for (const FetchReport& report : value_or_raise(fetched)) reports.append(report_of(report));
+  for (const FetchReport& report : value_or_raise(fetched)) reports.append(fetch_report(report));
   return reports;
 }
 
@@ -190,11 +194,11 @@ void bind_remote(nb::module_& module) {
       .def(
           "name", [](const UrlSource& source) { return to_str(source.name()); },
           nb::sig("def name(self) -> str"))
-      .def("size", [](UrlSource& source) { return version_of(source).size; })
+      .def("size", [](UrlSource& source) { return version_at_url(source).size; })
       .def(
-          "tag", [](UrlSource& source) { return to_str(version_of(source).tag); },
+          "tag", [](UrlSource& source) { return to_str(version_at_url(source).tag); },
           nb::sig("def tag(self) -> str"))
-      .def("read_into", read_into, nb::arg("offset"), nb::arg("buffer"),
+      .def("read_into", read_from_url, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def read_into(self, offset: int, buffer: typing.Any, /) -> int"))
       .def(
           "sibling",
@@ -203,28 +207,28 @@ void bind_remote(nb::module_& module) {
           },
           nb::arg("relative"), nb::sig("def sibling(self, relative: str, /) -> UrlSource"))
       .def(
-          "counts", [](const UrlSource& source) { return counts_of(source.counts()); },
+          "counts", [](const UrlSource& source) { return range_counts(source.counts()); },
           nb::sig("def counts(self) -> dict[str, int]"));
   nb::class_<RemoteStaging>(module, "Staging")
       .def("checkpoint", [](const RemoteStaging& self) { return OpenCheckpoint{self.metadata()}; })
-      .def("wait", wait, nb::arg("name"), nb::sig("def wait(self, name: str, /) -> Tensor"))
-      .def("finish", finish, nb::arg("progress").none(),
+      .def("wait", wait_for, nb::arg("name"), nb::sig("def wait(self, name: str, /) -> Tensor"))
+      .def("finish", finish_staging, nb::arg("progress").none(),
            nb::sig("def finish(self, progress: typing.Callable[[int, int], typing.Any] | None, /) "
                    "-> StagedFile"))
       .def("cancel", [](const RemoteStaging& self) { self.staging().cancel(); })
       .def(
-          "report", [](const RemoteStaging& self) { return report_of(self.staging().report()); },
+          "report", [](const RemoteStaging& self) { return fetch_report(self.staging().report()); },
           nb::sig("def report(self) -> dict[str, typing.Any]"));
-  module.def("open_url", open_source, nb::arg("url"), nb::arg("connections"), nb::arg("retries"),
-             nb::arg("deadline_milliseconds"), nb::arg("headers"), nb::arg("signer").none(),
-             nb::arg("peers"),
+  module.def("open_url", open_url_source, nb::arg("url"), nb::arg("connections"),
+             nb::arg("retries"), nb::arg("deadline_milliseconds"), nb::arg("headers"),
+             nb::arg("signer").none(), nb::arg("peers"),
              nb::sig("def open_url(url: str, connections: int, retries: int, "
                      "deadline_milliseconds: int, headers: list[str], "
                      "signer: typing.Callable[[str, bool], str] | None, peers: list[str], /) "
                      "-> UrlSource"));
-  module.def("remote_metadata", metadata, nb::arg("source"),
+  module.def("remote_metadata", read_metadata, nb::arg("source"),
              nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
-  module.def("start_staging", start, nb::arg("source"), nb::arg("order"), nb::arg("verify"),
+  module.def("start_staging", begin_staging, nb::arg("source"), nb::arg("order"), nb::arg("verify"),
              nb::arg("chunk_bytes"), nb::arg("name"), nb::arg("budget_bytes"),
              nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
                      "chunk_bytes: int, name: bytes, budget_bytes: int, /) -> Staging"));
