@@ -65,6 +65,7 @@ PUBLIC = {
     "check_unchanged.hpp": "checkpoint",
     "checkpoint.hpp": "checkpoint",
     "named_tensor.hpp": "checkpoint",
+    "open_metadata.hpp": "checkpoint",
     "shared_tensor.hpp": "checkpoint",
     "tensor_match.hpp": "checkpoint",
     "value.hpp": "value",

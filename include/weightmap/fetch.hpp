@@ -1,4 +1,5 @@
-// Remote checkpoints (range_source.hpp): looked at, staged in shared memory, fetched into files.
+// Remote checkpoints (range_source.hpp): staged in shared memory, fetched into files. To look at
+// one only: open_metadata.hpp.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +17,6 @@
 #include "weightmap/stage.hpp"
 
 namespace weightmap {
-
-// Opens a remote checkpoint, and reads only its metadata: tensors(), find(), root() and info() are
-// those of Checkpoint::open() of the same file. Files of a set are found beside it by
-// RangeSource::sibling(). gather() and copy_bytes() fetch the bytes they need, each time. The
-// memory of views is not there: reading it raises SIGSEGV; what would pass it on (lend(),
-// copy_on_write(), writable_bytes(), demand()) fails with unsupported. The checkpoint owns the
-// sources.
-WEIGHTMAP_API Result<Checkpoint> open_metadata(std::unique_ptr<RangeSource> source,
-                                               const OpenOptions& options = {});
 
 struct FetchOptions {
   // Bytes of a range that is requested; rounded up to a multiple of 2 MiB.
