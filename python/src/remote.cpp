@@ -24,6 +24,7 @@
 #include "python/src/url_source.hpp"
 #include "python/src/writable_buffer.hpp"
 #include "weightmap/fetch.hpp"
+#include "weightmap/open_metadata.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -22,6 +22,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._core import Tensor
 from weightmap._core import version as __version__
 from weightmap._errors import (
+    CancelledError,
     CorruptError,
     Error,
     FileError,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from weightmap._typing import CheckpointTensor
 
 __all__ = [
+    "CancelledError",
     "Checkpoint",
     "CheckpointTensor",
     "ChunkedTensor",

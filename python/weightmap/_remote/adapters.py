@@ -7,6 +7,7 @@ the version (If-Match), with the others the tag is asked for again after the las
 from __future__ import annotations
 
 from weightmap._errors import FileError
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ def from_obstore(store: Any, path: str) -> Any:
 
 class _OfFsspec(_Source):
     # What file systems call the version of a file, the surest first.
-    _TAGS = ("ETag", "etag", "version_id", "generation", "mtime", "LastModified", "last_modified")
+    _TAGS = (
+        "ETag", "etag", "generation", "mtime", "LastModified", "Last-Modified", "last_modified",
+        "created",
+    )
 
     def _version(self) -> tuple[int, str]:
         self._client.invalidate_cache(self._path)
@@ -91,11 +95,7 @@ def from_fsspec(fs: Any, path: str) -> Any:
     fs: fsspec.filesystem(...). path: of the file in it. Any thread may use what it returns, and a
     forked child only where the file system allows it.
     """
-    return _OfFsspec(from_fsspec, fs, path, f"{_protocol(fs)}://{path.lstrip('/')}")
-
-
-def _protocol(fs: Any) -> str:
-    return fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
+    return _OfFsspec(from_fsspec, fs, path, without_secrets(fs.unstrip_protocol(path)))
 
 
 class _OfPyarrow(_Source):
@@ -118,4 +118,4 @@ def from_pyarrow(filesystem: Any, path: str) -> Any:
     filesystem: pyarrow.fs.S3FileSystem(...) and the like. path: of the file in it. Any thread may
     use what it returns; a forked child may not, as pyarrow's own threads are not there.
     """
-    return _OfPyarrow(from_pyarrow, filesystem, path, f"{filesystem.type_name}://{path.lstrip('/')}")
+    return _OfPyarrow(from_pyarrow, filesystem, path, f"{filesystem.type_name}://{path}")
