@@ -90,7 +90,7 @@ Result<void> check_zero_copy(const State& state) {
 
 Result<void> inflate_storages(State& state) {
   const std::span<const CompressedStorage> compressed = state.content().compressed;
-  if (compressed.empty()) return {};
+  if (compressed.empty() || state.view_memory == ViewMemory::unused) return {};
   TRY(check_can_inflate(state));
   const auto began = std::chrono::steady_clock::now();
   const SourceFile& source = state.sources.front();

@@ -146,7 +146,7 @@ Result<Checkpoint> Opening::finish() && {
       return failure(ErrorCode::cancelled, "the check of its checksums was cancelled");
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
-  if (opened.view_memory == ViewMemory::none)
+  if (opened.view_memory != ViewMemory::mapped)
     for (const SourceFile& source : opened.sources) source.remote->stop_keeping();
   opened.faults_at_open = mmap::process_faults();
   return checkpoint;

@@ -29,7 +29,8 @@ GivenPath given(const std::filesystem::path& path);
 // The memory behind a checkpoint's views.
 enum class ViewMemory : std::uint8_t {
   mapped,
-  none,  // only metadata is read: their addresses are reserved, and cannot be read
+  none,    // only metadata is read: their addresses are reserved, and cannot be read
+  unused,  // likewise, and nobody will ask for any, so that storages may be compressed
 };
 
 // The files that an open begins with, under the protection that its options ask for.
