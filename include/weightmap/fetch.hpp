@@ -32,6 +32,7 @@ struct FetchOptions {
 };
 
 struct FetchReport {
+  std::filesystem::path path;  // of the file that was fetched; empty in memory
   RemoteVersion version;
   RangeCounts counts;
   std::uint64_t file_bytes = 0;
