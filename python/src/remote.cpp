@@ -1,18 +1,14 @@
 // What weightmap.remote is built on.
-#include "weightmap/remote.hpp"
-
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "python/src/asking.hpp"
 #include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
@@ -31,43 +27,12 @@ namespace {
 
 namespace nb = nanobind;
 
-#ifdef WEIGHTMAP_HAS_REMOTE
-constexpr bool has_libcurl = true;
-Result<std::unique_ptr<RangeSource>> by_libcurl(const std::string& url,
-                                                const RemoteOptions& options) {
-  return open_url(url, options);
-}
-#else
-constexpr bool has_libcurl = false;
-Result<std::unique_ptr<RangeSource>> by_libcurl(const std::string&, const RemoteOptions&) {
-  return failure(ErrorCode::unsupported, "this build has no libcurl");
-}
-#endif
-
 constexpr const char* metadata_only =
     "has only its metadata here; weightmap.remote.stage() brings the bytes";
 
-// Python's signer as the library's.
-std::function<Result<std::string>(const std::string&, bool)> signer_of(nb::handle signer) {
-  if (signer.is_none()) return {};
-  return [held = hold_object(nb::borrow(signer))](const std::string& url, bool again) {
-    return asking([&] { return to_utf8((*held)(to_str(url), again)); });
-  };
-}
-
-std::unique_ptr<UrlSource> open_url_source(const std::string& url, unsigned connections,
-                                           unsigned retries, std::uint64_t deadline_milliseconds,
-                                           std::vector<std::string> headers, nb::handle signer,
-                                           std::vector<std::string> peers) {
-  RemoteOptions options;
-  options.connections = connections;
-  options.retries = retries;
-  options.deadline = std::chrono::milliseconds(deadline_milliseconds);
-  options.headers = std::move(headers);
-  options.signer = signer_of(signer);
-  options.peers = std::move(peers);
-  return value_or_raise(
-      without_gil([&] { return UrlSource::make([=] { return by_libcurl(url, options); }); }));
+std::unique_ptr<UrlSource> url_source(const nb::capsule& opener) {
+  const auto& open = *static_cast<const UrlSource::Open*>(opener.data(opener_name));
+  return value_or_raise(without_gil([&] { return UrlSource::make(open); }));
 }
 
 // `source` is a UrlSource, or what bridge.py makes of an object.
@@ -104,6 +69,7 @@ nb::dict range_counts(const RangeCounts& counts) {
 
 nb::dict fetch_report(const FetchReport& report) {
   nb::dict fields = range_counts(report.counts);
+  fields["path"] = to_bytes(report.path.native());
   fields["file_bytes"] = report.file_bytes;
   fields["tag"] = to_str(report.version.tag);
   fields["version_id"] = to_str(report.version.id);
@@ -190,7 +156,6 @@ nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
 }  // namespace
 
 void bind_remote(nb::module_& module) {
-  module.attr("has_libcurl") = has_libcurl;
   nb::class_<UrlSource>(module, "UrlSource")
       .def(
           "name", [](const UrlSource& source) { return to_str(source.name()); },
@@ -217,16 +182,13 @@ void bind_remote(nb::module_& module) {
            nb::sig("def finish(self, progress: typing.Callable[[int, int], typing.Any] | None, /) "
                    "-> StagedFile"))
       .def("cancel", [](const RemoteStaging& self) { self.staging().cancel(); })
+      .def("stop", &RemoteStaging::stop, "cancel(), and waits for the reads that have begun.")
       .def(
           "report", [](const RemoteStaging& self) { return fetch_report(self.staging().report()); },
           nb::sig("def report(self) -> dict[str, typing.Any]"));
-  module.def("open_url", open_url_source, nb::arg("url"), nb::arg("connections"),
-             nb::arg("retries"), nb::arg("deadline_milliseconds"), nb::arg("headers"),
-             nb::arg("signer").none(), nb::arg("peers"),
-             nb::sig("def open_url(url: str, connections: int, retries: int, "
-                     "deadline_milliseconds: int, headers: list[str], "
-                     "signer: typing.Callable[[str, bool], str] | None, peers: list[str], /) "
-                     "-> UrlSource"));
+  module.def("url_source", url_source, nb::arg("opener"),
+             nb::sig("def url_source(opener: typing.Any, /) -> UrlSource"),
+             "opener: of _curl.opener().");
   module.def("remote_metadata", read_metadata, nb::arg("source"),
              nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
   module.def("start_staging", begin_staging, nb::arg("source"), nb::arg("order"), nb::arg("verify"),

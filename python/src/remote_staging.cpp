@@ -42,7 +42,12 @@ RemoteStaging::RemoteStaging(Staging staging, std::string name, std::shared_ptr<
 }
 
 RemoteStaging::~RemoteStaging() {
-  if (running_ && running_->is_here()) running_->staging.cancel();
+  if (running_) stop();
+}
+
+void RemoteStaging::stop() const noexcept {
+  if (!running_->is_here()) return;
+  without_gil([this] { running_->staging.stop(); });
 }
 
 Staging& RemoteStaging::staging() const {

@@ -16,10 +16,12 @@ class RemoteStaging {
   RemoteStaging(Staging staging, std::string name, std::shared_ptr<Watched> watched);
   RemoteStaging(RemoteStaging&&) noexcept = default;
   RemoteStaging& operator=(RemoteStaging&&) = delete;
-  ~RemoteStaging();  // cancels what has not arrived
+  ~RemoteStaging();  // stop()
 
   // Raises in a forked child.
   Staging& staging() const;
+  // Staging::stop(); nothing in a forked child. No other thread may be in finish() then.
+  void stop() const noexcept;
   const std::shared_ptr<Watched>& watched() const noexcept { return watched_; }
   const Owner& metadata() const noexcept { return metadata_; }
   // For tensors whose bytes have arrived.

@@ -15,6 +15,9 @@
 
 namespace weightmap::python {
 
+// What _curl.opener() makes a capsule of, under this name: only who opens a URL loads libcurl.
+inline constexpr const char* opener_name = "weightmap.opener";
+
 // All functions may be called from any thread, and one read() is on its way at a time. They may
 // call Python: the GIL must not be held.
 class UrlSource {

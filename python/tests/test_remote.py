@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import pickle
 import struct
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
 import weightmap
-from weightmap import _core, remote
+from weightmap import remote
 
 MIB = 1 << 20
 CHUNK = 2 * MIB  # the least that a request asks for
@@ -525,6 +528,7 @@ def test_a_fetched_file_is_the_file(training, tmp_path):
     assert (report.file_bytes, report.tag, report.resumed_bytes) == (training.size, '"1"', 0)
     with pytest.raises(weightmap.InvalidArgumentError):
         remote.fetch(training, target)
+    assert report.path == str(target)
     remote.fetch(Memory(LARGE_FILE), target, replace=True)
     assert target.read_bytes() == LARGE_FILE
     assert os.listdir(tmp_path) == ["model.pt"]
@@ -645,7 +649,7 @@ def test_a_file_may_be_called_like_a_url(tmp_path, data, monkeypatch):
 
 
 def test_a_build_without_libcurl_says_so(monkeypatch):
-    monkeypatch.setattr(_core, "has_libcurl", False)
+    monkeypatch.setitem(sys.modules, "weightmap._curl", None)
     for ask in (remote.open_url, remote.metadata, remote.stage, weightmap.stage):
         with pytest.raises(weightmap.UnsupportedError, match="this build has no libcurl") as raised:
             ask(SECRET)
@@ -653,16 +657,14 @@ def test_a_build_without_libcurl_says_so(monkeypatch):
 
 
 needs_libcurl = pytest.mark.skipif(
-    not _core.has_libcurl, reason="this build of the package has no libcurl"
+    importlib.util.find_spec("weightmap._curl") is None,
+    reason="this build of the package has no libcurl",
 )
 
 
 @pytest.fixture
 def server(tmp_path):
     """Serves the files of tmp_path / "served"."""
-    import importlib.util
-    from pathlib import Path
-
     path = Path(__file__).resolve().parents[2] / "tests" / "remote" / "range_server.py"
     spec = importlib.util.spec_from_file_location("range_server", path)
     module = importlib.util.module_from_spec(spec)

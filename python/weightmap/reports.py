@@ -292,6 +292,7 @@ class StageReport(Record):
 class FetchReport(Record):
     """What came of a remote file, in bytes; of a set there is one for each file."""
 
+    path: str  # of the file that was fetched; "" in memory
     file_bytes: int
     tag: str  # the version: HTTP's ETag with its quotes, or what its source calls it
     version_id: str  # S3's versionId; "" if there is none

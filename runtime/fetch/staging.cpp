@@ -79,7 +79,9 @@ struct Staging::State {
     for (const ByteRange& range : source().remote->arrived())
       fetching.add_present(range, memory->bytes().subspan(range.offset, range.length));
   }
-  ~State() {
+  ~State() { stop(); }
+
+  void stop() {
     fetching.cancel();
     if (thread.joinable()) thread.join();
   }
@@ -179,6 +181,7 @@ Staging::~Staging() = default;
 
 const Checkpoint& Staging::checkpoint() const& noexcept { return state_->checkpoint; }
 void Staging::cancel() const noexcept { state_->fetching.cancel(); }
+void Staging::stop() noexcept { state_->stop(); }
 FetchReport Staging::report() const { return state_->report(); }
 
 Result<TensorView> Staging::wait(std::string_view tensor) const& {

@@ -30,7 +30,7 @@ def chunk_size(chunk_bytes: int | None) -> int:
 
 
 def fetch_report(fields: dict[str, Any]) -> FetchReport:
-    return FetchReport(**fields)
+    return FetchReport(**{**fields, "path": os.fsdecode(fields["path"])})
 
 
 def metadata(source: str | Source | RangeSource, *, connections: int = 0) -> Checkpoint:

@@ -10,6 +10,7 @@ from weightmap._urls import is_url, without_secrets
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
     from typing import Any
 
     from weightmap._typing import RangeSource
@@ -90,23 +91,30 @@ def open_url(
 
     Any thread may call it, and a forked child.
     """
-    if not _core.has_libcurl:
-        raise UnsupportedError(
-            "this build has no libcurl, which URLs need; a source over another client does without: "
-            "weightmap.remote.from_obstore(), from_fsspec(), from_pyarrow()",
-            file=without_secrets(url),
-        )
     if deadline is not None and not deadline > 0:
         raise InvalidArgumentError(f"deadline is {deadline!r}, expected None or seconds")
     milliseconds = 0 if deadline is None else max(1, round(deadline * 1000))
     for name, texts in (("headers", headers), ("peers", peers)):
         if isinstance(texts, str):
             raise TypeError(f"{name} are a list of texts")
-    return Source(
-        _core.open_url(
-            url, connections, retries, milliseconds, list(headers), signer, list(peers)
-        )
+    opener = _curl(url).opener(
+        url, connections, retries, milliseconds, list(headers), signer, list(peers)
     )
+    return Source(_core.url_source(opener))
+
+
+def _curl(url: str) -> ModuleType:
+    """The module that has libcurl, which takes longer to load than the rest of the package."""
+    try:
+        import weightmap._curl
+    except ImportError as error:
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        raise UnsupportedError(
+            f"this build has no libcurl{why}, which URLs need; a source over another client does "
+            "without: weightmap.remote.from_obstore(), from_fsspec(), from_pyarrow()",
+            file=without_secrets(url),
+        ) from None
+    return weightmap._curl
 
 
 _CONNECTIONS = 16  # of a source of one's own

@@ -9,7 +9,6 @@ from weakref import WeakSet
 
 from weightmap import _core
 from weightmap._checkpoint import Checkpoint
-from weightmap._errors import Error
 from weightmap._remote.fetching import chunk_size, fetch_report, order_of
 from weightmap._remote.source import core_source
 from weightmap._staging import StagedFile, bytes_allowed
@@ -30,14 +29,15 @@ class Staging:
     """A staged copy on its way: what stage() returns, and a context manager.
 
     Any thread may call it, and several may wait at once; a forked child may not. Leaving a `with`
-    block cancels what has not arrived. Tensors that wait() returned keep the memory, and the staged
-    file of finish() is there on its own.
+    block cancels what has not arrived, and waits for reads that have begun. Tensors that wait() returned
+    keep the memory, and the staged file of finish() is there on its own.
     """
 
     def __init__(self, staging: _core.Staging, name: str, progress: Progress | None) -> None:
         self._staging = staging
         self._name = name
         self._progress = progress
+        self._process = os.getpid()
         self._finish = threading.Lock()
         self._staged: StagedFile | None = None
         _running.add(self)
@@ -79,20 +79,23 @@ class Staging:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if os.getpid() != self._process:
+            return
         self.cancel()
+        with self._finish:  # who is in it comes out now
+            self._staging.stop()
 
     def __repr__(self) -> str:
         return f"<weightmap.remote.Staging of {self._name}>"
 
 
 @atexit.register
-def _cancel_all() -> None:
+def _stop_all() -> None:
     for staging in list(_running):
-        try:
-            staging.cancel()
-            staging.finish()  # returns once its thread has ended
-        except Error:
-            pass
+        staging._stop()
 
 
 def stage(
