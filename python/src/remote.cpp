@@ -106,7 +106,7 @@ RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, b
                             std::uint64_t chunk_bytes, const nb::bytes& name,
                             std::uint64_t budget_bytes) {
   std::unique_ptr<RangeSource> from = source_of(source);
-  std::string called = from->name();
+  const std::string called = from->name();
   const auto watched = std::make_shared<Watched>();
   RemoteStageOptions options;
   options.fetch = fetch_options(std::move(order), verify, chunk_bytes, progress_of(watched));
@@ -114,8 +114,8 @@ RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, b
   options.budget_bytes = budget_bytes;
   const nb::object nobody = nb::none();
   LongCall call(nobody, watched);
-  Result<Staging> staging = call.run([&] { return start_staging(std::move(from), options); });
-  return {value_or_raise(std::move(staging)), std::move(called), watched};
+  const auto running = call.run([&] { return RemoteStaging::start(std::move(from), options); });
+  return {value_or_raise(running), called, watched};
 }
 
 // Ctrl-C ends the staging.

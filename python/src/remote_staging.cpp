@@ -3,11 +3,11 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
-#include <string>
 #include <utility>
 
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -34,11 +34,18 @@ struct RemoteStaging::Running {
   }
 };
 
-RemoteStaging::RemoteStaging(Staging staging, std::string name, std::shared_ptr<Watched> watched)
-    : running_(new Running{std::move(staging)}, Running::end), watched_(std::move(watched)) {
+Result<std::shared_ptr<RemoteStaging::Running>> RemoteStaging::start(
+    std::unique_ptr<RangeSource> source, const RemoteStageOptions& options) {
+  TRY_ASSIGN(Staging staging, start_staging(std::move(source), options));
+  return std::shared_ptr<Running>(new Running{std::move(staging)}, Running::end);
+}
+
+RemoteStaging::RemoteStaging(std::shared_ptr<Running> running, const std::string& name,
+                             std::shared_ptr<Watched> watched)
+    : running_(std::move(running)), watched_(std::move(watched)) {
   const std::shared_ptr<const Checkpoint> checkpoint(running_, &running_->staging.checkpoint());
   metadata_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}}, on_its_way);
-  with_bytes_ = std::make_shared<const Holder>(checkpoint, Origin{std::move(name), {}});
+  with_bytes_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}});
 }
 
 RemoteStaging::~RemoteStaging() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "python/src/holder.hpp"
 #include "python/src/long_call.hpp"
@@ -12,8 +13,13 @@ namespace weightmap::python {
 // Belongs to the process that started it. Needs the GIL.
 class RemoteStaging {
  public:
+  struct Running;  // may end in any thread, with the GIL or without
+  // Needs no GIL.
+  static Result<std::shared_ptr<Running>> start(std::unique_ptr<RangeSource> source,
+                                                const RemoteStageOptions& options);
   // `watched` is what the options' progress tells.
-  RemoteStaging(Staging staging, std::string name, std::shared_ptr<Watched> watched);
+  RemoteStaging(std::shared_ptr<Running> running, const std::string& name,
+                std::shared_ptr<Watched> watched);
   RemoteStaging(RemoteStaging&&) noexcept = default;
   RemoteStaging& operator=(RemoteStaging&&) = delete;
   ~RemoteStaging();  // stop()
@@ -28,7 +34,6 @@ class RemoteStaging {
   const Owner& with_bytes() const noexcept { return with_bytes_; }
 
  private:
-  struct Running;
   std::shared_ptr<Running> running_;
   std::shared_ptr<Watched> watched_;
   Owner metadata_, with_bytes_;  // keep running_

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import importlib.util
 import json
 import os
 import pickle
+import signal
 import struct
 import sys
 import threading
@@ -453,6 +455,43 @@ def test_what_progress_raises_ends_a_staging(training):
     with remote.stage(training, progress=enough) as staging:
         with pytest.raises(Enough):
             staging.finish()
+
+
+@pytest.fixture
+def interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupting(Memory):
+    """Ctrl-C comes while the first read from this offset on is under way."""
+
+    def __init__(self, offset):
+        super().__init__(LARGE_FILE)
+        self._offset = offset
+
+    def read_into(self, offset, buffer):
+        if offset >= self._offset:
+            _thread.interrupt_main()
+        super().read_into(offset, buffer)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: remote.metadata(Interrupting(0)),
+        lambda path: remote.stage(Interrupting(0)),
+        lambda path: remote.stage(Interrupting(2 * MIB), chunk_bytes=CHUNK).finish(),
+        lambda path: remote.fetch(Interrupting(2 * MIB), path / "model", chunk_bytes=CHUNK),
+    ],
+    ids=["metadata", "stage", "finish", "fetch"],
+)
+def test_ctrl_c_ends_it(call, tmp_path, interrupts):
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path)
+        for _ in range(100):  # a short call Python looks after itself
+            pass
 
 
 def test_what_does_not_fit_is_refused(training):

@@ -138,7 +138,7 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
 
 Result<StagedFile> Staging::State::finish() {
   if (thread.joinable()) thread.join();
-  TRY(fetched);
+  if (!fetched) return tl::unexpected<Error>(fetched.error());  // each time
   if (!memory) return failure(ErrorCode::invalid_argument, "is staged already");
   auto staged = std::make_unique<StagedFile::State>();
   StageReport& report = staged->report;

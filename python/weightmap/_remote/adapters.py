@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from weightmap._typing import RangeSource
+
 
 def _beside(path: str, relative: str) -> str:
     return path.rpartition("/")[0] + "/" + relative if "/" in path else relative
@@ -63,7 +65,7 @@ class _OfObstore(_Source):
             raise _changed(self.name) from None
 
 
-def from_obstore(store: Any, path: str) -> Any:
+def from_obstore(store: Any, path: str) -> RangeSource:
     """A source over a store of the package obstore: S3, Google, Azure, with their credentials.
 
     store: obstore.store.S3Store(...) and the like. path: of the object in it. Any thread may use
@@ -89,7 +91,7 @@ class _OfFsspec(_Source):
         buffer[:] = self._client.cat_file(self._path, start=offset, end=offset + len(buffer))
 
 
-def from_fsspec(fs: Any, path: str) -> Any:
+def from_fsspec(fs: Any, path: str) -> RangeSource:
     """A source over a file system of the package fsspec: s3fs, gcsfs, http and others.
 
     fs: fsspec.filesystem(...). path: of the file in it. Any thread may use what it returns, and a
@@ -112,7 +114,7 @@ class _OfPyarrow(_Source):
                 raise EOFError(f"{came} of {len(buffer)} bytes from {offset} on")
 
 
-def from_pyarrow(filesystem: Any, path: str) -> Any:
+def from_pyarrow(filesystem: Any, path: str) -> RangeSource:
     """A source over a file system of pyarrow.fs: S3, Google, Azure, HDFS.
 
     filesystem: pyarrow.fs.S3FileSystem(...) and the like. path: of the file in it. Any thread may

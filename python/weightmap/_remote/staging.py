@@ -116,7 +116,7 @@ def stage(
             staged = staging.finish()
         checkpoint = weightmap.open(staged)
 
-    source: a URL, a Source, or an object of your own (RangeSource in this module's documentation).
+    source: a URL, a Source, or an object of your own, as weightmap.remote's documentation has it.
     order: names of tensors or patterns, in the order in which they are needed; then the rest.
     name, budget_bytes: as of weightmap.stage().
     verify: compare the CRC-32 of each storage of a zip archive once it has come.
