@@ -126,6 +126,7 @@ Result<FetchReport> fetch_file(const FetchFile& what, const FetchOptions& option
   const ArrivingFile& remote = *what.file.remote;
   TRY_ASSIGN(PartFile part, PartFile::open(what.path, remote.source()->name(), remote.version()));
   TRY_ASSIGN(FetchReport report, FileFetch(what, options, part).run());
+  report.path = what.path;
   report.time = std::chrono::steady_clock::now() - began;
   return report;
 }

@@ -78,8 +78,9 @@ class FolderFetch {
     return files;
   }
 
-  static Result<FetchReport> report_of(const SourceFile& file) {
+  FetchReport report_of(const SourceFile& file) const {
     FetchReport report;
+    report.path = path_of(file);
     report.version = file.remote->version();
     report.counts = file.remote->source()->counts();
     report.file_bytes = file.file.size();

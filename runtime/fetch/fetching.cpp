@@ -248,13 +248,17 @@ void Fetching::cancel() {
   fail({ErrorCode::cancelled, "was cancelled", Error::no_offset, {}});
 }
 
+void Fetching::prefer(ByteRange range) {
+  const std::lock_guard lock(mutex_);
+  if (done_.contains(range)) return;
+  plan_.put_first(sums_.with_storages(range));
+  ++plan_changes_;
+  changed_.notify_all();
+}
+
 Result<void> Fetching::wait(ByteRange range) {
+  prefer(range);
   std::unique_lock lock(mutex_);
-  if (!done_.contains(range)) {
-    plan_.put_first(sums_.with_storages(range));
-    ++plan_changes_;
-    changed_.notify_all();
-  }
   changed_.wait(lock, [&] { return done_.contains(range) || failure_ || has_ended_; });
   if (done_.contains(range)) return {};
   return result();
