@@ -50,7 +50,7 @@ Result<RemoteVersion> OwnSource::identify(std::span<std::byte> head, std::span<s
   });
   if (!found) return tl::unexpected<Error>(about(found.error()));
   BothEnds ends(version.size, head, tail);
-  TRY(read_ranges(ends));
+  TRY(read(ends));
   return version;
 }
 
