@@ -66,6 +66,8 @@ class WEIGHTMAP_API Staging {
   // stay valid until this object ends.
   Result<StagedFile> finish();
   void cancel() const noexcept;
+  // cancel(), and returns once nothing reads the source any more.
+  void stop() noexcept;
   FetchReport report() const;  // of now
 
   struct WEIGHTMAP_LOCAL State;  // for other parts of the library

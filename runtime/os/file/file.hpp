@@ -62,6 +62,9 @@ class File final : public bytes::ByteSource {
   // Continues after short counts and signals. A truncated file is an io error with its own message;
   // so are pages of memory that are not there (any more), which raise no signal.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+  Result<void> will_read(std::span<const ByteRange> ranges) const override {
+    return origin_ ? origin_->will_read(ranges) : Result<void>();
+  }
 
   // Announce the next accesses: a few small scattered reads, or faults through a mapping. One
   // descriptor serves both, and its readahead (8 MiB on many systems) would otherwise come with
