@@ -41,7 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, reports, sglang, torch, transformers, vllm
+    from weightmap import accelerate, cuda, ray, reports, sglang, torch, transformers, vllm
     from weightmap._chunked import ChunkedTensor
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
@@ -140,7 +140,16 @@ _MODULE_OF = {
 }
 
 
-_SUBMODULES = ("accelerate", "cuda", "reports", "sglang", "torch", "transformers", "vllm")
+_SUBMODULES = (
+    "accelerate",
+    "cuda",
+    "ray",
+    "reports",
+    "sglang",
+    "torch",
+    "transformers",
+    "vllm",
+)
 
 
 def __getattr__(name: str) -> Any:
