@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self):
-        self._head(200, len(self.server.content))
+        self._head(404 if "missing" in self.path else 200, len(self.server.content))
 
     def do_GET(self):
         client = self.headers.get("X-Client", "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+
+from weightmap._errors import FileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ class Copy:
     """
 
     def __init__(self, size: int) -> None:
+        _check_room(size)
         flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
         self.descriptor = os.open(SHARED_MEMORY, flags, 0o400)
         os.ftruncate(self.descriptor, size)
@@ -49,3 +53,15 @@ class Copy:
 
     def __exit__(self, *exception: object) -> None:
         os.close(self.descriptor)
+
+
+def _check_room(size: int) -> None:
+    """Before memory is filled that another one may need."""
+    status = os.statvfs(SHARED_MEMORY)
+    free = status.f_bavail * status.f_frsize
+    if status.f_blocks and size > free:
+        raise FileError(
+            f"has {free:,} bytes left, and a copy takes {size:,}",
+            file=SHARED_MEMORY,
+            errno=errno.ENOSPC,
+        )

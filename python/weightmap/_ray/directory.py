@@ -285,6 +285,7 @@ class Directory:
 
     # --- chunks ---
 
+    @ray.method(max_task_retries=0)  # a keeper that gets no answer reads from the store
     async def chunk(
         self, version: Version, index: int, node: str, arrived: list[int]
     ) -> list[Any]:
@@ -302,7 +303,7 @@ class Directory:
         if version.key not in self._tables:
             sizes = [each["Resources"].get("object_store_memory", 0) for each in ray.nodes()]
             smallest = min((size for size in sizes if size), default=0)
-            self._tables[version.key] = ChunkTable(int(smallest / 2 / version.chunk_bytes))
+            self._tables[version.key] = ChunkTable(max(1, int(smallest / 2 / version.chunk_bytes)))
         return self._tables[version.key]
 
     # --- for the processes of the fleet ---

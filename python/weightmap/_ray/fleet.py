@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import ray
@@ -131,13 +132,16 @@ def hold(
     ).remote(name, request)
     try:
         answer(directory.hold.remote(url, quorum, timeout))
-    except InvalidArgumentError:
-        raise
     except Error:
-        if Fleet(name).generation == 0:
-            Fleet(name).release()
+        _release_if_empty(Fleet(name))
         raise
     return Fleet(name)
+
+
+def _release_if_empty(fleet: Fleet) -> None:
+    with contextlib.suppress(Error):  # the directory died: its keepers go on, for a new one
+        if fleet.generation == 0:
+            fleet.release()
 
 
 def local(
