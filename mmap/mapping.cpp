@@ -90,6 +90,10 @@ Result<void> prepare_pages(std::span<const std::byte> bytes, const MapOptions& o
   return bring_in(bytes, options);
 }
 
+std::uint64_t size_of(std::span<const PlacedFile> files) noexcept {
+  return files.back().base + files.back().file->size();
+}
+
 }  // namespace
 
 Mapping::Mapping(const MapOptions& options) noexcept
@@ -130,7 +134,7 @@ Result<Mapping> Mapping::map(const os::File& file, const MapOptions& options) {
 }
 
 Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions& options) {
-  const std::uint64_t size = files.back().base + files.back().file->size();
+  const std::uint64_t size = size_of(files);
   const bool is_one = files.size() == 1;
   Reservation rest(size, size < os::large_page ? os::page_bytes() : os::large_page,
                    is_one ? Reservation::Access::none : Reservation::Access::read);
@@ -150,6 +154,16 @@ Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions
     TRY(done);
   }
   TRY(mapping.finish(files, options));
+  return mapping;
+}
+
+Result<Mapping> Mapping::reserve(std::span<const PlacedFile> files) {
+  const std::uint64_t size = size_of(files);
+  Reservation all(size, os::page_bytes(), Reservation::Access::none);
+  if (all.is_empty()) return tl::unexpected<Error>(map_failure(size, errno));
+  Mapping mapping;
+  mapping.bytes_ = all.bytes();
+  mapping.gaps_.push_back(std::move(all));
   return mapping;
 }
 

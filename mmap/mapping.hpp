@@ -49,6 +49,9 @@ class Mapping {
   // MAP_SHARED, only that one is private.
   static Result<Mapping> map(std::span<const PlacedFile> files, const MapOptions& options);
 
+  // Only takes the range of addresses: reading it raises SIGSEGV. Fails likewise.
+  static Result<Mapping> reserve(std::span<const PlacedFile> files);
+
   std::span<const std::byte> bytes() const noexcept { return bytes_; }
   // Empty unless the mapping is writable.
   std::span<std::byte> writable_bytes() const noexcept {

@@ -1,4 +1,5 @@
-// Remote checkpoints (range_source.hpp): looked at, staged in shared memory, fetched into files.
+// Remote checkpoints (range_source.hpp): staged in shared memory, fetched into files. To look at
+// one only: open_metadata.hpp.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +18,6 @@
 
 namespace weightmap {
 
-// Opens a remote checkpoint, and reads only its metadata: tensors(), find(), root() and info() are
-// those of Checkpoint::open() of the same file. Files of a set are found beside it by
-// RangeSource::sibling(). gather() and copy_bytes() fetch the bytes they need, each time. The
-// memory of views is not there: reading it raises SIGSEGV; what would pass it on (lend(),
-// copy_on_write(), writable_bytes(), demand()) fails with unsupported. The checkpoint owns the
-// sources.
-WEIGHTMAP_API Result<Checkpoint> open_metadata(std::unique_ptr<RangeSource> source,
-                                               const OpenOptions& options = {});
-
 struct FetchOptions {
   // Bytes of a range that is requested; rounded up to a multiple of 2 MiB.
   std::uint64_t chunk_bytes = 16u << 20;
@@ -35,10 +27,12 @@ struct FetchOptions {
   // Compares the CRC-32 of each storage of a zip archive once it has arrived. One that differs is
   // fetched once more, and is corrupt if it still does.
   bool verify = true;
-  Progress progress = {};  // called by the calling thread
+  // Called by the calling thread; by the one that fetches, for start_staging().
+  Progress progress = {};
 };
 
 struct FetchReport {
+  std::filesystem::path path;  // of the file that was fetched; empty in memory
   RemoteVersion version;
   RangeCounts counts;
   std::uint64_t file_bytes = 0;
@@ -71,13 +65,14 @@ class WEIGHTMAP_API Staging {
   // stay valid until this object ends.
   Result<StagedFile> finish();
   void cancel() const noexcept;
+  // cancel(), and returns once nothing reads the source any more.
+  void stop() noexcept;
   FetchReport report() const;  // of now
 
- private:
-  friend WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource>,
-                                                     const RemoteStageOptions&);
-  struct WEIGHTMAP_LOCAL State;
+  struct WEIGHTMAP_LOCAL State;  // for other parts of the library
   explicit Staging(std::unique_ptr<State> state) noexcept;
+
+ private:
   std::unique_ptr<State> state_;
 };
 

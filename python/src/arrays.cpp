@@ -121,6 +121,7 @@ nb::dict array_interface(const Tensor& tensor) {
   }
   const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
   const bool is_big = view.is_foreign_byte_order() != native_is_big;
+  value_or_raise(tensor.owner->check_bytes());
   nb::dict description;
   description["version"] = 3;
   description["typestr"] = std::string(1, size == 1 ? '|'

@@ -25,6 +25,7 @@ PyType_Slot mapped_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_mapp
 }  // namespace
 
 MappedBytes mapped_bytes(const Owner& owner) {
+  value_or_raise(owner->check_bytes());
   const Checkpoint& checkpoint = owner->checkpoint();
   return {owner, checkpoint.mapping(), checkpoint.info().writable};
 }

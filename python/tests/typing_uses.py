@@ -176,6 +176,26 @@ def on_a_device(checkpoint: weightmap.Checkpoint) -> None:
         assert_type(tensor.torch(), torch.Tensor)
 
 
+def remotely(path: Path) -> None:
+    class Own:
+        name = "own"
+        size = 3
+        tag = ""
+
+        def read_into(self, offset: int, buffer: memoryview) -> None: ...
+
+    source = weightmap.remote.open_url("https://host/a", signer=lambda url, again: url)
+    assert_type(source, weightmap.remote.Source)
+    assert_type(source.read_into(0, bytearray(3)), int)
+    assert_type(weightmap.remote.metadata(Own()), weightmap.Checkpoint)
+    with weightmap.remote.stage(source, order=["a"], progress=print) as staging:
+        assert_type(staging.wait("a"), weightmap.Tensor)
+        assert_type(staging.checkpoint, weightmap.Checkpoint)
+        assert_type(staging.finish(), weightmap.StagedFile)
+    assert_type(weightmap.remote.fetch("s3://bucket/a", path), list[reports.FetchReport])
+    assert_type(weightmap.remote.from_obstore(object(), "a").tag, str)
+
+
 def errors(path: Path) -> str | None:
     try:
         value: Any = weightmap.open(path).root()

@@ -6,6 +6,7 @@ import os
 
 from weightmap import _core, config
 from weightmap._checkpoint import Checkpoint
+from weightmap._urls import file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def open(
         locked reads the file. What it raises, and Ctrl-C, ends the open.
 
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
-    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
-    released meanwhile.
+    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError, and so is
+    a URL, for which there is weightmap.remote. The GIL is released meanwhile.
 
     Any thread may call it, also several at once, and a forked child.
     """
@@ -79,14 +80,14 @@ def open(
     if safe_globals:
         completed["safe_globals"] = safe_globals
     if isinstance(path, (list, tuple)):
-        files = [os.fsencode(each) for each in path]
+        files = [file_of(each) for each in path]
         if not files:
             raise TypeError("the list of files to open is empty")
         opened = _core.open_files(files, completed, False, progress)
         return Checkpoint(opened, os.fsdecode(files[0]))
     descriptor = descriptor_of(path)
     if descriptor is None:
-        file = os.fsencode(path)  # type: ignore[arg-type]
+        file = file_of(path)  # type: ignore[arg-type]
         opened = _core.open(file, completed, False, progress)
         return Checkpoint(opened, os.fsdecode(file))
     opened = _core.open_descriptor(descriptor, completed, False, progress)

@@ -108,6 +108,7 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
 }
 
 Result<void> check_unchanged(State& state, const TensorView& view) {
+  TRY(state.check_view_memory());
   const auto read_already = [](const SourceFile&, std::uint64_t) { return Result<void>(); };
   return copy_safely(state, view.stored_bytes(), read_already);
 }

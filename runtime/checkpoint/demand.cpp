@@ -4,10 +4,12 @@
 
 #include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap {
 
 Result<void> demand(Checkpoint::State& state, const TensorView& view) {
+  TRY(state.check_view_memory());
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return {};
   const std::optional<std::uint64_t> position = state.position_of(part);

@@ -43,11 +43,6 @@ const FormatRow* row_of(Kind kind) noexcept {
   return row == table.end() ? nullptr : row;
 }
 
-bool may_begin_with_metadata(const std::filesystem::path& name) {
-  const std::string_view text = name.native();
-  return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf");
-}
-
 Result<const FormatRow*> format_by_head(format::Input& input) {
   TRY_ASSIGN(const std::span<const std::byte> head,
              input.cache->bytes(0, std::min(input.file->size(), input.first_bytes)));
@@ -78,6 +73,11 @@ Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
 }
 
 }  // namespace
+
+bool may_begin_with_metadata(const std::filesystem::path& name) {
+  const std::string_view text = name.native();
+  return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf");
+}
 
 Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,
                                    const Limits& limits, OpenStats& stats) {

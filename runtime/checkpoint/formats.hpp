@@ -30,6 +30,9 @@ struct FormatRow {
   std::string_view sentence = {};  // what a file without `parse` is: "is an index of shards"
 };
 
+// True for the name of a file whose metadata is in front, if it is what it is called.
+bool may_begin_with_metadata(const std::filesystem::path& name);
+
 // The format of a file by its content. If it is none of ours, the error says what the file is
 // instead. By its name only is guessed at which end to look first, for the sake of reads. Leaves in
 // `input` what parse() would read again.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mmap/guard.hpp"
+#include "runtime/bytes/about_file.hpp"
 
 namespace weightmap {
 namespace {
@@ -14,6 +15,14 @@ using State = Checkpoint::State;
 bool State::is_lost() const noexcept {
   const mmap::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
   return mapping.is_lost() || (writable != nullptr && writable->is_lost());
+}
+
+Result<void> State::check_view_memory() const {
+  if (view_memory == ViewMemory::mapped) return {};
+  return about_shown(Error{ErrorCode::unsupported,
+                           "only its metadata was read, so its tensors have no memory; stage or "
+                           "fetch it"},
+                     shown_name());
 }
 
 std::optional<std::uint64_t> State::position_of(std::span<const std::byte> part) const noexcept {
@@ -31,7 +40,7 @@ bool is_unchanged(const SourceFile& source) noexcept {
 }
 
 bool is_at_its_path(const SourceFile& source) noexcept {
-  if (source.info.path.empty()) return is_unchanged(source);
+  if (source.info.path.empty() || source.remote) return is_unchanged(source);
   const Result<Generation> now = generation_at(source.info.path);
   return now && now->same_content(source.info.generation);
 }

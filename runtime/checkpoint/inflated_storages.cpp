@@ -48,6 +48,16 @@ Result<void> check_not_written_to(const OpenOptions& options) {
                  "reach the file; it is opened writable with sharing=private only");
 }
 
+Result<void> check_can_inflate(const State& state) {
+  if (state.view_memory == ViewMemory::mapped) return check_not_written_to(state.options);
+  const CompressedStorage& first = state.content().compressed.front();
+  return failure(ErrorCode::unsupported,
+                 "record " + bytes::quote(first.record) +
+                     " is compressed: all of it would have to be read to open the checkpoint; "
+                     "stage or fetch it",
+                 first.file_offset);
+}
+
 Result<void> check_none_is_compressed(std::span<const CompressedStorage> compressed) {
   if (compressed.empty()) return {};
   const CompressedStorage& first = compressed.front();
@@ -80,8 +90,8 @@ Result<void> check_zero_copy(const State& state) {
 
 Result<void> inflate_storages(State& state) {
   const std::span<const CompressedStorage> compressed = state.content().compressed;
-  if (compressed.empty()) return {};
-  TRY(check_not_written_to(state.options));
+  if (compressed.empty() || state.view_memory == ViewMemory::unused) return {};
+  TRY(check_can_inflate(state));
   const auto began = std::chrono::steady_clock::now();
   const SourceFile& source = state.sources.front();
   const std::uint64_t base = state.sources.next_base();

@@ -94,7 +94,9 @@ Result<void> Opening::map() {
   const Clock::time_point began = Clock::now();
   State& state = *state_;
   for (const SourceFile& source : state.sources) source.file.advise_mapping();
-  Result<mmap::Mapping> mapped = mmap::Mapping::map(state.sources.placed(), map_options());
+  Result<mmap::Mapping> mapped = state.view_memory == ViewMemory::mapped
+                                     ? mmap::Mapping::map(state.sources.placed(), map_options())
+                                     : mmap::Mapping::reserve(state.sources.placed());
   if (!mapped && state.sources.size() > 1)
     return tl::unexpected<Error>(state.sources.about_position(std::move(mapped.error())));
   TRY_ASSIGN(state.mapping, std::move(mapped));
@@ -144,6 +146,8 @@ Result<Checkpoint> Opening::finish() && {
       return failure(ErrorCode::cancelled, "the check of its checksums was cancelled");
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
+  if (opened.view_memory != ViewMemory::mapped)
+    for (const SourceFile& source : opened.sources) source.remote->stop_keeping();
   opened.faults_at_open = mmap::process_faults();
   return checkpoint;
 }
@@ -174,11 +178,21 @@ Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options) {
   return open_files(std::move(given), options);
 }
 
+Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
+                                 ViewMemory view_memory) {
+  TRY_ASSIGN(GivenFiles given, open_given(std::move(file), view_memory));
+  return open_files(std::move(given), options);
+}
+
 Result<Checkpoint> open_again(const State& old) {
   if (old.given.empty())
     return about_shown(Error{ErrorCode::invalid_argument,
                              "was opened by descriptor and has no path to open again"},
                        old.shown_name());
+  if (old.sources.front().remote)
+    return about_shown(
+        Error{ErrorCode::unsupported, "is remote: it is opened again by a new source"},
+        old.shown_name());
   return open_paths(old.given, old.options);
 }
 

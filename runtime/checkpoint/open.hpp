@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <span>
 
 #include "runtime/checkpoint/state.hpp"
@@ -13,6 +14,10 @@ namespace weightmap {
 Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
                               const OpenOptions& options);
 Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options);
+// Opens a remote file, and those of its set. ViewMemory::mapped maps their copies, whose bytes the
+// caller brings in.
+Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
+                                 ViewMemory view_memory);
 // Opens the present content of the paths of `old`, with its names and its options.
 Result<Checkpoint> open_again(const Checkpoint::State& old);
 

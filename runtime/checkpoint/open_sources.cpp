@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
@@ -54,6 +55,47 @@ Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options
   if (!source) return about_shown(std::move(source.error()), from.shown);
   source->info.path = from.path;
   return source;
+}
+
+std::string own_name(const ArrivingFile& remote) {
+  return std::filesystem::path(remote.source()->name()).filename();
+}
+
+Result<SourceFile> remote_source(std::shared_ptr<ArrivingFile> remote, std::string name_beside) {
+  TRY_ASSIGN(os::File file, ArrivingFile::open(remote));
+  const std::string& name = remote->source()->name();
+  const Generation opened = file.generation();
+  return SourceFile{std::move(file),
+                    {name, opened, opened.size, 0},
+                    shown_name(name),
+                    std::move(remote),
+                    std::move(name_beside)};
+}
+
+// Places the files beside a remote one, which may be one of them itself.
+Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>& first,
+                          std::span<const std::string> names) {
+  const std::string first_name = own_name(*first);
+  std::vector<std::shared_ptr<RangeSource>> siblings(names.size());
+  std::vector<std::shared_ptr<ArrivingFile>> files(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == first_name) {
+      files[i] = first;
+      continue;
+    }
+    TRY_ASSIGN(siblings[i], first->source()->sibling(names[i]));
+  }
+  constexpr std::size_t threads = 8;
+  TRY(parallel_for(names.size(), threads, [&](std::size_t i) -> Result<void> {
+    if (files[i]) return {};
+    TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), true));
+    return {};
+  }));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    TRY_ASSIGN(SourceFile source, remote_source(std::move(files[i]), names[i]));
+    TRY(sources.add(std::move(source)));
+  }
+  return {};
 }
 
 // Errors name the file.
@@ -142,9 +184,29 @@ Result<GivenFiles> open_given(int descriptor, const OpenOptions& options) {
   return files;
 }
 
+Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory) {
+  const std::string name = remote->source()->name();
+  if (sets::is_rank_metadata(std::filesystem::path(name).filename().native()))
+    return failure(ErrorCode::unsupported,
+                   "is the metadata of one rank; those of the others are found in a folder, which "
+                   "a remote source does not list");
+  GivenFiles files{
+      .paths = {{name, shown_name(name), name}}, .leading = 1, .view_memory = view_memory};
+  std::string own = own_name(*remote);
+  TRY_ASSIGN(SourceFile source, remote_source(std::move(remote), std::move(own)));
+  TRY(files.sources.add(std::move(source)));
+  return files;
+}
+
 Result<void> add_beside(Sources& sources, const SourceFile& first,
                         std::span<const std::string> names, const std::string& why,
                         const OpenOptions& options) {
+  if (first.remote) {
+    Result<void> added = add_siblings(sources, first.remote, names);
+    if (added) return added;
+    added.error().message += why;
+    return added;
+  }
   // Copies, since `first` may be one of the sources.
   const std::filesystem::path folder = first.info.path.parent_path();
   const std::string shown = first.shown_name.substr(0, first.shown_name.rfind('/') + 1);

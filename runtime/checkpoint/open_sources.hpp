@@ -2,7 +2,9 @@
 // of a model in the hub cache, of an index.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +26,13 @@ struct GivenPath {
 
 GivenPath given(const std::filesystem::path& path);
 
+// The memory behind a checkpoint's views.
+enum class ViewMemory : std::uint8_t {
+  mapped,
+  none,    // only metadata is read: their addresses are reserved, and cannot be read
+  unused,  // likewise, and nobody will ask for any, so that storages may be compressed
+};
+
 // The files that an open begins with, under the protection that its options ask for.
 struct GivenFiles {
   std::vector<GivenPath> paths;  // to open them again; none: a descriptor
@@ -32,6 +41,7 @@ struct GivenFiles {
   // How many of the first files are read before the others, which they may name; 0: the sources are
   // all files, each of which is a checkpoint of its own.
   std::size_t leading = 0;
+  ViewMemory view_memory = ViewMemory::mapped;
 
   // For errors and messages about the whole.
   const std::string& shown_name() const noexcept {
@@ -42,8 +52,10 @@ struct GivenFiles {
 // Opens the files and reads nothing. All options here are complete.
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
+Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory);
 
 // Opens and places files in the folder of `first`, or of the link by which it was found, or below.
+// Those beside a remote file are its siblings.
 // Errors name the file and end with `why`.
 Result<void> add_beside(Sources& sources, const SourceFile& first,
                         std::span<const std::string> names, const std::string& why,

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "mmap/mapped_file.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/os/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
@@ -19,9 +21,11 @@
 namespace weightmap {
 
 struct SourceFile {
-  os::File file;           // with Protection::snapshot, the snapshot
-  SourceInfo info;         // of the opened file, even if `file` is a snapshot
-  std::string shown_name;  // the given path, escaped, for later errors
+  os::File file;                              // with Protection::snapshot, the snapshot
+  SourceInfo info;                            // of the opened file, even if `file` is a snapshot
+  std::string shown_name;                     // the given path, escaped, for later errors
+  std::shared_ptr<ArrivingFile> remote = {};  // what `file` reads through; nullptr: it is local
+  std::string name_beside = {};  // of a remote file: in the folder of the first one, or below
 
   std::uint64_t base() const noexcept { return info.mapping_offset; }
   // True for sealed memory behind the files with inflated storages. It acts as a file for mapping,

@@ -38,6 +38,7 @@ struct Checkpoint::State {
         hub(std::move(files.hub)),
         sources(std::move(files.sources)),
         leading_files(files.leading),
+        view_memory(files.view_memory),
         options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -51,6 +52,7 @@ struct Checkpoint::State {
   std::optional<sets::HubSnapshot> hub;
   Sources sources;
   std::size_t leading_files;
+  ViewMemory view_memory;
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.
@@ -86,6 +88,8 @@ struct Checkpoint::State {
   bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
+  // Fails with unsupported if the bytes of the views are not there.
+  Result<void> check_view_memory() const;
   // True if the guard has replaced a file with zeros, in either mapping.
   bool is_lost() const noexcept;
 };

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/base/try.hpp"
+
 namespace weightmap {
 namespace {
 
@@ -23,6 +25,7 @@ Result<mmap::Mapping> map_again(const State& state) {
 }  // namespace
 
 Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view) {
+  TRY(state.check_view_memory());
   if (!state.info.writable)
     return failure(ErrorCode::invalid_argument, "the checkpoint was not opened writable");
   const std::span<const std::byte> part = view.bytes();
@@ -36,6 +39,7 @@ Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view
 // Threads that arrive at the same time each map the file, and the first mapping is kept. This needs
 // no lock that a fork() could leave locked.
 Result<std::span<std::byte>> copy_on_write(State& state) {
+  TRY(state.check_view_memory());
   if (state.info.writable && state.info.sharing == Sharing::private_)
     return state.mapping.writable_bytes();
   if (const mmap::Mapping* const made = state.copy_on_write.load(std::memory_order_acquire))
@@ -52,6 +56,7 @@ Result<std::span<std::byte>> copy_on_write(State& state) {
 
 Result<std::span<std::byte>> lend(State& state, std::uint64_t storage_bytes,
                                   std::optional<CopyOnWrite> how) {
+  TRY(state.check_view_memory());
   if (state.info.writable) {
     if (how.value_or(CopyOnWrite::on) != CopyOnWrite::on)
       return failure(ErrorCode::invalid_argument,

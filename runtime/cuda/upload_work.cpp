@@ -66,6 +66,7 @@ Result<std::unique_ptr<UploadWork>> UploadWork::start(const std::shared_ptr<Uplo
                                                       Checkpoint::State& checkpoint,
                                                       std::span<const TensorView> views) {
   TRY(lane->device()->check_own());
+  TRY(checkpoint.check_view_memory());
   TRY_ASSIGN(UploadPlan plan, plan_of(*lane, checkpoint, views));
   std::unique_ptr<UploadWork> work(new UploadWork(lane, checkpoint, std::move(plan)));
   TRY(work->take_lane());

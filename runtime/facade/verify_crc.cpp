@@ -24,6 +24,8 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 }  // namespace
 
 CrcReport Checkpoint::verify_crc(const Progress& progress) const {
+  if (Result<void> ok = state_->check_view_memory(); !ok)
+    return {.faults = {std::move(ok.error())}};
   WarmOptions options;
   options.verify_crc = true;
   options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once

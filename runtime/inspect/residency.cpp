@@ -141,6 +141,7 @@ Result<std::vector<mmap::CachedPages>> cached_pages_of(const Sources& sources) {
 }
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
+  TRY(state.check_view_memory());
   const mmap::ProcessFaults faults = mmap::faults_since(state.faults_at_open);
   const Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return error_of(memory);

@@ -59,6 +59,7 @@ WarmWork::~WarmWork() {
 Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOptions& options,
                                                   Progress sums) {
   os::count_forks();
+  TRY(state.check_view_memory());
   TRY(check_options(options, state.info));
   std::unique_ptr<WarmWork> work(new WarmWork(state));
   TRY(work->prepare(options));

@@ -109,6 +109,7 @@ Result<File> File::of(UniqueFd descriptor) {
 }
 
 Result<Generation> File::current_generation() const {
+  if (origin_) return generation_;
   struct stat status {};
   if (look_at(descriptor_.get(), status) != 0) return os_failure("look at the file");
   return generation_of(status);
@@ -134,6 +135,7 @@ tl::unexpected<Error> File::changed(const Generation& now) const {
 Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
+  if (origin_) return origin_->read(offset, out);
   while (!out.empty()) {
     const ssize_t count = uninterrupted([&] {
       return ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 
 #include "runtime/bytes/byte_source.hpp"
 #include "runtime/os/unique_fd.hpp"
@@ -34,6 +35,12 @@ class File final : public bytes::ByteSource {
   // user's file, no /proc), this is another descriptor of the same open file, and gives no advice.
   // Fails likewise, with io for an invalid descriptor.
   static Result<File> from_descriptor(int descriptor);
+
+  // From here on read() asks `origin`, which has as many bytes and puts them into this file as they
+  // arrive. So changes of this file tell nothing: its generation stays the one of now.
+  void read_through(std::shared_ptr<const bytes::ByteSource> origin) noexcept {
+    origin_ = std::move(origin);
+  }
 
   // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
@@ -67,7 +74,8 @@ class File final : public bytes::ByteSource {
 
   UniqueFd descriptor_;
   Generation generation_;
-  bool is_shared_ = false;  // the open file is the caller's
+  std::shared_ptr<const bytes::ByteSource> origin_;  // of the bytes; nullptr: they are all there
+  bool is_shared_ = false;                           // the open file is the caller's
 };
 
 }  // namespace weightmap::os

@@ -1,0 +1,226 @@
+#include "runtime/checkpoint/arriving_file.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/round_up.hpp"
+#include "runtime/checkpoint/formats.hpp"
+#include "runtime/os/memory/sealed_memory.hpp"
+#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/os/write/write_all.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
+
+// A range that is requested, with its memory.
+using Part = RangeRequest;
+
+// Asks for parts in pieces, several of which can be on their way at a time.
+class Parts final : public RangeReader {
+ public:
+  explicit Parts(std::vector<Part> parts) : parts_(std::move(parts)) {
+    for (const Part& part : parts_) missing_ += part.into.size();
+  }
+
+  std::optional<RangeRequest> next() override {
+    if (at_ == parts_.size()) return std::nullopt;
+    Part& part = parts_[at_];
+    const RangeRequest piece{part.offset, part.into.first(std::min(part.into.size(), longest))};
+    part.offset += piece.into.size();
+    part.into = part.into.subspan(piece.into.size());
+    if (part.into.empty()) ++at_;
+    return piece;
+  }
+  Result<void> arrived(const RangeRequest& request) override {
+    missing_ -= request.into.size();
+    return {};
+  }
+  bool goes_on(std::uint64_t) override { return true; }
+
+  bool have_arrived() const noexcept { return missing_ == 0; }
+
+ private:
+  static constexpr std::size_t longest = 16 * mebi;
+
+  std::vector<Part> parts_;
+  std::size_t at_ = 0;
+  std::uint64_t missing_ = 0;
+};
+
+tl::unexpected<Error> about(const RangeSource& source, Error error) {
+  return about_file(std::move(error), source.name());
+}
+
+Result<void> fetch(RangeSource& source, std::vector<Part> parts) {
+  Parts reader(std::move(parts));
+  TRY(source.read(reader));
+  if (reader.have_arrived()) return {};
+  return failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
+}
+
+}  // namespace
+
+FirstReads first_reads(const std::string& name, bool is_sibling) {
+  FirstReads first{1 * mebi, 640 * 1024};
+  if (may_begin_with_metadata(name)) first.tail = 0;
+  return is_sibling ? FirstReads{first.head / 4, first.tail / 4} : first;
+}
+
+Result<Identified> identify(RangeSource& source, FirstReads first) {
+  Identified known{{}, std::vector<std::byte>(first.head), std::vector<std::byte>(first.tail)};
+  Result<RemoteVersion> version = source.identify(known.head, known.tail);
+  if (!version) return about(source, std::move(version.error()));
+  known.version = std::move(*version);
+  const std::uint64_t size = known.version.size;
+  known.head.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.head)));
+  known.tail.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.tail)));
+  return known;
+}
+
+ArrivingFile::ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version,
+                           os::UniqueFd copy, os::File file) noexcept
+    : source_(std::move(source)),
+      version_(std::move(version)),
+      copy_(std::move(copy)),
+      file_(std::move(file)),
+      forks_(os::fork_count()) {}
+
+Result<std::shared_ptr<ArrivingFile>> ArrivingFile::make(std::shared_ptr<RangeSource> source,
+                                                         Identified known, os::UniqueFd copy) {
+  const auto run = [&]() -> Result<std::shared_ptr<ArrivingFile>> {
+    os::count_forks();
+    TRY_ASSIGN(const os::UniqueFd readable, os::reopen_for_reading(copy.get()));
+    TRY_ASSIGN(os::File file, os::File::from_descriptor(readable.get()));
+    std::shared_ptr<ArrivingFile> made(
+        new ArrivingFile(source, std::move(known.version), std::move(copy), std::move(file)));
+    TRY(made->put(0, known.head));
+    TRY(made->put(made->size() - known.tail.size(), known.tail));
+    return made;
+  };
+  Result<std::shared_ptr<ArrivingFile>> made = run();
+  if (!made) return about(*source, std::move(made.error()));
+  return made;
+}
+
+Result<std::shared_ptr<ArrivingFile>> ArrivingFile::in_memory(std::shared_ptr<RangeSource> source,
+                                                              bool is_sibling) {
+  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name(), is_sibling)));
+  Result<os::UniqueFd> memory = os::make_memfd(known.version.size, "weightmap:metadata");
+  if (!memory) return about(*source, std::move(memory.error()));
+  return make(std::move(source), std::move(known), std::move(*memory));
+}
+
+Result<os::File> ArrivingFile::open(const std::shared_ptr<ArrivingFile>& file) {
+  Result<os::File> opened = os::File::from_descriptor(file->file_.descriptor());
+  if (!opened) return about(*file->source_, std::move(opened.error()));
+  opened->read_through(file);
+  return opened;
+}
+
+Result<void> ArrivingFile::put(std::uint64_t offset, std::span<const std::byte> content) const {
+  TRY(os::write_at(copy_.get(), offset, content));
+  arrived_.add({offset, content.size()});
+  return {};
+}
+
+// Metadata is a few ranges, which are read from front to back: records after one another, or a
+// header whose length is not known. So what follows the head of the file is read in growing steps.
+ByteRange ArrivingFile::with_surroundings(ByteRange range) const noexcept {
+  constexpr std::uint64_t around = 64 * 1024;
+  constexpr std::uint64_t longest_step = 32 * mebi;
+  const std::uint64_t head = arrived_.end_of_first();
+  const std::uint64_t begin = range.offset / around * around;
+  std::uint64_t end = bytes::round_up(range.offset + range.length + around, around);
+  if (begin <= head) end = std::max(end, head + std::min(3 * head, longest_step));
+  return {begin, std::min(end, size()) - begin};
+}
+
+// Reads what is missing into the copy.
+Result<void> ArrivingFile::keep(ByteRange wanted) const {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<Part> parts;
+  for (const ByteRange& range : arrived_.missing(with_surroundings(wanted))) {
+    memory.emplace_back(static_cast<std::size_t>(range.length));
+    parts.push_back({range.offset, memory.back()});
+  }
+  TRY(fetch(*source_, parts));
+  for (const Part& part : parts) TRY(put(part.offset, part.into));
+  return {};
+}
+
+// Fills `out` with what the copy has, and reads the rest.
+Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) const {
+  std::vector<Part> parts;
+  std::uint64_t at = offset;
+  const auto copy_until = [&](std::uint64_t end) -> Result<void> {
+    return file_.read(at, out.subspan(at - offset, end - at));
+  };
+  for (const ByteRange& range : arrived_.missing({offset, out.size()})) {
+    TRY(copy_until(range.offset));
+    at = range.offset + range.length;
+    parts.push_back({range.offset, out.subspan(range.offset - offset, range.length)});
+  }
+  TRY(copy_until(offset + out.size()));
+  return fetch(*source_, std::move(parts));
+}
+
+Result<void> ArrivingFile::read_locked(std::uint64_t offset, std::span<std::byte> out) const {
+  if (!keeps_) return pass(offset, out);
+  TRY(keep({offset, out.size()}));
+  return file_.read(offset, out);
+}
+
+Result<void> ArrivingFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  // A connection belongs to the process that opened it, and the mutex may be locked for good.
+  if (os::fork_count() != forks_)
+    return about(*source_, {ErrorCode::unsupported,
+                            "a remote file is read by the process that opened it only",
+                            offset,
+                            {}});
+  if (!bytes::contains(size(), offset, out.size()))
+    return bytes::leaves_source(*this, offset, out.size());
+  const ByteRange wanted{offset, out.size()};
+  std::unique_lock lock(mutex_);
+  Result<void> done;
+  if (arrived_.contains(wanted)) {
+    done = file_.read(offset, out);
+  } else if (arrive_) {
+    const Arrive arrive = arrive_;
+    lock.unlock();
+    done = arrive(wanted);
+    if (done) done = file_.read(offset, out);
+  } else {
+    done = read_locked(offset, out);
+  }
+  if (!done) return about(*source_, std::move(done.error()));
+  return done;
+}
+
+std::vector<ByteRange> ArrivingFile::arrived() const {
+  const std::lock_guard lock(mutex_);
+  return arrived_.ranges();
+}
+
+void ArrivingFile::add_arrived(ByteRange range) {
+  const std::lock_guard lock(mutex_);
+  arrived_.add(range);
+}
+
+void ArrivingFile::stop_keeping() {
+  const std::lock_guard lock(mutex_);
+  keeps_ = false;
+}
+
+void ArrivingFile::hand_over(Arrive arrive) {
+  const std::lock_guard lock(mutex_);
+  arrive_ = std::move(arrive);
+}
+
+}  // namespace weightmap
