@@ -86,6 +86,7 @@ class RangeClient:
     """A source as weightmap.remote.open_url() makes it, that says of whom its requests are."""
 
     def __init__(self, url, client=""):
+        self.name = url.partition("?")[0]
         self._url = url
         self._client = client
         with self._ask("HEAD", {}) as answer:

@@ -8,6 +8,7 @@ import io
 import os
 import random
 import threading
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -161,8 +162,8 @@ def directory():
 
 
 def test_peers_spare_the_store(start, store):
-    fleet = start()
-    assert store.all_sent() <= 1.2 * len(OLD)
+    fleet = start(order=["w"])
+    assert store.sent["task"] + store.sent.get("keeper", 0) <= 1.2 * len(OLD)
     assert [path.read_bytes() == OLD for path in copies()] == [True] * NODES
     status = fleet.status()
     assert sorted(status) == sorted(alive())
@@ -171,7 +172,7 @@ def test_peers_spare_the_store(start, store):
     }
     of_all = [each.bytes_from_store + each.bytes_from_peers for each in status.values()]
     assert of_all == [len(OLD)] * NODES
-    assert sum(each.bytes_from_store for each in status.values()) == store.all_sent()
+    assert sum(each.bytes_from_store for each in status.values()) == store.sent["task"]
 
 
 @pytest.mark.parametrize("source", ["store", "auto"])
@@ -326,9 +327,10 @@ def test_a_directory_that_starts_again_knows_what_was_published(start, store):
     assert fleet.publish(store.url) == 3
 
 
-def test_a_node_that_joins_gets_the_copy(start, node):
+def test_other_nodes_than_those_that_were_named_hold_nothing(start, node):
     here, _ = node
-    start(nodes=[each for each in alive() if each != here])
+    fleet = start(nodes=[each for each in alive() if each != here])
+    assert here not in fleet.status()
     with pytest.raises(weightmap.InvalidArgumentError, match=f"is not held on node {here}"):
         try:
             path_on(here)
@@ -336,16 +338,17 @@ def test_a_node_that_joins_gets_the_copy(start, node):
             raise error.cause from None
 
 
-def test_a_node_that_joins_later_gets_the_copy(start, cluster):
-    start()
-    added = cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
-    try:
-        assert Path(path_on(added.node_id)).read_bytes() == OLD
-    finally:
-        cluster.remove_node(added, allow_graceful=False)
-        for path in copies():
-            if path.name.endswith(added.node_id):
-                path.unlink()
+def test_a_node_that_joins_gets_the_copy_and_one_that_died_leaves_none(start, store, node):
+    here, kill = node
+    fleet = start()
+    assert Path(path_on(here)).read_bytes() == OLD
+    kill()
+    while here in alive():
+        time.sleep(0.1)
+    assert any(path.name.endswith(here) for path in copies())
+    ray.kill(keeper_on(alive()[0]), no_restart=False)
+    fleet.publish(store.url)  # asks all keepers
+    assert not any(path.name.endswith(here) for path in copies())
 
 
 # --- publish ----------------------------------------------------------------------------------
@@ -477,7 +480,7 @@ def test_an_object_that_is_not_there_is_an_error(start, store):
         hold(store.url.replace("folder", "missing"), name=NAME, opener=open_source)
 
 
-@pytest.mark.parametrize("arguments", [{"name": "a/b"}, {"name": ""}, {"source": "nearby"}])
+@pytest.mark.parametrize("arguments", [{"name": "a/b"}, {"name": ""}, {"source": "nearby"}, {"chunk_bytes": 0}])
 def test_wrong_arguments_are_refused(cluster, arguments):
     with pytest.raises(weightmap.InvalidArgumentError):
         hold("http://127.0.0.1:1/model.pt", **arguments)

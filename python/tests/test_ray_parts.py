@@ -15,7 +15,7 @@ from weightmap._ray.copy import Copy
 from weightmap._ray.deadline import Deadline
 from weightmap._ray.grid import ChunkGrid
 from weightmap._ray.node_files import NodeFiles
-from weightmap._ray.stored import Stored, name_of, without_secrets
+from weightmap._ray.stored import Stored, name_of
 from weightmap._ray.version import Version
 from weightmap._ray.window import RandomWindow
 
@@ -169,10 +169,6 @@ class Untagged(Fixed):
     tag = ""
 
 
-def test_no_secret_is_shown():
-    assert without_secrets(SECRET) == "https://host:8/folder/model.pt"
-
-
 def test_a_name_is_of_the_url_without_its_signature():
     assert name_of(SECRET) == name_of("https://host:8/folder/model.pt") == "model.pt-35750ff4"
     assert name_of("s3://bucket/other/model.pt") != name_of("s3://bucket/model.pt")
@@ -208,6 +204,35 @@ def test_another_version_is_refused():
 def test_a_store_that_names_no_version_is_refused():
     with pytest.raises(weightmap.UnsupportedError, match="no ETag"):
         Stored.at(SECRET, Untagged)
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+class InFile:
+    tag = '"a"'
+
+    def __init__(self, path):
+        self.name = path
+        self._content = Path(path).read_bytes()
+        self.size = len(self._content)
+
+    def read_into(self, offset, buffer):
+        buffer[:] = self._content[offset : offset + len(buffer)]
+
+
+def test_the_chunks_of_named_tensors_are_first(float_archive):
+    path = float_archive({name: bytes(4000) for name in ("a.x", "b.x", "a.y")})
+    [first, second, third] = [
+        weightmap.open(path)[name].file_offset // 1000 for name in ("a.x", "b.x", "a.y")
+    ]
+    made = Version(1, Stored.at(str(path), InFile), 1000, (), True, 2.0)
+    assert made.with_order(["b.x"]).first == tuple(range(second, second + 5))
+    assert made.with_order(["a.y", "nothing", "a.*"]).first == (
+        *range(third, third + 5),
+        *range(first, first + 5),
+    )
+    assert made.with_order([]) == made.with_order(["b.x"]).without_order() == made
 
 
 # --- files in /dev/shm ------------------------------------------------------------------------

@@ -22,3 +22,6 @@ from weightmap._ray.fleet import Fleet, hold, local
 from weightmap._ray.status import NodeStatus
 
 __all__ = ["Fleet", "NodeStatus", "hold", "local"]
+
+for _public in (Fleet, NodeStatus):
+    _public.__module__ = __name__  # where people import them from

@@ -7,11 +7,14 @@ import pickle
 
 import ray
 
+from weightmap._ray.stored import read
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap._ray.stored import Source, Stored
+    from weightmap._ray.stored import Stored
+    from weightmap._typing import RangeSource
 
 
 class Chunk:
@@ -27,7 +30,7 @@ class Chunk:
 
 
 @functools.lru_cache(maxsize=2)
-def _source(stored: Stored) -> Source:
+def _source(stored: Stored) -> RangeSource:
     """Opened once by each worker, which runs one task at a time."""
     return stored.open()
 
@@ -37,7 +40,7 @@ def read_chunk(stored: Stored, offset: int, length: int) -> Chunk:
     "changed", so that Ray may run it again for a chunk that was lost with its node."""
     content = bytearray(length)
     try:
-        _source(stored).read_into(offset, content)
+        read(_source(stored), offset, memoryview(content))
     except BaseException:
         _source.cache_clear()
         raise

@@ -32,7 +32,8 @@ class Copy:
         """Allocates the memory ahead of the bytes, a step at a time. Raises OSError where there is
         not enough."""
         for offset in range(0, self._size, _STEP):
-            yield os.posix_fallocate(self.descriptor, offset, min(_STEP, self._size - offset))
+            os.posix_fallocate(self.descriptor, offset, min(_STEP, self._size - offset))
+            yield
 
     def write(self, offset: int, content: memoryview) -> None:
         while content:

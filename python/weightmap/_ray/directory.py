@@ -15,8 +15,9 @@ from weightmap._ray.chunk import read_chunk
 from weightmap._ray.chunk_table import ChunkTable
 from weightmap._ray.keeper import Keeper
 from weightmap._ray.status import NodeStatus
-from weightmap._ray.stored import Stored, without_secrets
+from weightmap._ray.stored import Stored
 from weightmap._ray.version import Version
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,12 +188,16 @@ class Directory:
             return version.generation
 
     async def _find_out(self, url: str) -> Version:
-        request = self._request
-        stored = await asyncio.to_thread(Stored.at, url, request.opener)
         self._newest += 1
-        return Version(
-            self._newest, stored, request.chunk_bytes, (), request.verify, request.patience
+        return await asyncio.to_thread(self._version_at, url, self._newest)
+
+    def _version_at(self, url: str, generation: int) -> Version:
+        request = self._request
+        stored = Stored.at(url, request.opener)
+        version = Version(
+            generation, stored, request.chunk_bytes, (), request.verify, request.patience
         )
+        return version.with_order(request.order) if request.order else version
 
     async def _wait_for_nodes(
         self, version: Version, quorum: int | None, timeout: float | None
@@ -268,7 +273,7 @@ class Directory:
 
     async def _point(self, node: str, version: Version) -> None:
         is_here = await self._ask(node, "point", version)
-        if node in self._nodes:
+        if node in self._nodes and version == self._current:
             self._nodes[node].points_to = version.generation if is_here else 0
         await self._tell()
 

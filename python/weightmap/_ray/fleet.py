@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 
 import ray
@@ -108,6 +109,8 @@ def hold(
         cluster; weightmap.remote.open_url unless given. It is where credentials come from.
     """
     _need_cluster()
+    if chunk_bytes < 1:
+        raise InvalidArgumentError(f"chunk_bytes is {chunk_bytes!r}, expected a number of bytes")
     name = _checked_name(name_of(url) if name is None else name)
     request = Request(
         url=url,
@@ -161,6 +164,7 @@ def local(
     node = ray.get_runtime_context().get_node_id()
     path = NodeFiles(fleet.name, node).current()
     if path is None or link is not None:
+        link = None if link is None else os.path.abspath(link)
         path = answer(fleet._directory().local.remote(node, link), timeout)
     return path
 

@@ -6,7 +6,7 @@ import threading
 
 import ray
 
-from weightmap._errors import Error, FileError
+from weightmap._errors import CancelledError, Error, FileError
 from weightmap._open import open as open_checkpoint
 from weightmap._ray.copy import Copy
 from weightmap._ray.node_files import NodeFiles
@@ -62,7 +62,7 @@ class Keeper:
                 _prove(copy, version)
                 with self._lock:
                     if version.key in self._dropped:
-                        raise FileError("the staging was cancelled", file=version.stored.name)
+                        raise CancelledError("the staging was cancelled", file=version.stored.name)
                     copy.name(self._files.copy_of(version))
         except OSError as error:
             if isinstance(error, Error):
@@ -74,6 +74,8 @@ class Keeper:
     def point(self, version: Version) -> bool:
         """Makes the version the one that is used here, or none if it is not here yet: False."""
         with self._lock:
+            if self._current is not None and version.generation < self._current.generation:
+                return False  # a message that was late
             self._current = version
             is_here = self._files.has(version)
             if is_here:
@@ -111,6 +113,8 @@ class Keeper:
         generation that was seen. A keeper that was started again knows the last only."""
         with self._lock:
             staged = None if self._staging is None else self._staging.version
+            if staged is not None and (self._error or staged.key in self._dropped):
+                staged = None
             generations = [each.generation for each in (self._current, staged) if each]
             return self._current, staged, max(generations, default=self._files.current_generation())
 
@@ -143,9 +147,10 @@ class Keeper:
 
 def _prove(copy: Copy, version: Version) -> None:
     """Raises weightmap.Error if it is no checkpoint, or if a checksum differs."""
-    verify = "crc" if version.verify else None
     try:
-        open_checkpoint(copy.descriptor, verify=verify, copy_on_write=False).close()
+        open_checkpoint(
+            copy.descriptor, verify="crc" if version.verify else None, copy_on_write=False
+        ).close()
     except Error as error:
         error.file = version.stored.name
         raise

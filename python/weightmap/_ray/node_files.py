@@ -41,9 +41,10 @@ class NodeFiles:
     def current(self) -> str | None:
         """The path of the copy to be used."""
         link = self._path("current")
-        if not _is_own(link):
+        try:
+            target = os.readlink(link) if _is_own(link) else ""
+        except FileNotFoundError:  # since just now
             return None
-        target = os.readlink(link)
         return target if _is_own(target) else None
 
     def current_generation(self) -> int:
@@ -62,7 +63,6 @@ class NodeFiles:
 
     def keep_link(self, path: str) -> None:
         """Has the path be a link to the current copy, from now on."""
-        path = os.path.abspath(path)
         if os.path.lexists(path) and not self._is_ours(path):
             raise InvalidArgumentError("is there already, and is no link to a copy", file=path)
         digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from weightmap._errors import FileError
+from weightmap._errors import CancelledError
 from weightmap._ray.deadline import Deadline
+from weightmap._ray.stored import read
 from weightmap._ray.window import RandomWindow
 
 TYPE_CHECKING = False
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
     from weightmap._ray.chunk import Chunk
     from weightmap._ray.copy import Copy
-    from weightmap._ray.stored import Source, Stored
+    from weightmap._ray.stored import Stored
     from weightmap._ray.version import Version
+    from weightmap._typing import RangeSource
 
 # Chunks on their way at a time. By peers each is a task of Ray at first, in a process of its own.
 _FROM_PEERS = 4
@@ -70,7 +72,7 @@ class Staging:
 
     def cancel(self) -> None:
         """run() ends with an error, after the chunks that are on their way."""
-        self._fail(FileError("the staging was cancelled", file=self.version.stored.name))
+        self._fail(CancelledError("the staging was cancelled", file=self.version.stored.name))
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
         try:
@@ -140,7 +142,7 @@ class _Store:
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
-        self._source: Source | None = None
+        self._source: RangeSource | None = None
         self._buffer = bytearray()
 
     def read(self, offset: int, length: int) -> memoryview:
@@ -150,5 +152,5 @@ class _Store:
         if len(self._buffer) < length:
             self._buffer = bytearray(length)
         content = memoryview(self._buffer)[:length]
-        self._source.read_into(offset, content)
+        read(self._source, offset, content)
         return content

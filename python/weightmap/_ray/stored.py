@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from urllib.parse import urlsplit, urlunsplit
 
 from weightmap._errors import FileError, UnsupportedError
 from weightmap._record import Record
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
-    class Source(Protocol):
-        """A remote file that is read by ranges, as weightmap.remote.open_url() makes it."""
+    from weightmap._typing import RangeSource
 
-        @property
-        def size(self) -> int: ...
-        @property
-        def tag(self) -> str: ...
-        def read_into(self, offset: int, buffer: memoryview | bytearray, /) -> object: ...
-
-    Opener = Callable[[str], Source]
+    Opener = Callable[[str], RangeSource]
 
 
 class Stored(Record):
@@ -45,7 +37,7 @@ class Stored(Record):
             )
         return cls(url, source.tag, source.size, opener)
 
-    def open(self) -> Source:
+    def open(self) -> RangeSource:
         """Each thread has its own. Raises FileError, "changed", if the store has another version."""
         source = _open(self.url, self.opener)
         if (source.tag, source.size) != (self.tag, self.size):
@@ -67,18 +59,20 @@ class Stored(Record):
         return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
-def _open(url: str, opener: Opener | None) -> Source:
+def read(source: RangeSource, offset: int, buffer: memoryview) -> None:
+    """Fills the buffer. Where a client cannot ask for one version alone, it looks afterwards."""
+    source.read_into(offset, buffer)
+    check = getattr(source, "check", None)
+    if check is not None:
+        check()
+
+
+def _open(url: str, opener: Opener | None) -> RangeSource:
     if opener is None:
         from weightmap.remote import open_url
 
         opener = open_url
     return opener(url)
-
-
-def without_secrets(url: str) -> str:
-    """The URL without user, password, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def name_of(url: str) -> str:
