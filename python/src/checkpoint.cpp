@@ -92,10 +92,12 @@ OpenCheckpoint reopen(const OpenCheckpoint& self) {
 }
 
 nb::tuple origin_of(const OpenCheckpoint& self) {
+  const Origin& origin = self.owner->origin();
   nb::list paths;
-  for (const std::filesystem::path& path : self.checkpoint().opened_paths())
-    paths.append(to_bytes(path.native()));
-  return nb::make_tuple(paths, to_dict(self.owner->origin().options));
+  if (!origin.is_remote)
+    for (const std::filesystem::path& path : self.checkpoint().opened_paths())
+      paths.append(to_bytes(path.native()));
+  return nb::make_tuple(paths, to_dict(origin.options));
 }
 
 nb::object reduce(nb::handle self) {

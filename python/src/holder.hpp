@@ -17,8 +17,9 @@ namespace weightmap::python {
 
 // By what a checkpoint was opened, so that another process can do so, too.
 struct Origin {
-  std::string file;     // as it was given, or "descriptor 5"
-  OpenOptions options;  // as they were given: what is not set is up to the environment
+  std::string file;        // as it was given, or "descriptor 5"
+  OpenOptions options;     // as they were given: what is not set is up to the environment
+  bool is_remote = false;  // then no path leads to it
 };
 
 class Holder {

@@ -88,7 +88,7 @@ OpenCheckpoint read_metadata(nb::handle source) {
   options.progress = call.progress();
   Result<Checkpoint> opened = call.run([&] { return open_metadata(std::move(from), options); });
   auto checkpoint = std::make_shared<const Checkpoint>(value_or_raise(std::move(opened)));
-  return {std::make_shared<const Holder>(std::move(checkpoint), Origin{std::move(name), {}},
+  return {std::make_shared<const Holder>(std::move(checkpoint), Origin{std::move(name), {}, true},
                                          metadata_only)};
 }
 

@@ -44,8 +44,8 @@ RemoteStaging::RemoteStaging(std::shared_ptr<Running> running, const std::string
                              std::shared_ptr<Watched> watched)
     : running_(std::move(running)), watched_(std::move(watched)) {
   const std::shared_ptr<const Checkpoint> checkpoint(running_, &running_->staging.checkpoint());
-  metadata_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}}, on_its_way);
-  with_bytes_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}});
+  metadata_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}, true}, on_its_way);
+  with_bytes_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}, true});
 }
 
 RemoteStaging::~RemoteStaging() {

@@ -167,9 +167,9 @@ def test_metadata_has_no_bytes(way, training, tmp_path):
 
 
 def test_metadata_cannot_be_pickled(training):
-    opened = remote.metadata(training)
-    with pytest.raises(weightmap.Error):
-        pickle.loads(pickle.dumps(opened))
+    for opened in (remote.metadata(training), remote.stage(training).wait("model.0.weight")):
+        with pytest.raises(weightmap.InvalidArgumentError, match="memory://model: cannot be pickled"):
+            pickle.dumps(opened)
 
 
 def test_metadata_of_a_set_is_found_beside_its_index(shards):
