@@ -69,9 +69,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-Match", self.server.tag) != self.server.tag:
             self._head(412, 0)
             return
-        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
-        body = content[first : last + 1]
-        self._head(206, len(body), ("Content-Range", f"bytes {first}-{last}/{len(content)}"))
+        first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+        begin = int(first) if first else max(0, len(content) - int(last))
+        end = min(int(last) + 1, len(content)) if first and last else len(content)
+        body = content[begin:end]
+        self._head(206, len(body), ("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}"))
         self.wfile.write(body)
         self.server.count(client, len(body))
 

@@ -11,6 +11,7 @@ import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib import util
 from pathlib import Path
 
 import conftest
@@ -30,6 +31,10 @@ CHUNK = 256 << 10  # smaller objects than 100 KiB would not be in Ray's object s
 CHUNKS = 32
 NODES = 4
 NAME = "weightmap-test"
+
+needs_libcurl = pytest.mark.skipif(
+    util.find_spec("weightmap._curl") is None, reason="this build of the package has no libcurl"
+)
 
 
 def model(seed):
@@ -173,6 +178,25 @@ def test_peers_spare_the_store(start, store):
     of_all = [each.bytes_from_store + each.bytes_from_peers for each in status.values()]
     assert of_all == [len(OLD)] * NODES
     assert sum(each.bytes_from_store for each in status.values()) == store.sent["task"]
+
+
+@needs_libcurl
+@pytest.mark.parametrize("source", ["peers", "store"])
+def test_urls_are_opened_by_weightmap_remote(start, store, source):
+    start(opener=None, source=source)
+    assert [path.read_bytes() == OLD for path in copies()] == [True] * NODES
+    assert store.all_sent() <= (1.2 if source == "peers" else 1.2 * NODES) * len(OLD)
+
+
+@needs_libcurl
+def test_a_file_is_held(cluster, tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(OLD)
+    fleet = hold(f"file://{path}", source="peers", chunk_bytes=CHUNK, patience=600.0, verify=True)
+    try:
+        assert Path(local(fleet)).read_bytes() == OLD
+    finally:
+        fleet.release()
 
 
 @pytest.mark.parametrize("source", ["store", "auto"])
