@@ -35,8 +35,16 @@ class RangeStore(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/folder/model.pt?signature=secret"
 
     @property
+    def content(self):
+        return self.file[0]
+
+    @content.setter
+    def content(self, content):
+        self.file = content, '"' + hashlib.sha256(content).hexdigest()[:16] + '"'
+
+    @property
     def tag(self):
-        return '"' + hashlib.sha256(self.content).hexdigest()[:16] + '"'
+        return self.file[1]
 
     def begin_range(self, client):
         with self._lock:
@@ -60,26 +68,28 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self):
-        self._head(404 if "missing" in self.path else 200, len(self.server.content))
+        content, tag = self.server.file
+        self._head(404 if "missing" in self.path else 200, tag, len(content))
 
     def do_GET(self):
         client = self.headers.get("X-Client", "")
         self.server.begin_range(client)
-        content = self.server.content
-        if self.headers.get("If-Match", self.server.tag) != self.server.tag:
-            self._head(412, 0)
+        content, tag = self.server.file
+        if self.headers.get("If-Match", tag) != tag:
+            self._head(412, tag, 0)
             return
         first, last = self.headers["Range"].removeprefix("bytes=").split("-")
         begin = int(first) if first else max(0, len(content) - int(last))
         end = min(int(last) + 1, len(content)) if first and last else len(content)
         body = content[begin:end]
-        self._head(206, len(body), ("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}"))
-        self.wfile.write(body)
+        place = f"bytes {begin}-{end - 1}/{len(content)}"
+        self._head(206, tag, len(body), ("Content-Range", place))
         self.server.count(client, len(body))
+        self.wfile.write(body)
 
-    def _head(self, status, length, *more):
+    def _head(self, status, tag, length, *more):
         self.send_response(status)
-        for name, value in (("ETag", self.server.tag), ("Content-Length", str(length)), *more):
+        for name, value in (("ETag", tag), ("Content-Length", str(length)), *more):
             self.send_header(name, value)
         self.end_headers()
 
