@@ -14,13 +14,12 @@ constexpr std::chrono::milliseconds backoff(unsigned failures, std::uint32_t ran
                                             std::chrono::seconds asked) noexcept {
   using std::chrono::milliseconds;
   constexpr std::uint64_t longest = 10'000;
-  constexpr milliseconds longest_asked{60'000};
+  constexpr std::chrono::seconds longest_asked{60};
   const std::uint64_t whole =
       std::min(longest, std::uint64_t{100} << std::min(std::max(failures, 1u) - 1, 7u));
   const std::uint64_t half = whole / 2;
   const milliseconds own{half + (half * random >> 32)};
-  const milliseconds servers = asked >= longest_asked ? longest_asked : milliseconds(asked);
-  return std::max(own, servers);
+  return std::max<milliseconds>(own, std::min(asked, longest_asked));
 }
 
 }  // namespace weightmap::remote

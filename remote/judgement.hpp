@@ -27,8 +27,8 @@ struct Ask {
 
 // The version that all answers must be of.
 struct Pinned {
-  RemoteVersion version;
-  std::string last_modified;  // compared where there is no tag
+  RemoteVersion version = {};
+  std::string last_modified = {};  // compared where there is no tag
   // The name that was asked for stands for the version (a peer's file); the tag is another one.
   bool by_name = false;
 };

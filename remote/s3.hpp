@@ -20,11 +20,11 @@ struct S3Object {
 };
 
 struct S3Access {
-  std::string key_id;  // empty: requests are not signed
-  std::string secret;
-  std::string session_token;
-  std::string region;
-  std::string endpoint;  // empty: Amazon's
+  std::string key_id = {};  // empty: requests are not signed
+  std::string secret = {};
+  std::string session_token = {};
+  std::string region = {};
+  std::string endpoint = {};  // empty: Amazon's
 
   // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION,
   // AWS_ENDPOINT_URL. Fails with invalid_argument if only one of the two keys is set, or for a

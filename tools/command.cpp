@@ -10,7 +10,7 @@
 
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/fetch.hpp"
+#include "weightmap/open_metadata.hpp"
 #include "weightmap/option_table.hpp"
 
 namespace weightmap::cli {

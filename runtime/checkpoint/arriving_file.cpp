@@ -58,7 +58,7 @@ tl::unexpected<Error> about(const RangeSource& source, Error error) {
   return about_file(std::move(error), source.name());
 }
 
-Result<void> fetch(RangeSource& source, std::vector<Part> parts) {
+Result<void> read_parts(RangeSource& source, std::vector<Part> parts) {
   Parts reader(std::move(parts));
   TRY(source.read(reader));
   if (reader.have_arrived()) return {};
@@ -85,21 +85,19 @@ Result<Identified> identify(RangeSource& source, FirstReads first) {
 }
 
 ArrivingFile::ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version,
-                           os::UniqueFd copy, os::File file) noexcept
+                           os::File copy) noexcept
     : source_(std::move(source)),
       version_(std::move(version)),
       copy_(std::move(copy)),
-      file_(std::move(file)),
       forks_(os::fork_count()) {}
 
 Result<std::shared_ptr<ArrivingFile>> ArrivingFile::make(std::shared_ptr<RangeSource> source,
-                                                         Identified known, os::UniqueFd copy) {
+                                                         Identified known, int copy) {
   const auto run = [&]() -> Result<std::shared_ptr<ArrivingFile>> {
     os::count_forks();
-    TRY_ASSIGN(const os::UniqueFd readable, os::reopen_for_reading(copy.get()));
-    TRY_ASSIGN(os::File file, os::File::from_descriptor(readable.get()));
+    TRY_ASSIGN(os::File file, os::File::from_descriptor(copy));
     std::shared_ptr<ArrivingFile> made(
-        new ArrivingFile(source, std::move(known.version), std::move(copy), std::move(file)));
+        new ArrivingFile(source, std::move(known.version), std::move(file)));
     TRY(made->put(0, known.head));
     TRY(made->put(made->size() - known.tail.size(), known.tail));
     return made;
@@ -114,18 +112,22 @@ Result<std::shared_ptr<ArrivingFile>> ArrivingFile::in_memory(std::shared_ptr<Ra
   TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name(), is_sibling)));
   Result<os::UniqueFd> memory = os::make_memfd(known.version.size, "weightmap:metadata");
   if (!memory) return about(*source, std::move(memory.error()));
-  return make(std::move(source), std::move(known), std::move(*memory));
+  return make(std::move(source), std::move(known), memory->get());
 }
 
 Result<os::File> ArrivingFile::open(const std::shared_ptr<ArrivingFile>& file) {
-  Result<os::File> opened = os::File::from_descriptor(file->file_.descriptor());
+  const auto for_reading = [&]() -> Result<os::File> {
+    TRY_ASSIGN(const os::UniqueFd readable, os::reopen_for_reading(file->copy_.descriptor()));
+    return os::File::from_descriptor(readable.get());
+  };
+  Result<os::File> opened = for_reading();
   if (!opened) return about(*file->source_, std::move(opened.error()));
   opened->read_through(file);
   return opened;
 }
 
 Result<void> ArrivingFile::put(std::uint64_t offset, std::span<const std::byte> content) const {
-  TRY(os::write_at(copy_.get(), offset, content));
+  TRY(os::write_at(copy_.descriptor(), offset, content));
   arrived_.add({offset, content.size()});
   return {};
 }
@@ -150,7 +152,7 @@ Result<void> ArrivingFile::keep(ByteRange wanted) const {
     memory.emplace_back(static_cast<std::size_t>(range.length));
     parts.push_back({range.offset, memory.back()});
   }
-  TRY(fetch(*source_, parts));
+  TRY(read_parts(*source_, parts));
   for (const Part& part : parts) TRY(put(part.offset, part.into));
   return {};
 }
@@ -160,7 +162,7 @@ Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) 
   std::vector<Part> parts;
   std::uint64_t at = offset;
   const auto copy_until = [&](std::uint64_t end) -> Result<void> {
-    return file_.read(at, out.subspan(at - offset, end - at));
+    return copy_.read(at, out.subspan(at - offset, end - at));
   };
   for (const ByteRange& range : arrived_.missing({offset, out.size()})) {
     TRY(copy_until(range.offset));
@@ -168,13 +170,13 @@ Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) 
     parts.push_back({range.offset, out.subspan(range.offset - offset, range.length)});
   }
   TRY(copy_until(offset + out.size()));
-  return fetch(*source_, std::move(parts));
+  return read_parts(*source_, std::move(parts));
 }
 
 Result<void> ArrivingFile::read_locked(std::uint64_t offset, std::span<std::byte> out) const {
   if (!keeps_) return pass(offset, out);
   TRY(keep({offset, out.size()}));
-  return file_.read(offset, out);
+  return copy_.read(offset, out);
 }
 
 Result<void> ArrivingFile::read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -190,12 +192,12 @@ Result<void> ArrivingFile::read(std::uint64_t offset, std::span<std::byte> out) 
   std::unique_lock lock(mutex_);
   Result<void> done;
   if (arrived_.contains(wanted)) {
-    done = file_.read(offset, out);
+    done = copy_.read(offset, out);
   } else if (arrive_) {
     const Arrive arrive = arrive_;
     lock.unlock();
     done = arrive(wanted);
-    if (done) done = file_.read(offset, out);
+    if (done) done = copy_.read(offset, out);
   } else {
     done = read_locked(offset, out);
   }

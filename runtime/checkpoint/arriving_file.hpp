@@ -13,7 +13,6 @@
 #include "runtime/bytes/byte_source.hpp"
 #include "runtime/bytes/range_set.hpp"
 #include "runtime/os/file/file.hpp"
-#include "runtime/os/unique_fd.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 
@@ -46,10 +45,11 @@ class ArrivingFile final : public bytes::ByteSource {
   // Calls for bytes in place of the source, and returns when they are in the copy.
   using Arrive = std::function<Result<void>(ByteRange range)>;
 
-  // `copy` is open for reading and writing, and has as many bytes as the version. Puts `known` into
-  // it. Fails with not_a_checkpoint for an empty file, with io if the system refuses.
+  // `copy` is a descriptor for reading and writing of a file with as many bytes as the version; the
+  // caller keeps it. Puts `known` into it. Fails with not_a_checkpoint for an empty file, with io if
+  // the system refuses.
   static Result<std::shared_ptr<ArrivingFile>> make(std::shared_ptr<RangeSource> source,
-                                                    Identified known, os::UniqueFd copy);
+                                                    Identified known, int copy);
   // The same with the first reads of a file of this name, and memory as the copy, which takes only
   // what arrives.
   static Result<std::shared_ptr<ArrivingFile>> in_memory(std::shared_ptr<RangeSource> source,
@@ -57,7 +57,6 @@ class ArrivingFile final : public bytes::ByteSource {
 
   const RemoteVersion& version() const noexcept { return version_; }
   const std::shared_ptr<RangeSource>& source() const noexcept { return source_; }
-  int copy() const noexcept { return copy_.get(); }
 
   std::uint64_t size() const noexcept override { return version_.size; }
   // Fills `out` from the copy, after reading what is missing there and, since the metadata of a
@@ -79,8 +78,7 @@ class ArrivingFile final : public bytes::ByteSource {
   static Result<os::File> open(const std::shared_ptr<ArrivingFile>& file);
 
  private:
-  ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version, os::UniqueFd copy,
-               os::File file) noexcept;
+  ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version, os::File copy) noexcept;
   Result<void> put(std::uint64_t offset, std::span<const std::byte> content) const;
   ByteRange with_surroundings(ByteRange range) const noexcept;
   Result<void> read_locked(std::uint64_t offset, std::span<std::byte> out) const;
@@ -89,8 +87,7 @@ class ArrivingFile final : public bytes::ByteSource {
 
   const std::shared_ptr<RangeSource> source_;
   const RemoteVersion version_;
-  const os::UniqueFd copy_;
-  const os::File file_;  // the same one, for reading
+  const os::File copy_;
   const std::uint32_t forks_;
   mutable std::mutex mutex_;
   mutable bytes::RangeSet arrived_;  // this and all below are protected by the mutex

@@ -85,7 +85,7 @@ Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>&
     }
     TRY_ASSIGN(siblings[i], first->source()->sibling(names[i]));
   }
-  constexpr std::size_t threads = 8;
+  constexpr std::size_t threads = 16;  // which wait for answers
   TRY(parallel_for(names.size(), threads, [&](std::size_t i) -> Result<void> {
     if (files[i]) return {};
     TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), true));
@@ -146,6 +146,20 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
   return add_from_hub(sources, from, options, hub, std::move(added.error()));
 }
 
+// Refuses what is done to a file or its mapping only.
+Result<void> check_options_of_memory(const OpenOptions& options) {
+  if (*options.writable)
+    return failure(ErrorCode::invalid_argument, "is memory, which is never opened writable");
+  if (*options.locked)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory of the caller, who locks it, if anybody");
+  if (*options.protection != Protection::map)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory, which protection=" + std::string(to_string(*options.protection)) +
+                       " cannot protect as it does a file");
+  return {};
+}
+
 // See GivenFiles.
 std::size_t count_leading(const GivenFiles& files) {
   if (files.paths.size() > 1) return 0;
@@ -198,6 +212,19 @@ Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory v
   return files;
 }
 
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options) {
+  const std::string name = "memory";
+  Result<os::File> file = os::File::in_memory(memory);
+  Result<void> ok = check_options_of_memory(options);
+  if (!ok) return about_shown(std::move(ok.error()), name);
+  if (!file) return about_shown(std::move(file.error()), name);
+  const Generation generation = file->generation();
+  GivenFiles files{.owner = std::move(owner), .leading = 1};
+  TRY(files.sources.add({std::move(*file), {{}, generation, generation.size, 0}, name}));
+  return files;
+}
+
 Result<void> add_beside(Sources& sources, const SourceFile& first,
                         std::span<const std::string> names, const std::string& why,
                         const OpenOptions& options) {
@@ -205,6 +232,7 @@ Result<void> add_beside(Sources& sources, const SourceFile& first,
     Result<void> added = add_siblings(sources, first.remote, names);
     if (added) return added;
     added.error().message += why;
+    add_limit_hint(added.error(), names.size() - 1);
     return added;
   }
   // Copies, since `first` may be one of the sources.

@@ -42,8 +42,9 @@ class Fetching final : private RangeReader {
 
   // The following may be called from any thread.
   void cancel();
-  // Blocks until the range, with the rest of its storages, has arrived and has been compared. It
-  // goes before all others. Fails as run() does.
+  // Puts the range, with the rest of its storages, before all others.
+  void prefer(ByteRange range);
+  // Prefers the range, and blocks until it has arrived and has been compared. Fails as run() does.
   Result<void> wait(ByteRange range);
   // Of now: the counts of the source, and verified_bytes.
   FetchReport report() const;

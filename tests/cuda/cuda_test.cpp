@@ -7,15 +7,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/cuda/fake_driver.hpp"
+#include "tests/support/byte_store.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/open_metadata.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 using weightmap::Checkpoint;
@@ -497,6 +500,17 @@ TEST_CASE_FIXTURE(Files, "a file that is written to while it is copied is an err
     REQUIRE_OK(upload);
     CHECK_FAILS(upload->next(), ErrorCode::io, "tensor \"norm\": ");
   }
+}
+
+TEST_CASE_FIXTURE(Files, "a checkpoint of which only the metadata was read is refused") {
+  weightmap::test::ByteStore store;
+  store.put("m.safetensors", weightmap::test::read_file(path));
+  const Result<Checkpoint> remote = weightmap::open_metadata(
+      std::make_unique<weightmap::test::StoreSource>(store, "m.safetensors"));
+  REQUIRE_OK(remote);
+  Uploader uploader = created(options());
+  CHECK_FAILS(uploader.start(*remote, {"norm"}), ErrorCode::unsupported,
+              "only its metadata was read, so its tensors have no memory");
 }
 
 TEST_CASE_FIXTURE(Files, "a library that is not there, or is no driver") {

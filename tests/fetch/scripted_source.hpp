@@ -104,8 +104,8 @@ class ScriptedSource final : public RangeSource {
 
   void serve(const RangeRequest& request) {
     const auto content = std::as_bytes(std::span(store_.files.at(file_)));
-    std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(request.offset),
-                request.into.size(), request.into.begin());
+    std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(request.offset), request.into.size(),
+                request.into.begin());
     store_.damage(request.offset, request.into);
     store_.bytes += request.into.size();
   }

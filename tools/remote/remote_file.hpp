@@ -17,4 +17,10 @@ bool names_remote_file(const std::string& text) noexcept;
 Result<std::unique_ptr<RangeSource>> open_remote(const std::string& url,
                                                  const RemoteOptions& options);
 
+// The last segment of its URL, decoded: "model.pt".
+std::string remote_file_name(const RangeSource& source);
+
+// As version_file_name(): "model.pt@TAG"; empty without a tag.
+std::string version_name(const std::string& file, const RemoteVersion& version);
+
 }  // namespace weightmap::cli
