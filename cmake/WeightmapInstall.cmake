@@ -1,6 +1,6 @@
-# Installs the library: headers, an exported target, a CMake package and a pkg-config file; as a
+# Installs the libraries: headers, exported targets, a CMake package and pkg-config files; as a
 # top-level project also the manuals and, with the tool, its systemd unit. Components: library (the
-# shared one), development, tool (whose files tools/CMakeLists.txt installs, too), manual, license.
+# shared one), remote_library, development, tool (whose files tools/CMakeLists.txt installs, too), manual, license.
 
 include(CMakePackageConfigHelpers)
 
@@ -9,11 +9,21 @@ install(TARGETS weightmap EXPORT weightmapTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+if(TARGET weightmap_remote)
+  install(TARGETS weightmap_remote EXPORT weightmapRemoteTargets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT remote_library
+            NAMELINK_COMPONENT development)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weightmap
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 
 set(weightmap_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weightmap)
 install(EXPORT weightmapTargets NAMESPACE weightmap:: DESTINATION ${weightmap_package_dir})
+if(TARGET weightmap_remote)  # a file of its own, since only its users need libcurl
+  install(EXPORT weightmapRemoteTargets NAMESPACE weightmap::
+    DESTINATION ${weightmap_package_dir})
+endif()
 
 # A shared library brings its own dependencies. A static one leaves them to the final link, even if
 # a program calls pkg-config without --static, since there is no other library.
@@ -21,10 +31,12 @@ if(BUILD_SHARED_LIBS)
   set(WEIGHTMAP_IS_STATIC OFF)
   set(weightmap_pc_needs "")
   set(weightmap_pc_defines "")
+  set(weightmap_remote_pc_needs "")
 else()
   set(WEIGHTMAP_IS_STATIC ON)
   set(weightmap_pc_defines " -DWEIGHTMAP_STATIC")
   set(weightmap_pc_needs " -pthread -l${CMAKE_DL_LIBS}\nRequires: libdeflate\nLibs.private: -lstdc++")
+  set(weightmap_remote_pc_needs ", libcurl")
 endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_LIST_DIR}/weightmapConfig.cmake.in
@@ -55,8 +67,14 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(weightmap_pc_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
   endif()
 endforeach()
-configure_file(${CMAKE_CURRENT_LIST_DIR}/weightmap.pc.in ${PROJECT_BINARY_DIR}/weightmap.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/weightmap.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(weightmap_pc_files weightmap)
+if(TARGET weightmap_remote)
+  list(APPEND weightmap_pc_files weightmap-remote)
+endif()
+foreach(name IN LISTS weightmap_pc_files)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 if(TARGET weightmap_tool)
   install(TARGETS weightmap_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)

@@ -57,9 +57,14 @@ endfunction()
 set(soname ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 weightmap_debian_package(library libweightmap${soname} SECTION libs
   SUMMARY "map model weights instead of loading them (shared library)" COMPONENTS library)
+weightmap_debian_package(remote_library libweightmap-remote${soname} SECTION libs
+  SUMMARY "map model weights instead of loading them (remote files)" COMPONENTS remote_library
+  DEPENDS "libweightmap${soname} (= ${weightmap_debian_version})")
+string(CONCAT weightmap_development_depends "libweightmap${soname} (= ${weightmap_debian_version}), "
+  "libweightmap-remote${soname} (= ${weightmap_debian_version}), libexpected-dev")
 weightmap_debian_package(development libweightmap-dev SECTION libdevel
   SUMMARY "map model weights instead of loading them (headers)" COMPONENTS development
-  DEPENDS "libweightmap${soname} (= ${weightmap_debian_version}), libexpected-dev")
+  DEPENDS "${weightmap_development_depends}")
 weightmap_debian_package(tool weightmap SECTION science
   SUMMARY "map model weights instead of loading them (tool and manual)" COMPONENTS tool manual
   SUGGESTS "criu, python3-weightmap"

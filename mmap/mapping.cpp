@@ -167,6 +167,12 @@ Result<Mapping> Mapping::reserve(std::span<const PlacedFile> files) {
   return mapping;
 }
 
+Mapping Mapping::over(std::span<const std::byte> memory) noexcept {
+  Mapping mapping;
+  mapping.bytes_ = {const_cast<std::byte*>(memory.data()), memory.size()};
+  return mapping;
+}
+
 Result<void> Mapping::check_not_lost(std::uint64_t base) const {
   const std::optional<std::uint64_t> offset = lost_at(base);
   if (!offset) return {};

@@ -37,7 +37,7 @@ for service in ("verify", "inspect", "write", "cuda"):
 LIBRARY["write"] += ("archive",)
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
 LIBRARY["fetch"] = (*LIBRARY["warm"], "warm")
-LIBRARY["remote"] = (*LIBRARY["fetch"], "fetch")
+LIBRARY["remote"] = ("base", "bytes", "os")
 LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 
 # People's side: public headers, their own folder and the folders named beside it. Benchmarks also
@@ -95,7 +95,8 @@ ALLOWED = (
     (r"tl/expected\.hpp", ("public",)),
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
-    (OPERATING_SYSTEM, ("os", "mmap", *EDGES)),
+    (OPERATING_SYSTEM, ("os", "mmap", "remote", *EDGES)),
+    (r"curl/.*", ("remote",)),
     (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),
@@ -115,7 +116,7 @@ def module_of(path):
         return PUBLIC.get(parts[-1], "base")
     if parts[0] == "runtime" and len(parts) > 2:
         return parts[1]
-    return next((edge for edge in ("mmap", *EDGES) if path.startswith(edge + "/")), None)
+    return next((edge for edge in ("mmap", "remote", *EDGES) if path.startswith(edge + "/")), None)
 
 
 def module_of_include(target):
@@ -193,6 +194,12 @@ class Rules(unittest.TestCase):
         self.accepts("runtime/os/file/file.cpp", "#include <fcntl.h>")
         self.accepts("mmap/mapping.cpp", "#include <sys/mman.h>\n#include <boost/config.hpp>")
 
+    def test_the_network_is_behind_remote(self):
+        self.accepts("remote/transfer.cpp", "#include <curl/curl.h>")
+        self.refuses("runtime/fetch/chunks.cpp", "#include <curl/curl.h>")
+        self.refuses("tools/main.cpp", "#include <curl/curl.h>")
+        self.refuses("remote/url.cpp", '#include "runtime/checkpoint/state.hpp"')
+
     def test_edges_see_public_headers_only(self):
         self.refuses("tools/weightmap/main.cpp", '#include "runtime/zip/directory.hpp"')
         self.refuses("runtime/zip/a.cpp", "#include <spdlog/spdlog.h>")
@@ -215,7 +222,7 @@ class Rules(unittest.TestCase):
 def main(root):
     sources = [
         path
-        for folder in ("include", "runtime", "mmap", "tools", "python", "examples", "bench")
+        for folder in ("include", "runtime", "mmap", "remote", "tools", "python", "examples", "bench")
         for pattern in ("*.hpp", "*.cpp")
         for path in sorted((root / folder).rglob(pattern))
     ]

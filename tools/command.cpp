@@ -8,7 +8,9 @@
 #include <optional>
 #include <string_view>
 
+#include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/open_metadata.hpp"
 #include "weightmap/option_table.hpp"
 
 namespace weightmap::cli {
@@ -75,7 +77,7 @@ void add_table_options(CLI::App& command, TableStyle& style) {
 }
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
-  command.add_option("FILE", options.file, "The checkpoint")->required()->type_name("");
+  add_file_argument(command, options, "The checkpoint")->required();
   command.add_flag("--json", options.json, "One JSON document on standard output");
   for (const OptionRow& option : option_table())
     if (option.on_command_line && option.name != "verify")
@@ -107,7 +109,19 @@ void add_allow_option(CLI::App& command, OpenOptions& open) {
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   OpenOptions open = options.open;
   if (options.verbose) open.log = stderr_log();
-  return about(options, Checkpoint::open(options.file, open));
+  if (!options.is_remote()) return about(options, Checkpoint::open(options.file, open));
+  Result<std::unique_ptr<RangeSource>> source = open_remote(options.url, options.remote);
+  if (!source) return tl::unexpected<Error>(about(options, source.error()));
+  return about(options, open_metadata(std::move(*source), open));
+}
+
+Result<void> check_is_file(const CommonOptions& options) {
+  if (!options.is_remote()) return {};
+  return tl::unexpected<Error>(
+      about(options, {ErrorCode::unsupported,
+                      "this needs the file itself: weightmap fetch URL FILE",
+                      Error::no_offset,
+                      {}}));
 }
 
 std::string unlisted_text(const CheckpointInfo& info) {
@@ -116,7 +130,7 @@ std::string unlisted_text(const CheckpointInfo& info) {
          printable(info.unsupported.front()) + (info.unsupported.size() > 1 ? ", ..." : "");
 }
 
-Error about(const CommonOptions& options, Error error) {
+Error about(const FileArgument& options, Error error) {
   if (error.file.empty()) error.file = printable(options.file);
   return error;
 }

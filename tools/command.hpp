@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/options/file_argument.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/output.hpp"
 #include "tools/support/source_files.hpp"
@@ -24,8 +25,7 @@ inline constexpr int exit_usage = 2;
 // Returns the exit code, or an error that main() reports.
 using Run = std::function<Result<int>(Output&)>;
 
-struct CommonOptions {
-  std::string file;
+struct CommonOptions : FileArgument {
   bool json = false;
   bool verbose = false;
   OpenOptions open;  // set by the command line; the environment sets the rest
@@ -42,16 +42,19 @@ void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open
 // Adds --allow-global.
 void add_allow_option(CLI::App& command, OpenOptions& open);
 
+// Of a URL it opens the metadata (open_metadata()), whose views have no memory.
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
+// Fails for a URL, for which a part of a command cannot work.
+Result<void> check_is_file(const CommonOptions& options);
 
 // Returns "2 names, of ... : a, ..." for `info.unsupported`. Precondition: it is not empty.
 std::string unlisted_text(const CheckpointInfo& info);
 
 // Adds the file's name to `error` if the library did not.
-Error about(const CommonOptions& options, Error error);
+Error about(const FileArgument& options, Error error);
 // The same of what may have failed.
 template <class T>
-Result<T> about(const CommonOptions& options, Result<T> result) {
+Result<T> about(const FileArgument& options, Result<T> result) {
   if (!result) result.error() = about(options, std::move(result.error()));
   return result;
 }
@@ -71,6 +74,7 @@ void add_doctor(CLI::App& app, Run& run);
 void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_stage(CLI::App& app, Run& run);
+void add_fetch(CLI::App& app, Run& run);
 void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);

@@ -92,6 +92,7 @@ int run_command_line(int argc, char** argv) {
   add_evict(app, run);
   add_warm(app, run);
   add_stage(app, run);
+  add_fetch(app, run);
   add_ps(app, run);
   add_publish(app, run);
   add_convert(app, run);
@@ -104,6 +105,7 @@ int run_command_line(int argc, char** argv) {
   add_bench_sample(app, run);
 #endif
   add_completion(app, run);
+  refuse_urls_elsewhere(app);
 
   Output out;
   const bool json = asks_for_json(argc, argv);

@@ -64,6 +64,21 @@ class WEIGHTMAP_API Checkpoint {
   // staged (stage.hpp). The caller keeps the descriptor and may close it afterwards. Errors name
   // the file "descriptor 5". Fails with io for a bad descriptor, otherwise as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
+  // Opens a checkpoint of one file that lies in memory: an object of a store, a received message, a
+  // file mapped by others. Nothing is copied: views point into `bytes`, mapping() is `bytes`, and
+  // `owner` is released after the Checkpoint and its SharedTensors. The bytes must not change
+  // meanwhile; metadata is read from them without faulting and proven in private memory, as of
+  // files. They may begin at any address, so that tensors may be aligned for their bytes only.
+  //
+  // Memory is only read: with `writable`, `locked`, or a protection other than map it fails with
+  // invalid_argument, as it does for a file that names others. Compressed storages are unsupported.
+  // Other options on mapping have no effect, and OpenOptions::copy_on_write is off if unset: lend()
+  // passes `bytes` on, and copy_on_write() copies all of them, once. state() is always current;
+  // reopen() fails; residency(), anonymous_bytes(), Warmer and cuda::Uploader are unsupported;
+  // demand() reads nothing. Errors name the file "memory".
+  static Result<Checkpoint> open_memory(std::span<const std::byte> bytes,
+                                        std::shared_ptr<const void> owner,
+                                        const OpenOptions& options = {});
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -105,7 +120,8 @@ class WEIGHTMAP_API Checkpoint {
   std::size_t storage_count() const noexcept;
   // Precondition: index < storage_count().
   NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor.
+  // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor or
+  // memory.
   std::vector<std::filesystem::path> opened_paths() const;
   std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
   // Precondition: index < source_count().
@@ -148,7 +164,7 @@ class WEIGHTMAP_API Checkpoint {
   bool is_current() const noexcept;
   // Opens the path again with the options of this open, including the environment of that time;
   // this checkpoint is unaffected. Errors and the log use the same names for the files. Fails as
-  // open() does, or with invalid_argument if this was opened by descriptor.
+  // open() does, or with invalid_argument if this was opened by descriptor or in memory.
   Result<Checkpoint> reopen() const;
 
   // Return view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read

@@ -27,10 +27,12 @@ struct FetchOptions {
   // Compares the CRC-32 of each storage of a zip archive once it has arrived. One that differs is
   // fetched once more, and is corrupt if it still does.
   bool verify = true;
-  Progress progress = {};  // called by the calling thread
+  // Called by the calling thread; by the one that fetches, for start_staging().
+  Progress progress = {};
 };
 
 struct FetchReport {
+  std::filesystem::path path;  // of the file that was fetched; empty in memory
   RemoteVersion version;
   RangeCounts counts;
   std::uint64_t file_bytes = 0;
@@ -65,11 +67,10 @@ class WEIGHTMAP_API Staging {
   void cancel() const noexcept;
   FetchReport report() const;  // of now
 
- private:
-  friend WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource>,
-                                                     const RemoteStageOptions&);
-  struct WEIGHTMAP_LOCAL State;
+  struct WEIGHTMAP_LOCAL State;  // for other parts of the library
   explicit Staging(std::unique_ptr<State> state) noexcept;
+
+ private:
   std::unique_ptr<State> state_;
 };
 

@@ -39,8 +39,9 @@ struct RemoteOptions {
   std::function<Result<std::string>(const std::string& url, bool again)> signer = {};
   // "Name: value". They are sent to the host of the URL, and to no other one after a redirect.
   std::vector<std::string> headers = {};
-  // URLs of folders (ending with a slash) or of files with the same bytes under the same ETag and
-  // size, asked before the store, in turn. A peer that fails or has another version is left out.
+  // URLs asked before the store, in turn: of folders (ending with a slash), where the file is named
+  // by version_file_name() and the ETag is the peer's own; or of files under the same ETag. A peer
+  // that fails, stalls or has another version or size is left out.
   std::vector<std::string> peers = {};
 };
 
@@ -51,5 +52,10 @@ WEIGHTMAP_API bool is_url(const std::string& text) noexcept;
 // cannot be used.
 WEIGHTMAP_API Result<std::unique_ptr<RangeSource>> open_url(const std::string& url,
                                                             const RemoteOptions& options = {});
+
+// The name of a file in a folder of a peer: "model.pt@TAG". The tag is without its quotes, and each
+// byte of it but letters, digits, "-" and "." is "_" and two hexadecimal digits. Empty without a
+// tag.
+WEIGHTMAP_API std::string version_file_name(const std::string& file, const RemoteVersion& version);
 
 }  // namespace weightmap

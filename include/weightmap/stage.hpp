@@ -83,9 +83,10 @@ class WEIGHTMAP_API StagedFile {
   std::span<std::byte> pinnable_memory() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   void pinnable_memory() const&& = delete;  // would dangle
 
+  struct WEIGHTMAP_LOCAL State;  // for other parts of the library
+  struct WEIGHTMAP_LOCAL Access;
+
  private:
-  friend WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path&, const StageOptions&);
-  struct WEIGHTMAP_LOCAL State;
   explicit StagedFile(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };

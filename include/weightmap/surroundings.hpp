@@ -35,7 +35,8 @@ struct FileSurroundings {
 };
 
 struct Surroundings {
-  std::vector<FileSurroundings> files = {};  // those of Checkpoint::source() that are files
+  std::vector<FileSurroundings> files = {};  // those of Checkpoint::source() that are files; of a
+                                             // checkpoint in memory none
   std::string kernel = {};                   // its release; empty if the system does not report it
   std::uint64_t page_bytes = 0;
   std::uint64_t huge_page_bytes = 0;   // 0: none

@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <mutex>
 #include <optional>
@@ -16,16 +14,14 @@
 #include <thread>
 #include <utility>
 
-#include "mmap/memory/writable_memory.hpp"
+#include "mmap/memory/memory_to_fill.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/reservation.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/direct_reader.hpp"
 #include "runtime/os/kernel.hpp"
-#include "runtime/os/os_error.hpp"
 #include "runtime/os/page_size.hpp"
 
 namespace weightmap::mmap {
@@ -45,49 +41,9 @@ unsigned reads_at_a_time(const os::File& file) noexcept {
   return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
 }
 
-// A writable mapping of the new file, at an address that large pages can lie at.
-class Target {
- public:
-  Target(int memory, Reservation mapped) noexcept : memory_(memory), mapped_(std::move(mapped)) {}
-
-  std::span<std::byte> bytes() const noexcept { return mapped_.bytes(); }  // whole pages
-
-  // Allocates memory for this range, so that filling it raises no signal. One thread at a time,
-  // since threads would spin on the system's lock.
-  Result<void> allocate(std::uint64_t offset, std::uint64_t length) {
-    const std::scoped_lock lock(allocating_);
-    if (collapses_ && length >= os::large_page) collapse(offset);
-    if (reserve(offset, length)) return {};
-    return tl::unexpected<Error>(
-        os::os_error("get " + std::to_string(length) + " bytes of shared memory", errno, offset));
-  }
-
- private:
-  bool reserve(std::uint64_t offset, std::uint64_t length) const noexcept {
-    int result = 0;
-    do {
-      result = ::fallocate(memory_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                           static_cast<off_t>(length));
-    } while (result != 0 && errno == EINTR);
-    return result == 0;
-  }
-
-  // Turns one existing page into a huge one, with nothing to copy.
-  void collapse(std::uint64_t offset) noexcept {
-    if (!reserve(offset, os::page_bytes())) return;
-    if (::madvise(&mapped_.bytes()[offset], os::large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
-      collapses_ = false;
-  }
-
-  int memory_;
-  Reservation mapped_;
-  std::mutex allocating_;
-  bool collapses_ = true;
-};
-
 class Copier {
  public:
-  Copier(const os::File& source, Target& target, const Progress& progress)
+  Copier(const os::File& source, MemoryToFill& target, const Progress& progress)
       : source_(source), target_(target), progress_(progress), reader_(source) {
     if (Result<CachedPages> cached = CachedPages::of(source); cached) cached_ = std::move(*cached);
   }
@@ -160,7 +116,7 @@ class Copier {
   }
 
   const os::File& source_;
-  Target& target_;
+  MemoryToFill& target_;
   const Progress& progress_;  // called by the caller's thread only
   const std::thread::id caller_ = std::this_thread::get_id();
   std::uint64_t told_ = 0;
@@ -181,9 +137,7 @@ unsigned reads_of_file_system(std::uint64_t type) noexcept {
 
 Result<CopyReport> copy_to_memory(const os::File& source, int memory, const Progress& progress) {
   const std::uint64_t all = source.size();
-  TRY_ASSIGN(Reservation mapped, map_for_writing(memory, os::whole_pages(all)));
-  Target target(memory, std::move(mapped));
-  ::madvise(target.bytes().data(), target.bytes().size(), MADV_HUGEPAGE);
+  TRY_ASSIGN(MemoryToFill target, MemoryToFill::map(memory, all));
   source.advise_metadata();  // disables read-ahead
   TRY_ASSIGN(CopyReport report, Copier(source, target, progress).copy());
   const Result<MappedMemory> held = mapped_memory(target.bytes());

@@ -216,6 +216,7 @@ std::uint64_t unwritten_bytes_of(const os::File& file) noexcept {
 }
 
 bool lives_in_memory(const os::File& file) noexcept {
+  if (file.is_in_memory()) return true;
   struct statfs status {};
   if (::fstatfs(file.descriptor(), &status) != 0) return false;
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC ||

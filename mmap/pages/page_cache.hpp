@@ -57,7 +57,7 @@ bool is_surely_cached(const os::File& file, std::uint64_t offset, std::uint64_t 
 // Returns the dirty bytes among the cached ones; 0 if the kernel does not report them.
 std::uint64_t unwritten_bytes_of(const os::File& file) noexcept;
 
-// True if the page cache is the file's only storage, as for tmpfs. Nothing can be evicted.
+// True if memory is the file's only storage, as for tmpfs. Nothing can be evicted.
 bool lives_in_memory(const os::File& file) noexcept;
 
 // Asks the system to drop the whole file from the page cache, and returns the bytes that stay:

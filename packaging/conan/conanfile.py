@@ -57,7 +57,7 @@ class Weightmap(ConanFile):
         CMakeDeps(self).generate()
         PkgConfigDeps(self).generate()
         toolchain = CMakeToolchain(self)
-        for part in ("TOOLS", "TESTS", "BENCHMARKS", "EXAMPLES"):
+        for part in ("TOOLS", "TESTS", "BENCHMARKS", "EXAMPLES", "REMOTE"):
             toolchain.cache_variables[f"WEIGHTMAP_BUILD_{part}"] = False
         toolchain.generate()
 

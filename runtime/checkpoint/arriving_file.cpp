@@ -65,13 +65,13 @@ Result<void> read_parts(RangeSource& source, std::vector<Part> parts) {
   return failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
 }
 
+}  // namespace
+
 FirstReads first_reads(const std::string& name, bool is_sibling) {
   FirstReads first{1 * mebi, 640 * 1024};
   if (may_begin_with_metadata(name)) first.tail = 0;
   return is_sibling ? FirstReads{first.head / 4, first.tail / 4} : first;
 }
-
-}  // namespace
 
 Result<Identified> identify(RangeSource& source, FirstReads first) {
   Identified known{{}, std::vector<std::byte>(first.head), std::vector<std::byte>(first.tail)};

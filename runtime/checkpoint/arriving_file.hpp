@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/bytes/byte_source.hpp"
@@ -22,6 +23,10 @@ struct FirstReads {
   std::size_t head = 0;
   std::size_t tail = 0;
 };
+
+// Those of a file of this name. `is_sibling`: many files are opened at once, so less is read of
+// each.
+FirstReads first_reads(const std::string& name, bool is_sibling = false);
 
 // What identify() tells of a file.
 struct Identified {
@@ -46,7 +51,7 @@ class ArrivingFile final : public bytes::ByteSource {
   static Result<std::shared_ptr<ArrivingFile>> make(std::shared_ptr<RangeSource> source,
                                                     Identified known, int copy);
   // The same with the first reads of a file of this name, and memory as the copy, which takes only
-  // what arrives. `is_sibling`: many of them are opened at once, so less of each is read at first.
+  // what arrives.
   static Result<std::shared_ptr<ArrivingFile>> in_memory(std::shared_ptr<RangeSource> source,
                                                          bool is_sibling = false);
 

@@ -16,6 +16,7 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   if (!position)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
   state.demand_log.note(*position, state.catalog());
+  if (state.is_in_memory()) return {};
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
   mmap::PageLoader loader(source.in(state.mapping), mmap::best_load_method(state.mapping));

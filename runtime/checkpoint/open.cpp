@@ -93,6 +93,10 @@ mmap::MapOptions Opening::map_options() const {
 Result<void> Opening::map() {
   const Clock::time_point began = Clock::now();
   State& state = *state_;
+  if (state.is_in_memory()) {
+    state.mapping = mmap::Mapping::over(state.sources.front().file.memory());
+    return {};
+  }
   for (const SourceFile& source : state.sources) source.file.advise_mapping();
   Result<mmap::Mapping> mapped = state.view_memory == ViewMemory::mapped
                                      ? mmap::Mapping::map(state.sources.placed(), map_options())
@@ -146,7 +150,7 @@ Result<Checkpoint> Opening::finish() && {
       return failure(ErrorCode::cancelled, "the check of its checksums was cancelled");
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
-  if (opened.view_memory == ViewMemory::none)
+  if (opened.view_memory != ViewMemory::mapped)
     for (const SourceFile& source : opened.sources) source.remote->stop_keeping();
   opened.faults_at_open = mmap::process_faults();
   return checkpoint;
@@ -184,11 +188,19 @@ Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenO
   return open_files(std::move(given), options);
 }
 
+Result<Checkpoint> open_memory(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                               const OpenOptions& options) {
+  TRY_ASSIGN(GivenFiles given, open_given(bytes, std::move(owner), options));
+  return open_files(std::move(given), options);
+}
+
 Result<Checkpoint> open_again(const State& old) {
   if (old.given.empty())
-    return about_shown(Error{ErrorCode::invalid_argument,
-                             "was opened by descriptor and has no path to open again"},
-                       old.shown_name());
+    return about_shown(
+        Error{ErrorCode::invalid_argument,
+              std::string("was opened ") + (old.is_in_memory() ? "in memory" : "by descriptor") +
+                  " and has no path to open again"},
+        old.shown_name());
   if (old.sources.front().remote)
     return about_shown(
         Error{ErrorCode::unsupported, "is remote: it is opened again by a new source"},

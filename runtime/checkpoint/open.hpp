@@ -18,6 +18,8 @@ Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options);
 // caller brings in.
 Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
                                  ViewMemory view_memory);
+Result<Checkpoint> open_memory(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                               const OpenOptions& options);
 // Opens the present content of the paths of `old`, with its names and its options.
 Result<Checkpoint> open_again(const Checkpoint::State& old);
 

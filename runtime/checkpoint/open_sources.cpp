@@ -57,18 +57,25 @@ Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options
   return source;
 }
 
-Result<SourceFile> remote_source(std::shared_ptr<ArrivingFile> remote) {
+std::string own_name(const ArrivingFile& remote) {
+  return std::filesystem::path(remote.source()->name()).filename();
+}
+
+Result<SourceFile> remote_source(std::shared_ptr<ArrivingFile> remote, std::string name_beside) {
   TRY_ASSIGN(os::File file, ArrivingFile::open(remote));
   const std::string& name = remote->source()->name();
   const Generation opened = file.generation();
-  return SourceFile{
-      std::move(file), {name, opened, opened.size, 0}, shown_name(name), std::move(remote)};
+  return SourceFile{std::move(file),
+                    {name, opened, opened.size, 0},
+                    shown_name(name),
+                    std::move(remote),
+                    std::move(name_beside)};
 }
 
 // Places the files beside a remote one, which may be one of them itself.
 Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>& first,
                           std::span<const std::string> names) {
-  const std::string first_name = std::filesystem::path(first->source()->name()).filename();
+  const std::string first_name = own_name(*first);
   std::vector<std::shared_ptr<RangeSource>> siblings(names.size());
   std::vector<std::shared_ptr<ArrivingFile>> files(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -84,8 +91,8 @@ Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>&
     TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), true));
     return {};
   }));
-  for (std::shared_ptr<ArrivingFile>& file : files) {
-    TRY_ASSIGN(SourceFile source, remote_source(std::move(file)));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    TRY_ASSIGN(SourceFile source, remote_source(std::move(files[i]), names[i]));
     TRY(sources.add(std::move(source)));
   }
   return {};
@@ -139,6 +146,20 @@ Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOption
   return add_from_hub(sources, from, options, hub, std::move(added.error()));
 }
 
+// Refuses what is done to a file or its mapping only.
+Result<void> check_options_of_memory(const OpenOptions& options) {
+  if (*options.writable)
+    return failure(ErrorCode::invalid_argument, "is memory, which is never opened writable");
+  if (*options.locked)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory of the caller, who locks it, if anybody");
+  if (*options.protection != Protection::map)
+    return failure(ErrorCode::invalid_argument,
+                   "is memory, which protection=" + std::string(to_string(*options.protection)) +
+                       " cannot protect as it does a file");
+  return {};
+}
+
 // See GivenFiles.
 std::size_t count_leading(const GivenFiles& files) {
   if (files.paths.size() > 1) return 0;
@@ -185,8 +206,22 @@ Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory v
                    "a remote source does not list");
   GivenFiles files{
       .paths = {{name, shown_name(name), name}}, .leading = 1, .view_memory = view_memory};
-  TRY_ASSIGN(SourceFile source, remote_source(std::move(remote)));
+  std::string own = own_name(*remote);
+  TRY_ASSIGN(SourceFile source, remote_source(std::move(remote), std::move(own)));
   TRY(files.sources.add(std::move(source)));
+  return files;
+}
+
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options) {
+  const std::string name = "memory";
+  Result<os::File> file = os::File::in_memory(memory);
+  Result<void> ok = check_options_of_memory(options);
+  if (!ok) return about_shown(std::move(ok.error()), name);
+  if (!file) return about_shown(std::move(file.error()), name);
+  const Generation generation = file->generation();
+  GivenFiles files{.owner = std::move(owner), .leading = 1};
+  TRY(files.sources.add({std::move(*file), {{}, generation, generation.size, 0}, name}));
   return files;
 }
 

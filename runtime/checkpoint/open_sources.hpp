@@ -29,12 +29,14 @@ GivenPath given(const std::filesystem::path& path);
 // The memory behind a checkpoint's views.
 enum class ViewMemory : std::uint8_t {
   mapped,
-  none,  // only metadata is read: their addresses are reserved, and cannot be read
+  none,    // only metadata is read: their addresses are reserved, and cannot be read
+  unused,  // likewise, and nobody will ask for any, so that storages may be compressed
 };
 
 // The files that an open begins with, under the protection that its options ask for.
 struct GivenFiles {
-  std::vector<GivenPath> paths;  // to open them again; none: a descriptor
+  std::vector<GivenPath> paths = {};       // to open them again; none: a descriptor, or memory
+  std::shared_ptr<const void> owner = {};  // of the memory
   Sources sources = {};
   std::optional<sets::HubSnapshot> hub = {};  // that the name which was given stands for
   // How many of the first files are read before the others, which they may name; 0: the sources are
@@ -52,6 +54,9 @@ struct GivenFiles {
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
 Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory);
+// Fails with invalid_argument for options that need a mapped file.
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options);
 
 // Opens and places files in the folder of `first`, or of the link by which it was found, or below.
 // Those beside a remote file are its siblings.

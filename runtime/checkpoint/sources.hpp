@@ -25,6 +25,7 @@ struct SourceFile {
   SourceInfo info;                            // of the opened file, even if `file` is a snapshot
   std::string shown_name;                     // the given path, escaped, for later errors
   std::shared_ptr<ArrivingFile> remote = {};  // what `file` reads through; nullptr: it is local
+  std::string name_beside = {};  // of a remote file: in the folder of the first one, or below
 
   std::uint64_t base() const noexcept { return info.mapping_offset; }
   // True for sealed memory behind the files with inflated storages. It acts as a file for mapping,

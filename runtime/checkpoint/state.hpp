@@ -34,7 +34,8 @@ struct ParsedFiles {
 
 struct Checkpoint::State {
   State(GivenFiles files, OpenOptions complete)
-      : given(std::move(files.paths)),
+      : owner(std::move(files.owner)),
+        given(std::move(files.paths)),
         hub(std::move(files.hub)),
         sources(std::move(files.sources)),
         leading_files(files.leading),
@@ -47,7 +48,8 @@ struct Checkpoint::State {
     delete write_watch.load();
   }
 
-  // See GivenFiles.
+  // See GivenFiles. The owner goes last, as all else may refer to its memory.
+  std::shared_ptr<const void> owner;
   std::vector<GivenPath> given;
   std::optional<sets::HubSnapshot> hub;
   Sources sources;
@@ -84,6 +86,8 @@ struct Checkpoint::State {
   const std::string& shown_name() const noexcept {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
+  // True if there is no file, but the memory of Checkpoint::open_memory().
+  bool is_in_memory() const noexcept { return sources.front().file.is_in_memory(); }
   // True if it was made of several files, each a checkpoint of its own.
   bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.

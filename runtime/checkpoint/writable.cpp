@@ -4,12 +4,21 @@
 #include <optional>
 #include <utility>
 
+#include "mmap/memory/write_once_memory.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/memory/own_memory.hpp"
 
 namespace weightmap {
 namespace {
 
 using State = Checkpoint::State;
+
+Result<os::File> copy_of_memory(std::span<const std::byte> from) {
+  TRY_ASSIGN(mmap::WriteOnceMemory memory,
+             mmap::WriteOnceMemory::make(from.size(), "weightmap:memory"));
+  TRY(os::copy_own_memory(from, memory.bytes()));
+  return std::move(memory).seal();
+}
 
 Result<mmap::Mapping> map_again(const State& state) {
   mmap::MapOptions how{};
@@ -19,7 +28,9 @@ Result<mmap::Mapping> map_again(const State& state) {
   how.huge_pages = state.mapping.huge_pages();
   how.guard = state.info.protection == Protection::guard;
   how.loss_event = state.options.loss_event;
-  return mmap::Mapping::map(state.sources.placed(), how);
+  if (!state.is_in_memory()) return mmap::Mapping::map(state.sources.placed(), how);
+  TRY_ASSIGN(const os::File copy, copy_of_memory(state.mapping.bytes()));
+  return mmap::Mapping::map(copy, how);
 }
 
 }  // namespace

@@ -52,6 +52,9 @@ Result<void> check_view(const UploadLane& lane, Checkpoint::State& checkpoint,
 
 Result<UploadPlan> plan_of(const UploadLane& lane, Checkpoint::State& checkpoint,
                            std::span<const TensorView> views) {
+  if (checkpoint.is_in_memory())
+    return failure(ErrorCode::unsupported,
+                   "the checkpoint is in memory, and only mapped files are uploaded");
   for (const TensorView& view : views)
     if (Result<void> ok = check_view(lane, checkpoint, view); !ok)
       return about(checkpoint, view.stored_bytes(), std::move(ok.error()));

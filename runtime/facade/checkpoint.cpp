@@ -46,6 +46,15 @@ Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions
   return weightmap::open_descriptor(descriptor, complete);
 }
 
+Result<Checkpoint> Checkpoint::open_memory(std::span<const std::byte> bytes,
+                                           std::shared_ptr<const void> owner,
+                                           const OpenOptions& options) {
+  TRY_ASSIGN(OpenOptions complete, with_environment(options));
+  if (!complete.copy_on_write) complete.copy_on_write = CopyOnWrite::off;
+  TRY_ASSIGN(complete, with_defaults(std::move(complete)));
+  return weightmap::open_memory(bytes, std::move(owner), complete);
+}
+
 Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;

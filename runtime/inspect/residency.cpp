@@ -220,6 +220,12 @@ Result<RepairReport> repair_file(const os::File& file, const Progress& progress)
   return RepairReport{*evicted, *read, memory->huge, *after};
 }
 
+Result<void> check_is_mapped(const Checkpoint::State& state) {
+  if (!state.is_in_memory()) return {};
+  return about_shown({ErrorCode::unsupported, "is no mapped file, whose pages could be counted"},
+                     state.shown_name());
+}
+
 void add(const EvictReport& part, EvictReport& all) {
   all.file_bytes += part.file_bytes;
   all.cached_before += part.cached_before;
@@ -232,6 +238,7 @@ void add(const EvictReport& part, EvictReport& all) {
 
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  TRY(check_is_mapped(state));
   Result<ResidencyReport> report = examine(state);
   if (!report) return about_shown(std::move(report.error()), state.shown_name());
   return report;
@@ -239,6 +246,7 @@ Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
 
 Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  TRY(check_is_mapped(state));
   Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
   return memory->anonymous;

@@ -51,7 +51,7 @@ bool is_remote(std::string_view file_system) noexcept {
 Surroundings surroundings(const Checkpoint& checkpoint) {
   Surroundings around;
   for (const SourceFile& source : Checkpoint::Access::state(checkpoint).sources)
-    if (!source.is_copy()) around.files.push_back(describe(source));
+    if (!source.is_copy() && !source.file.is_in_memory()) around.files.push_back(describe(source));
   around.kernel = os::kernel_release();
   around.page_bytes = os::page_bytes();
   around.huge_page_bytes = mmap::huge_page_bytes();

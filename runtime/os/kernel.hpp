@@ -12,6 +12,9 @@
 constexpr int MADV_POPULATE_READ =
     22;  // Linux 5.14: maps the pages it reads, and fails without a signal
 #endif
+#ifndef MADV_POPULATE_WRITE
+constexpr int MADV_POPULATE_WRITE = 23;  // Linux 5.14
+#endif
 #ifndef MADV_COLLAPSE
 constexpr int MADV_COLLAPSE = 25;  // Linux 6.1
 #endif

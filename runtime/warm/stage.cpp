@@ -15,7 +15,7 @@
 #include "runtime/os/memory/sealed_memory.hpp"
 #include "runtime/os/memory/shared_file.hpp"
 #include "runtime/os/unique_fd.hpp"
-#include "weightmap/new_file.hpp"
+#include "runtime/warm/staged_file.hpp"
 
 namespace weightmap {
 namespace {
@@ -32,22 +32,6 @@ tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
                                     " (" + reason + ")");
 }
 
-Result<void> check_fits(std::uint64_t bytes, const StageOptions& options) {
-  if (options.budget_bytes != 0) {
-    if (bytes <= options.budget_bytes) return {};
-    return does_not_fit(bytes, options.budget_bytes, "the budget");
-  }
-  const os::MemoryLimit limit = os::memory_limit();
-  if (bytes > limit.usable())
-    return does_not_fit(bytes, limit.usable(), "15/16 of " + limit.reason);
-  if (options.name.empty()) return {};
-  const Result<std::uint64_t> left = os::shared_bytes_left();
-  if (!left) return error_of(left);
-  const std::uint64_t usable = *left - *left / 16;
-  if (bytes <= usable) return {};
-  return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
-}
-
 Result<void> check_unchanged(const os::File& source) {
   const Result<Generation> now = source.current_generation();
   if (!now) return error_of(now);
@@ -62,7 +46,8 @@ bool is_same(std::span<const std::int64_t> a, std::span<const std::int64_t> b) n
 }
 
 bool is_same(const NamedTensor& a, const NamedTensor& b) noexcept {
-  return a.name == b.name && a.view.dtype() == b.view.dtype() && a.file_offset == b.file_offset &&
+  const bool is_at_same_place = a.file_offset == b.file_offset || b.is_copied;
+  return a.name == b.name && a.view.dtype() == b.view.dtype() && is_at_same_place &&
          is_same(a.view.shape(), b.view.shape()) && is_same(a.view.strides(), b.view.strides());
 }
 
@@ -75,27 +60,56 @@ bool has_same_tensors(const Checkpoint& a, const Checkpoint& b) {
   return true;
 }
 
-// The metadata was read from both files, so a difference is a fault of the copy.
-Result<void> check_copy(const Checkpoint& source, int memory) {
-  const Result<Checkpoint> copy = Checkpoint::open_descriptor(memory, OpenOptions::to_look());
+}  // namespace
+
+Result<void> check_fits(std::uint64_t bytes, std::uint64_t budget_bytes, bool has_name) {
+  if (budget_bytes != 0) {
+    if (bytes <= budget_bytes) return {};
+    return does_not_fit(bytes, budget_bytes, "the budget");
+  }
+  const os::MemoryLimit limit = os::memory_limit();
+  if (bytes > limit.usable())
+    return does_not_fit(bytes, limit.usable(), "15/16 of " + limit.reason);
+  if (!has_name) return {};
+  TRY_ASSIGN(const std::uint64_t left, os::shared_bytes_left());
+  const std::uint64_t usable = left - left / 16;
+  if (bytes <= usable) return {};
+  return does_not_fit(bytes, usable, "15/16 of what /dev/shm has left");
+}
+
+Result<std::filesystem::path> path_of_copy(const std::string& name) {
+  TRY_ASSIGN(std::filesystem::path path, os::shared_path(name));
+  TRY(os::check_free(path));
+  return path;
+}
+
+Result<void> check_copy(const Checkpoint& source, const Result<Checkpoint>& copy) {
   if (!copy) return failure(ErrorCode::io, "the copy is no good: " + copy.error().message);
   if (has_same_tensors(source, *copy)) return {};
   return failure(ErrorCode::io, "the copy has other tensors than the file");
 }
 
-}  // namespace
+Result<void> check_copy(const Checkpoint& source, int descriptor) {
+  return check_copy(source, Checkpoint::open_descriptor(descriptor, OpenOptions::to_look()));
+}
 
-struct StagedFile::State {
-  os::UniqueFd descriptor;
-  mmap::Reservation writable;
-  std::filesystem::path path;
-  StageReport report;
+Result<NewFile> create_named_copy(const std::filesystem::path& path, std::uint64_t bytes) {
+  NewFileOptions owners_only;
+  owners_only.mode = 0600;
+  TRY_ASSIGN(NewFile file, NewFile::create(path, owners_only));
+  TRY(file.resize(bytes));
+  return file;
+}
 
-  Result<void> make_sealed(const Checkpoint& source, const std::string& label,
-                           const StageOptions& options);
-  Result<void> make_named(const Checkpoint& source, const std::filesystem::path& name,
-                          const StageOptions& options);
-};
+Result<void> name_copy(NewFile& file, const std::filesystem::path& path, StagedFile::State& state) {
+  state.path = path;
+  TRY(file.commit(NewFile::Existing::refuse));
+  Result<os::UniqueFd> named = os::open_shared_file(path);
+  if (!named) static_cast<void>(os::remove_shared_file(path));
+  TRY(named);
+  state.descriptor = std::move(*named);
+  return {};
+}
 
 namespace {
 
@@ -132,40 +146,29 @@ Result<os::UniqueFd> fill(const Checkpoint& source, int memory, Seal* seal,
   return reading;
 }
 
-}  // namespace
-
-Result<void> StagedFile::State::make_sealed(const Checkpoint& source, const std::string& label,
-                                            const StageOptions& options) {
+Result<void> make_sealed(const Checkpoint& source, const std::string& label,
+                         const StageOptions& options, StagedFile::State& state) {
   const std::uint64_t bytes = file_of(source).size();
   Result<os::UniqueFd> memory = os::make_memfd(bytes, label);
   if (!memory) memory.error().message += "; a copy with a name, in /dev/shm, does without";
   TRY(memory);
   if (options.pinnable) {
-    TRY_ASSIGN(writable, mmap::map_for_writing(memory->get(), bytes));
+    TRY_ASSIGN(state.writable, mmap::map_for_writing(memory->get(), bytes));
   }
   Seal* const seal = options.pinnable ? os::seal_but_for_mappings : os::seal;
-  TRY_ASSIGN(descriptor, fill(source, memory->get(), seal, options, report));
-  path = os::path_of_descriptor(descriptor.get());
+  TRY_ASSIGN(state.descriptor, fill(source, memory->get(), seal, options, state.report));
+  state.path = os::path_of_descriptor(state.descriptor.get());
   return {};
 }
 
-// Once the file has its name, only opening it by the name may still fail.
-Result<void> StagedFile::State::make_named(const Checkpoint& source,
-                                           const std::filesystem::path& name,
-                                           const StageOptions& options) {
-  NewFileOptions owners_only;
-  owners_only.mode = 0600;
-  TRY_ASSIGN(NewFile memory, NewFile::create(name, owners_only));
-  TRY(memory.resize(file_of(source).size()));
-  TRY(fill(source, memory.descriptor(), nullptr, options, report));
-  path = name;
-  TRY(memory.commit(NewFile::Existing::refuse));
-  Result<os::UniqueFd> named = os::open_shared_file(path);
-  if (!named) static_cast<void>(os::remove_shared_file(path));
-  TRY(named);
-  descriptor = std::move(*named);
-  return {};
+Result<void> make_named(const Checkpoint& source, const std::filesystem::path& path,
+                        const StageOptions& options, StagedFile::State& state) {
+  TRY_ASSIGN(NewFile memory, create_named_copy(path, file_of(source).size()));
+  TRY(fill(source, memory.descriptor(), nullptr, options, state.report));
+  return name_copy(memory, path, state);
 }
+
+}  // namespace
 
 StagedFile::StagedFile(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
 StagedFile::StagedFile(StagedFile&&) noexcept = default;
@@ -186,10 +189,7 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
       return failure(ErrorCode::invalid_argument,
                      "pinnable is for copies without a name: one with a name can be mapped for "
                      "writing by any process of its user");
-    Result<std::filesystem::path> shared = os::shared_path(options.name);
-    if (!shared) return error_of(shared);
-    wanted = std::move(*shared);
-    if (Result<void> ok = os::check_free(wanted); !ok) return error_of(ok);
+    TRY_ASSIGN(wanted, path_of_copy(options.name));
   }
   const Result<Checkpoint> source = Checkpoint::open(path, OpenOptions::to_look());
   if (!source) return error_of(source);
@@ -199,14 +199,15 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
                       path);
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();
-  Result<void> made = check_fits(source->generation().size, options);
+  Result<void> made =
+      check_fits(source->generation().size, options.budget_bytes, !options.name.empty());
   if (made)
     made = wanted.empty()
-               ? state->make_sealed(*source, "weightmap:" + path.filename().string(), options)
-               : state->make_named(*source, wanted, options);
+               ? make_sealed(*source, "weightmap:" + path.filename().string(), options, *state)
+               : make_named(*source, wanted, options, *state);
   if (!made) return about_file(made.error(), path);
   state->report.time = std::chrono::steady_clock::now() - began;
-  return StagedFile(std::move(state));
+  return StagedFile::Access::make(std::move(state));
 }
 
 Result<void> remove_staged(const std::string& name) {

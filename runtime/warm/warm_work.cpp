@@ -61,6 +61,8 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
   os::count_forks();
   TRY(state.check_view_memory());
   TRY(check_options(options, state.info));
+  if (state.is_in_memory())
+    return failure(ErrorCode::unsupported, "memory is there already: only files are warmed");
   std::unique_ptr<WarmWork> work(new WarmWork(state));
   TRY(work->prepare(options));
   try {

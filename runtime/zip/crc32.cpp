@@ -32,15 +32,21 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before) noex
 
 // The CRC of a concatenation is that of the front, times x^8 for each byte of the rest, plus that
 // of the rest.
-std::uint32_t crc32_behind(std::uint32_t front, std::uint32_t whole,
-                           std::uint64_t rest_bytes) noexcept {
+std::uint32_t crc32_of_both(std::uint32_t front, std::uint32_t rest,
+                            std::uint64_t rest_bytes) noexcept {
   std::uint32_t shifted = front;
   std::uint32_t power = 0x00800000;  // x^8, and its squares
   for (std::uint64_t bits = rest_bytes; bits != 0; bits >>= 1) {
     if ((bits & 1) != 0) shifted = multiply(shifted, power);
     power = multiply(power, power);
   }
-  return shifted ^ whole;
+  return shifted ^ rest;
+}
+
+// Adding a part twice takes it away.
+std::uint32_t crc32_behind(std::uint32_t front, std::uint32_t whole,
+                           std::uint64_t rest_bytes) noexcept {
+  return crc32_of_both(front, whole, rest_bytes);
 }
 
 std::string crc_mismatch(std::uint32_t found, std::uint32_t expected) {

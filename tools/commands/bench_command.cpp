@@ -255,6 +255,7 @@ void add_bench(CLI::App& app, Run& run) {
     if (options->files.empty() && !options->list)
       throw CLI::RequiredError(options->start ? "COMMAND" : "FILE");
     check_starts(*options);
+    if (!options->start) std::ranges::for_each(options->files, refuse_url);
     if (!options->start && !options->scenario_words.empty())
       options->scenarios =
           parse_words<Scenario>("--scenarios", options->scenario_words,

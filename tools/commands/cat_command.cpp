@@ -173,13 +173,53 @@ Result<void> write_elements(Output& out, const CatOptions& options, const Tensor
                    : write_to_file(options, view, header);
 }
 
-Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor) {
+// A tensor that has been assembled in memory.
+struct GatheredTensor {
+  std::vector<std::byte> bytes;
+  std::vector<std::int64_t> dims;  // sizes, then strides
+  DType dtype = DType::uint8;
+
+  TensorView view() const {
+    return {dtype, dims.size() / 2, dims.data(), bytes.data(), bytes.size(), 0};
+  }
+  // All pieces of a tensor.
+  Result<void> gather(const Checkpoint& checkpoint, const std::string& name,
+                      const WholeTensor& tensor) {
+    shape(tensor.dtype, tensor.sizes);
+    return weightmap::gather(checkpoint, name, {}, bytes);
+  }
+  // A tensor of a remote file.
+  Result<void> gather(const Checkpoint& checkpoint, const TensorView& tensor) {
+    shape(tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()});
+    return checkpoint.gather(tensor, bytes);
+  }
+
+ private:
+  void shape(DType of, std::vector<std::int64_t> sizes) {
+    const std::size_t rank = sizes.size();
+    dtype = of;
+    dims = std::move(sizes);
+    dims.resize(2 * rank);
+    std::int64_t stride = 1;
+    for (std::size_t dim = rank; dim-- > 0; stride *= dims[dim]) dims[rank + dim] = stride;
+    bytes.resize(weightmap::bytes_of(dtype, static_cast<std::uint64_t>(stride)));
+  }
+};
+
+// Shows a tensor, which is fetched from `remote` first unless that is nullptr.
+Result<void> show(Output& out, const CatOptions& options, const FoundTensor& tensor,
+                  const Checkpoint* remote) {
   if (is_blocked(tensor.view.dtype())) {  // only its bytes can be shown
     TRY_ASSIGN(const TensorSlice bytes, tensor.view.bits());
     FoundTensor of_bytes = tensor;
     of_bytes.view = bytes;
     of_bytes.name += " as bytes of " + std::string(to_string(tensor.view.dtype()));
-    return show(out, options, of_bytes);
+    return show(out, options, of_bytes, remote);
+  }
+  if (remote != nullptr) {
+    GatheredTensor memory;
+    TRY(memory.gather(*remote, tensor.view));
+    return show(out, options, {tensor.name, memory.view()}, nullptr);
   }
   if (options.raw || !options.output.empty()) return write_elements(out, options, tensor.view);
   if (options.json) return print_json_values(out, options, tensor);
@@ -187,12 +227,13 @@ Result<void> show(Output& out, const CatOptions& options, const FoundTensor& ten
 }
 
 // Shows all or a part of the tensor, as the options say.
-Result<void> show_part(Output& out, const CatOptions& options, FoundTensor tensor) {
-  if (options.slice_items.empty()) return show(out, options, tensor);
+Result<void> show_part(Output& out, const CatOptions& options, FoundTensor tensor,
+                       const Checkpoint* remote = nullptr) {
+  if (options.slice_items.empty()) return show(out, options, tensor, remote);
   TRY_ASSIGN(const TensorSlice part, apply_slice(tensor.view, options.slice_items));
   tensor.view = part;
   tensor.name += "[" + *options.slice + "]";
-  return show(out, options, tensor);
+  return show(out, options, tensor, remote);
 }
 
 void print_scalar(Output& out, const CatOptions& options, const NumpyValue& scalar) {
@@ -237,28 +278,6 @@ Result<void> print_value(Output& out, const CatOptions& options, const Checkpoin
   return {};
 }
 
-// A tensor of several pieces, assembled in memory.
-struct GatheredTensor {
-  std::vector<std::byte> bytes;
-  std::vector<std::int64_t> dims;  // sizes, then strides
-  DType dtype = DType::uint8;
-
-  TensorView view() const {
-    return {dtype, dims.size() / 2, dims.data(), bytes.data(), bytes.size(), 0};
-  }
-  Result<void> gather(const Checkpoint& checkpoint, const std::string& name,
-                      const WholeTensor& tensor) {
-    dtype = tensor.dtype;
-    dims = tensor.sizes;
-    dims.resize(2 * tensor.sizes.size());
-    std::int64_t stride = 1;
-    for (std::size_t dim = tensor.sizes.size(); dim-- > 0; stride *= tensor.sizes[dim])
-      dims[tensor.sizes.size() + dim] = stride;
-    bytes.resize(weightmap::bytes_of(dtype, static_cast<std::uint64_t>(stride)));
-    return weightmap::gather(checkpoint, name, {}, bytes);
-  }
-};
-
 Result<FoundTensor> find_or_gather(const Checkpoint& checkpoint, const std::string& name,
                                    GatheredTensor& memory) {
   const Result<WholeTensor> whole = whole_tensor(checkpoint, name);
@@ -276,7 +295,8 @@ Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& check
         return print_value(out, options, checkpoint, *value);
     return tl::unexpected<Error>(tensor.error());
   }
-  return show_part(out, options, std::move(*tensor));
+  const bool is_there = !options.is_remote() || !memory.bytes.empty();
+  return show_part(out, options, std::move(*tensor), is_there ? nullptr : &checkpoint);
 }
 
 Result<int> run_cat(Output& out, const CatOptions& options) {
@@ -313,6 +333,7 @@ void add_cat(CLI::App& app, Run& run) {
       .add_option("-o,--output", options->output, "Write to FILE.npy, or with --raw to any FILE")
       ->type_name("FILE");
   add_verify_option(command, *options);
+  add_remote_options(command, options->remote);
   command.footer(
       "Long tensors are shortened like numpy shortens them; --json, --raw and -o write all.\n"
       "Examples:\n"

@@ -95,6 +95,7 @@ void add_du(CLI::App& app, Run& run) {
   add_sort_option(command, options->sort);
   add_table_options(command, options->style);
   add_verify_option(command, *options);
+  add_remote_options(command, options->remote);
   command.footer(
       "Tied tensors, which are the same elements, count once, where the first of them stands.\n"
       "Examples:\n"

@@ -14,6 +14,7 @@
 #include "tools/hold/keeper.hpp"
 #include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
+#include "tools/remote/remote_file.hpp"
 #include "tools/run/kept_starts.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
@@ -32,7 +33,9 @@ constexpr milliseconds short_wait{10};
 constexpr milliseconds long_wait{1000};
 
 struct HoldCommand {
-  std::vector<std::string> files;
+  std::vector<std::string> files;  // or URLs
+  std::string name;
+  RemoteOptions remote;
   std::string socket;
   std::string metrics;
   double interval = 5;
@@ -168,14 +171,28 @@ Result<std::filesystem::path> socket_path(const HoldCommand& options) {
   return hold::default_socket_path();
 }
 
-Result<void> hold_all(hold::Keeper& keeper, const std::vector<std::string>& files) {
-  for (const std::string& file : files) {
-    Result<Json> held = keeper.hold(std::filesystem::absolute(file).lexically_normal());
-    if (held) continue;
-    if (held.error().file.empty()) held.error().file = printable(file);
-    return tl::unexpected<Error>(held.error());
-  }
+Result<void> hold_path(hold::Keeper& keeper, const std::string& path) {
+  Result<Json> held = keeper.hold(std::filesystem::absolute(path).lexically_normal());
+  if (held) return {};
+  if (held.error().file.empty()) held.error().file = printable(path);
+  return tl::unexpected<Error>(held.error());
+}
+
+Result<void> hold_all(hold::Keeper& keeper, const HoldCommand& options) {
+  for (const std::string& file : options.files)
+    TRY(names_remote_file(file) ? keeper.hold({file, options.name, options.remote})
+                                : hold_path(keeper, file));
   return {};
+}
+
+void check_urls(const HoldCommand& options) {
+  for (const std::string& file : options.files)
+    if (names_remote_file(file))
+      if (const auto source = open_remote(file, options.remote); !source)
+        throw CLI::ValidationError("FILE", source.error().message);
+  if (!options.name.empty() &&
+      (options.files.size() != 1 || !names_remote_file(options.files.front())))
+    throw CLI::ValidationError("--name", "is for one URL");
 }
 
 Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem::path& path) {
@@ -183,7 +200,7 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   TRY_ASSIGN(const hold::HoldSocket socket, hold::HoldSocket::listen(path));
   TRY_ASSIGN(Metrics metrics, Metrics::at(options.metrics));
   hold::Keeper keeper(!options.no_lock, say);
-  TRY(hold_all(keeper, options.files));
+  TRY(hold_all(keeper, options));
   TRY(metrics.write(keeper));
   hold::HoldServer server(socket,
                           [&keeper](std::string_view line) { return hold::answer(keeper, line); });
@@ -232,7 +249,9 @@ void add_hold(CLI::App& app, Run& run) {
   CLI::App& command =
       *app.add_subcommand("hold", "Keep files in memory until this is interrupted (Ctrl-C)");
   CLI::Option* const files =
-      command.add_option("FILE", options->files, "Checkpoints; more may be added later")
+      command
+          .add_option("FILE", options->files,
+                      "Checkpoints, or URLs of them; more may be added later")
           ->type_name("");
   command
       .add_option("--socket", options->socket,
@@ -248,6 +267,12 @@ void add_hold(CLI::App& app, Run& run) {
           .add_option("--metrics", options->metrics,
                       "Write what is held to FILE for Prometheus, at each look and change")
           ->type_name("FILE");
+  CLI::Option* const name =
+      command
+          .add_option("--name", options->name,
+                      "Of a URL: hold it as /dev/shm/NAME; its file name unless given")
+          ->type_name("NAME");
+  add_remote_options(command, options->remote);
   command.add_flag("--no-lock", options->no_lock, "Do not lock: touch again at each look");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const status =
@@ -262,16 +287,21 @@ void add_hold(CLI::App& app, Run& run) {
   add->excludes(files)->excludes(release);
   release->excludes(files);
   metrics->excludes(status)->excludes(add)->excludes(release);
+  name->excludes(status)->excludes(add)->excludes(release);
   command.footer(
       "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"
       "replaced is held in its new version once that is in memory.\n"
+      "A URL is fetched into shared memory, and again when the store has another version.\n"
       "Examples:\n"
       "  weightmap hold model.pt tokenizer.pt\n"
       "  weightmap hold --metrics /var/lib/node_exporter/weightmap.prom model.pt\n"
+      "  weightmap hold --name model.pt https://host/models/model.pt\n"
       "  weightmap hold --status\n"
       "  weightmap hold --add other.pt");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_hold(out, *options); }; });
+  command.callback([options, &run] {
+    check_urls(*options);
+    run = [options](Output& out) { return run_hold(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli

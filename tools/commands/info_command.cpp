@@ -174,6 +174,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
 
 // Also works for a file that cannot be opened.
 Result<int> run_globals(Output& out, const InfoOptions& options) {
+  TRY(check_is_file(options));
   TRY_ASSIGN(const FileGlobals globals, about(options, list_globals(options.file, options.open)));
   if (options.json) {
     Json described = {{"file", options.file}};
@@ -206,6 +207,7 @@ void add_info(CLI::App& app, Run& run) {
   command.add_flag("--globals", options->globals,
                    "List the classes and functions that the pickles name, and open nothing");
   add_verify_option(command, *options);
+  add_remote_options(command, options->remote);
   command.footer(
       "Examples:\n"
       "  weightmap info model.pt\n"

@@ -156,6 +156,7 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
 }
 
 Result<int> run_records(Output& out, const LsOptions& options) {
+  TRY(check_is_file(options));
   TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(options.file, options.open));
   if (options.json)
     print_records_json(out, archive, options.file);
@@ -209,6 +210,7 @@ void add_ls(CLI::App& app, Run& run) {
   add_sort_option(command, options->sort);
   add_table_options(command, options->style);
   add_verify_option(command, *options);
+  add_remote_options(command, options->remote);
   command.footer(
       "Examples:\n"
       "  weightmap ls model.pt\n"

@@ -8,27 +8,31 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
+#include "tools/output/fetch_report.hpp"
 #include "tools/output/progress_bar.hpp"
+#include "tools/remote/remote_file.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/output.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/fetch.hpp"
 #include "weightmap/stage.hpp"
 
 namespace weightmap::cli {
 namespace {
 
-struct StageCommand {
-  std::string file;
+struct StageCommand : FileArgument {
   std::vector<std::string> command;
   std::string remove;
   StageOptions stage;
+  FetchOptions fetch;  // of a URL
   bool json = false;
 };
 
@@ -36,35 +40,60 @@ double seconds(const StageReport& report) {
   return std::chrono::duration<double>(report.time).count();
 }
 
-Json describe_staged(const StageCommand& options, const StagedFile& staged) {
+// A copy, and how it was fetched if FILE is a URL.
+struct Copied {
+  StagedFile file;
+  std::optional<FetchReport> fetched = {};
+};
+
+Json describe_staged(const StageCommand& options, const Copied& copied) {
+  const StagedFile& staged = copied.file;
   const StageReport& report = staged.report();
-  return {{"file", options.file},
-          {"path", staged.path().native()},
-          {"pid", ::getpid()},
-          {"descriptor", staged.descriptor()},
-          {"sealed", report.sealed},
-          {"bytes", report.file_bytes},
-          {"direct_bytes", report.direct_bytes},
-          {"cached_bytes", report.cached_bytes},
-          {"dropped_bytes", report.dropped_bytes},
-          {"why_not_direct", report.why_not_direct},
-          {"huge_bytes", report.huge_bytes},
-          {"seconds", seconds(report)}};
+  Json described = {{"file", options.file},
+                    {"path", staged.path().native()},
+                    {"pid", ::getpid()},
+                    {"descriptor", staged.descriptor()},
+                    {"sealed", report.sealed},
+                    {"bytes", report.file_bytes},
+                    {"direct_bytes", report.direct_bytes},
+                    {"cached_bytes", report.cached_bytes},
+                    {"dropped_bytes", report.dropped_bytes},
+                    {"why_not_direct", report.why_not_direct},
+                    {"huge_bytes", report.huge_bytes},
+                    {"seconds", seconds(report)}};
+  if (copied.fetched) described["fetched"] = describe(*copied.fetched);
+  return described;
 }
 
-void say_what_was_done(const StagedFile& staged) {
-  const StageReport& report = staged.report();
+std::string how_it_was_read(const StageReport& report) {
+  return human_bytes(report.direct_bytes) + " read past the page cache, " +
+         human_bytes(report.cached_bytes) + " copied from it" +
+         (report.dropped_bytes > 0 ? ", " + human_bytes(report.dropped_bytes) + " dropped from it"
+                                   : std::string());
+}
+
+void say_what_was_done(const Copied& copied) {
+  const StageReport& report = copied.file.report();
   say(human_bytes(report.file_bytes) + " in shared memory after " +
-      fmt::format("{:.3f} s", seconds(report)) + ": " + human_bytes(report.direct_bytes) +
-      " read past the page cache, " + human_bytes(report.cached_bytes) + " copied from it" +
-      (report.dropped_bytes > 0 ? ", " + human_bytes(report.dropped_bytes) + " dropped from it"
-                                : std::string()));
+      fmt::format("{:.3f} s", seconds(report)) + ": " +
+      (copied.fetched ? fetch_words(*copied.fetched) : how_it_was_read(report)));
 }
 
-Result<StagedFile> stage_with_bar(StageCommand& options) {
+Result<Copied> stage_url(StageCommand& options, Progress progress) {
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
+  options.fetch.progress = std::move(progress);
+  TRY_ASSIGN(Staging staging, start_staging(std::move(source), {options.fetch, options.stage.name,
+                                                                options.stage.budget_bytes}));
+  TRY_ASSIGN(StagedFile staged, staging.finish());
+  return Copied{std::move(staged), staging.report()};
+}
+
+Result<Copied> stage_with_bar(StageCommand& options) {
   ProgressBar bar;
+  if (options.is_remote()) return stage_url(options, bar.follow());
   options.stage.progress = bar.follow();
-  return stage(options.file, options.stage);
+  TRY_ASSIGN(StagedFile staged, stage(options.file, options.stage));
+  return Copied{std::move(staged)};
 }
 
 // Memory without a name lives as long as its processes, so this one stays.
@@ -108,11 +137,12 @@ Error become(const std::vector<std::string>& command, const StagedFile& staged) 
 }
 
 Result<int> run_stage(Output& out, StageCommand& options) {
-  TRY_ASSIGN(const StagedFile staged, stage_with_bar(options));
-  say_what_was_done(staged);
+  TRY_ASSIGN(const Copied copied, about(options, stage_with_bar(options)));
+  const StagedFile& staged = copied.file;
+  say_what_was_done(copied);
   if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, staged));
   if (options.json)
-    out.write(to_text(describe_staged(options, staged)) + "\n");
+    out.write(to_text(describe_staged(options, copied)) + "\n");
   else
     out.write(printable(staged.path().native()) + "\n");
   if (options.stage.name.empty())
@@ -133,8 +163,7 @@ Result<int> run_remove(const StageCommand& options) {
 void add_stage(CLI::App& app, Run& run) {
   auto options = std::make_shared<StageCommand>();
   CLI::App& command = *app.add_subcommand("stage", "Copy the file into shared memory");
-  CLI::Option* const file =
-      command.add_option("FILE", options->file, "The checkpoint")->type_name("");
+  CLI::Option* const file = add_file_argument(command, *options, "The checkpoint");
   CLI::Option* const rest =
       command
           .add_option("COMMAND", options->command,
@@ -151,9 +180,11 @@ void add_stage(CLI::App& app, Run& run) {
   add_size_option(
       command, "--budget", [options](std::uint64_t bytes) { options->stage.budget_bytes = bytes; },
       "Refuse a larger file; default: what fits into free memory");
+  CLI::Option* const order = add_fetch_options(command, options->fetch);
+  add_remote_options(command, options->remote);
   CLI::Option* const json =
       command.add_flag("--json", options->json, "One JSON document on standard output");
-  remove->excludes(name)->excludes(json)->excludes(rest);
+  remove->excludes(name)->excludes(json)->excludes(rest)->excludes(order);
   rest->excludes(json)->excludes(name);
   command.footer(
       "For file systems that are slow to map: every process that opens the copy shares its "
@@ -161,10 +192,12 @@ void add_stage(CLI::App& app, Run& run) {
       "Without a name the copy is sealed, and there as long as this command, or COMMAND, or "
       "another\n"
       "process that has it open. COMMAND finds its descriptor in WEIGHTMAP_STAGED_FD.\n"
+      "Of a URL the metadata come first, and nothing is written to the disk.\n"
       "Examples:\n"
       "  weightmap stage /mnt/remote/model.pt                 # prints the path to open; Ctrl-C "
       "ends it\n"
       "  weightmap stage /mnt/remote/model.pt -- python3 serve.py {}\n"
+      "  weightmap stage s3://bucket/model.pt -- python3 serve.py {}\n"
       "  weightmap stage /mnt/remote/model.pt --name model.pt; weightmap stage --remove model.pt");
   command.callback([options, file, remove, &run] {
     if (file->count() == 0 && remove->count() == 0) throw CLI::RequiredError("FILE");

@@ -45,6 +45,7 @@ void add_tree(CLI::App& app, Run& run) {
   command.add_flag("-a,--all", options->limits.all,
                    "All of a long list or dict, not its beginning");
   add_verify_option(command, *options);
+  add_remote_options(command, options->remote);
   command.footer(
       "Nothing in the file is run: an object is shown by its class, its items and attributes.\n"
       "Examples:\n"

@@ -9,6 +9,28 @@
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
+namespace {
+
+// As HeldFile::describe(), of a copy that is not there yet.
+Json describe_fetching(const RemoteCopy& copy) {
+  Json described = {{"file", copy.path().native()},
+                    {"state", "fetching"},
+                    {"locked", false},
+                    {"lock_refusal", ""},
+                    {"file_bytes", 0},
+                    {"resident_bytes", 0},
+                    {"cached_bytes", 0},
+                    {"bytes_left_out", 0},
+                    {"generation", nullptr},
+                    {"reloads", 0},
+                    {"elections", 0},
+                    {"evicted_bytes", nullptr},
+                    {"problem", nullptr}};
+  described.update(copy.describe());
+  return described;
+}
+
+}  // namespace
 
 std::vector<HeldFile>::iterator Keeper::find(const std::filesystem::path& path) {
   return std::find_if(files_.begin(), files_.end(),
@@ -23,11 +45,24 @@ Result<Json> Keeper::hold(const std::filesystem::path& path) {
   return files_.back().describe();
 }
 
+Result<void> Keeper::hold(RemoteFile file) {
+  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open(std::move(file), say_));
+  copies_.push_back(std::move(copy));
+  ++changes_;
+  return {};
+}
+
 Result<void> Keeper::release(const std::filesystem::path& path) {
   const auto held = find(path);
-  if (held == files_.end())
+  const auto copy = std::find_if(copies_.begin(), copies_.end(),
+                                 [&path](const auto& each) { return each->path() == path; });
+  if (held == files_.end() && copy == copies_.end())
     return failure(ErrorCode::invalid_argument, printable(path.native()) + " is not held");
-  files_.erase(held);
+  if (held != files_.end()) files_.erase(held);
+  if (copy != copies_.end()) {
+    (*copy)->remove();
+    copies_.erase(copy);
+  }
   say_(printable(path.native()) + ": released");
   return {};
 }
@@ -40,7 +75,9 @@ std::vector<std::filesystem::path> Keeper::paths() const {
 
 bool Keeper::is_warming() const noexcept {
   return std::any_of(files_.begin(), files_.end(),
-                     [](const HeldFile& file) { return file.is_warming(); });
+                     [](const HeldFile& file) { return file.is_warming(); }) ||
+         std::any_of(copies_.begin(), copies_.end(),
+                     [](const auto& copy) { return copy->is_busy(); });
 }
 
 bool Keeper::is_reloading() const noexcept {
@@ -49,10 +86,22 @@ bool Keeper::is_reloading() const noexcept {
 }
 
 void Keeper::advance() {
+  for (const auto& copy : copies_) copy->advance();
+  hold_copies();
   for (HeldFile& file : files_) file.advance();
 }
 
+// Those that are there for the first time.
+void Keeper::hold_copies() {
+  for (const auto& copy : copies_) {
+    if (!copy->is_there() || find(copy->path()) != files_.end()) continue;
+    if (const Result<Json> held = hold(copy->path()); !held)
+      say_(printable(copy->path().native()) + ": " + held.error().message);
+  }
+}
+
 void Keeper::look(bool counts) {
+  for (const auto& copy : copies_) copy->look();
   for (HeldFile& file : files_) file.look(counts);
 }
 
@@ -60,8 +109,14 @@ Json Keeper::describe() const {
   Json files = Json::array();
   std::uint64_t file_bytes = 0;
   std::uint64_t resident_bytes = 0;
+  for (const auto& copy : copies_)
+    if (std::none_of(files_.begin(), files_.end(),
+                     [&](const HeldFile& file) { return file.path() == copy->path(); }))
+      files.push_back(describe_fetching(*copy));
   for (const HeldFile& file : files_) {
     files.push_back(file.describe());
+    for (const auto& copy : copies_)
+      if (copy->path() == file.path()) files.back().update(copy->describe());
     file_bytes += files.back()["file_bytes"].get<std::uint64_t>();
     if (const Json& resident = files.back()["resident_bytes"]; resident.is_number())
       resident_bytes += resident.get<std::uint64_t>();

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <vector>
 
 #include "tools/hold/held_file.hpp"
+#include "tools/hold/remote_copy.hpp"
 
 namespace weightmap::cli::hold {
 
@@ -23,7 +25,9 @@ class Keeper {
   // Starts to hold a file, in the background; one that is held already is unaffected. Returns its
   // HeldFile::describe(). Fails if it cannot be opened.
   Result<Json> hold(const std::filesystem::path& path);
-  // Fails with invalid_argument if the file is not held.
+  // The same of a remote file, whose copy is held once it is there.
+  Result<void> hold(RemoteFile file);
+  // Of a remote file it also removes the copy. Fails with invalid_argument if the file is not held.
   Result<void> release(const std::filesystem::path& path);
 
   std::vector<std::filesystem::path> paths() const;
@@ -42,11 +46,13 @@ class Keeper {
 
  private:
   std::vector<HeldFile>::iterator find(const std::filesystem::path& path);
+  void hold_copies();
 
   bool wants_lock_;
   std::uint64_t changes_ = 0;
   HeldFile::Say say_;
   std::vector<HeldFile> files_;
+  std::vector<std::unique_ptr<RemoteCopy>> copies_;
 };
 
 }  // namespace weightmap::cli::hold

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/uninterrupted.hpp"
 
@@ -29,6 +30,27 @@ Result<UniqueFd> open_again(int directory) {
 }
 
 }  // namespace
+
+Result<UniqueFd> open_directory(const std::filesystem::path& path) {
+  UniqueFd opened(
+      uninterrupted([&] { return ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); }));
+  if (opened.get() < 0) return os_failure("open the directory");
+  return opened;
+}
+
+Result<UniqueFd> open_or_create(int directory, const std::string& name) {
+  UniqueFd opened(uninterrupted([&] {
+    return ::openat(directory, name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                    0666);
+  }));
+  if (opened.get() < 0) return os_failure("open or create " + bytes::quote(name));
+  return opened;
+}
+
+Result<void> remove_name(int directory, const std::string& name) {
+  if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return os_failure("remove " + bytes::quote(name));
+}
 
 Result<std::vector<std::string>> names_in(int directory, std::string_view beginning) {
   TRY_ASSIGN(UniqueFd opened, open_again(directory));

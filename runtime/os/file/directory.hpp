@@ -1,6 +1,7 @@
 // Operations on names in an open directory.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,16 @@
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
+
+// Opens it for the other functions. Fails with io if there is none.
+Result<UniqueFd> open_directory(const std::filesystem::path& path);
+
+// Opens a file for reading and writing, or creates it with permissions 0666 less the umask. Follows
+// no link. Fails with io if the system refuses.
+Result<UniqueFd> open_or_create(int directory, const std::string& name);
+
+// Removes the name if it exists. Fails with io if the system refuses.
+Result<void> remove_name(int directory, const std::string& name);
 
 // Returns the names with this beginning, sorted. Fails with io if the directory cannot be read.
 Result<std::vector<std::string>> names_in(int directory, std::string_view beginning);

@@ -10,6 +10,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/os/memory/own_memory.hpp"
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/uninterrupted.hpp"
 
@@ -108,8 +109,15 @@ Result<File> File::of(UniqueFd descriptor) {
   return File(std::move(descriptor), generation_of(status));
 }
 
+Result<File> File::in_memory(std::span<const std::byte> content) {
+  if (content.empty()) return failure(ErrorCode::not_a_checkpoint, "is empty");
+  File file{UniqueFd(), Generation{.size = content.size()}};
+  file.memory_ = content;
+  return file;
+}
+
 Result<Generation> File::current_generation() const {
-  if (origin_) return generation_;
+  if (origin_ || is_in_memory()) return generation_;
   struct stat status {};
   if (look_at(descriptor_.get(), status) != 0) return os_failure("look at the file");
   return generation_of(status);
@@ -136,6 +144,7 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
   if (origin_) return origin_->read(offset, out);
+  if (is_in_memory()) return read_memory(offset, out);
   while (!out.empty()) {
     const ssize_t count = uninterrupted([&] {
       return ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));
@@ -155,8 +164,15 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
+Result<void> File::read_memory(std::uint64_t offset, std::span<std::byte> out) const {
+  Result<void> copied = copy_own_memory(memory_.subspan(offset, out.size()), out);
+  if (!copied && copied.error().file_offset != Error::no_offset)
+    copied.error().file_offset += offset;
+  return copied;
+}
+
 void File::advise(Access access) const noexcept {
-  if (is_shared_ || size() <= bytes::first_read) return;
+  if (is_shared_ || is_in_memory() || size() <= bytes::first_read) return;
   ::posix_fadvise(descriptor_.get(), 0, 0,
                   access == Access::random ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
 }

@@ -1,4 +1,5 @@
-// An open regular file: its size and identity at the time of opening, and reads with pread.
+// An open regular file: its size and identity at the time of opening, and reads with pread. Or
+// memory of somebody else in the place of one.
 //
 // Const members may be called from several threads at once.
 #pragma once
@@ -42,6 +43,12 @@ class File final : public bytes::ByteSource {
     origin_ = std::move(origin);
   }
 
+  // A file whose content is this memory, which must stay valid and unchanged. It has no descriptor
+  // (-1), and of its generation only the size. Fails with not_a_checkpoint if it is empty.
+  static Result<File> in_memory(std::span<const std::byte> content);
+  bool is_in_memory() const noexcept { return !memory_.empty(); }
+  std::span<const std::byte> memory() const noexcept { return memory_; }
+
   // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
   const Generation& generation() const noexcept { return generation_; }
@@ -52,7 +59,8 @@ class File final : public bytes::ByteSource {
   // Checks only the size, for files that other processes write to.
   Result<void> check_not_resized() const;
 
-  // Continues after short counts and signals. A truncated file is an io error with its own message.
+  // Continues after short counts and signals. A truncated file is an io error with its own message;
+  // so are pages of memory that are not there (any more), which raise no signal.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
   Result<void> will_read(std::span<const ByteRange> ranges) const override {
     return origin_ ? origin_->will_read(ranges) : Result<void>();
@@ -61,7 +69,7 @@ class File final : public bytes::ByteSource {
   // Announce the next accesses: a few small scattered reads, or faults through a mapping. One
   // descriptor serves both, and its readahead (8 MiB on many systems) would otherwise come with
   // every small read. POSIX_FADV_NORMAL undoes POSIX_FADV_RANDOM. No advice is given on an open
-  // file that is shared, or a file that one read covers.
+  // file that is shared, on memory, or on a file that one read covers.
   void advise_metadata() const noexcept { advise(Access::random); }
   void advise_mapping() const noexcept { advise(Access::normal); }
 
@@ -71,11 +79,13 @@ class File final : public bytes::ByteSource {
   enum class Access { normal, random };
   void advise(Access access) const noexcept;
   static Result<File> of(UniqueFd descriptor);
+  Result<void> read_memory(std::uint64_t offset, std::span<std::byte> out) const;
   tl::unexpected<Error> changed(const Generation& now) const;
   File(UniqueFd descriptor, const Generation& generation) noexcept
       : descriptor_(std::move(descriptor)), generation_(generation) {}
 
   UniqueFd descriptor_;
+  std::span<const std::byte> memory_;
   Generation generation_;
   std::shared_ptr<const bytes::ByteSource> origin_;  // of the bytes; nullptr: they are all there
   bool is_shared_ = false;                           // the open file is the caller's

@@ -7,8 +7,6 @@
 #include <cerrno>
 
 #include "runtime/bytes/round_up.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/uninterrupted.hpp"
 #include "runtime/os/write/write_all.hpp"
 
 namespace weightmap::os {
@@ -22,10 +20,7 @@ Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t le
   return reserve_space(file.descriptor(), offset, length);
 }
 
-Result<void> sync_content(const File& file) {
-  if (uninterrupted([&] { return ::fsync(file.descriptor()); }) == 0) return {};
-  return os_failure("write the file to the disk");
-}
+Result<void> sync_content(const File& file) { return sync(file.descriptor()); }
 
 bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
   struct stat status {};

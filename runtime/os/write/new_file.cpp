@@ -23,6 +23,7 @@
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/uninterrupted.hpp"
 #include "runtime/os/write/permissions.hpp"
+#include "runtime/os/write/rename.hpp"
 #include "runtime/os/write/size_limit.hpp"
 #include "runtime/os/write/write_all.hpp"
 
@@ -186,36 +187,19 @@ struct NewFile::State {
       if (!link_to(other)) return os::os_failure("give the file a name");
       temporary = std::move(other);  // moved, since a failed copy would leave the file behind
     }
-    const int renamed = os::uninterrupted([&] {
-      return ::renameat(directory.get(), temporary.c_str(), directory.get(), name.c_str());
-    });
-    if (renamed != 0) return os::os_failure("rename the new file");
+    TRY(os::rename_in(directory.get(), temporary, name));
     temporary.clear();
     return {};
   }
 
-  bool rename_if_free() noexcept {
-    const int renamed = os::uninterrupted([&] {
-      return ::renameat2(directory.get(), temporary.c_str(), directory.get(), name.c_str(),
-                         RENAME_NOREPLACE);
-    });
-    if (renamed == 0) {
-      temporary.clear();
-      return true;
-    }
-    if (errno != EINVAL && errno != ENOSYS) return false;  // unsupported by the file system
-    const int linked = os::uninterrupted([&] {
-      return ::linkat(directory.get(), temporary.c_str(), directory.get(), name.c_str(), 0);
-    });
-    if (linked != 0) return false;
-    remove_temporary();
-    return true;
-  }
-
   Result<void> take_free_name() {
-    if (temporary.empty() ? link_to(name) : rename_if_free()) return {};
-    if (errno == EEXIST)
-      return failure(ErrorCode::invalid_argument, "is there already; remove it first");
+    if (!temporary.empty()) {
+      TRY(os::rename_to_free(directory.get(), temporary, name));
+      temporary.clear();
+      return {};
+    }
+    if (link_to(name)) return {};
+    if (errno == EEXIST) return os::name_is_taken();
     return os::os_failure("give the file its name");
   }
 

@@ -1,6 +1,9 @@
 #include "runtime/os/write/permissions.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "runtime/os/os_error.hpp"
 
@@ -19,6 +22,13 @@ Result<void> take_permissions(int descriptor, const struct stat& old) {
   }
   if (::fchmod(descriptor, mode) == 0) return {};
   return os_failure("give the file its permissions");
+}
+
+Result<void> take_permissions_of(int directory, const std::string& name, int descriptor) {
+  struct stat old {};
+  if (::fstatat(directory, name.c_str(), &old, 0) == 0) return take_permissions(descriptor, old);
+  if (errno == ENOENT) return {};
+  return os_failure("look at the file");
 }
 
 }  // namespace weightmap::os

@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <string>
+
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
@@ -12,5 +14,7 @@ namespace weightmap::os {
 // count as others, so the new group has no rights, and others keep only those that the old group
 // had, too. Fails with io if the permissions cannot be set.
 Result<void> take_permissions(int descriptor, const struct stat& old);
+// Does the same with those of a file in a directory, if there is one.
+Result<void> take_permissions_of(int directory, const std::string& name, int descriptor);
 
 }  // namespace weightmap::os

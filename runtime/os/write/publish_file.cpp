@@ -75,8 +75,7 @@ fs::path directory_of(const fs::path& path) {
 }
 
 Result<void> sync_directory_of(const fs::path& path) {
-  const UniqueFd opened(::open(directory_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (opened.get() < 0) return os_failure("open the directory");
+  TRY_ASSIGN(const UniqueFd opened, open_directory(directory_of(path)));
   return sync_directory(opened.get());
 }
 

@@ -79,6 +79,11 @@ Result<void> reserve_space(int descriptor, std::uint64_t offset, std::uint64_t l
   return os_failure("get " + std::to_string(length) + " bytes of disk space");
 }
 
+Result<void> sync(int descriptor) {
+  if (uninterrupted([&] { return ::fsync(descriptor); }) == 0) return {};
+  return os_failure("write the file to the disk");
+}
+
 Result<void> share_blocks(int descriptor, const File& source) {
   TRY(check_size_limit(source.size()));
   if (::ioctl(descriptor, FICLONE, source.descriptor()) == 0) return {};

@@ -19,6 +19,8 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std:
 Result<void> resize(int descriptor, std::uint64_t bytes);
 // Allocates disk space for a range. Does nothing if the file system does not support it.
 Result<void> reserve_space(int descriptor, std::uint64_t offset, std::uint64_t length);
+// Writes the content to the disk, and returns when it is there.
+Result<void> sync(int descriptor);
 // Shares the blocks of `source` (FICLONE), which few file systems support.
 Result<void> share_blocks(int descriptor, const File& source);
 

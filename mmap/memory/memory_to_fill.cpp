@@ -1,0 +1,73 @@
+#include "mmap/memory/memory_to_fill.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "mmap/memory/writable_memory.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/os_error.hpp"
+#include "runtime/os/page_size.hpp"
+#include "runtime/os/uninterrupted.hpp"
+
+namespace weightmap::mmap {
+
+Result<MemoryToFill> MemoryToFill::map(int descriptor, std::uint64_t bytes) {
+  TRY_ASSIGN(Reservation mapped, map_for_writing(descriptor, os::whole_pages(bytes)));
+  ::madvise(mapped.bytes().data(), mapped.bytes().size(), MADV_HUGEPAGE);
+  return MemoryToFill(descriptor, std::move(mapped));
+}
+
+MemoryToFill::MemoryToFill(int descriptor, Reservation mapped)
+    : descriptor_(descriptor),
+      mapped_(std::move(mapped)),
+      allocated_((mapped_.bytes().size() + os::large_page - 1) / os::large_page) {}
+
+Result<bool> MemoryToFill::allocate(std::uint64_t offset, std::uint64_t length) {
+  bool allocated = false;
+  const std::uint64_t end = offset + length;
+  for (std::size_t step = offset / os::large_page; step * os::large_page < end; ++step) {
+    TRY_ASSIGN(const bool was_new, allocate_step(step));
+    allocated = allocated || was_new;
+  }
+  return allocated;
+}
+
+Result<bool> MemoryToFill::allocate_step(std::size_t step) {
+  const std::scoped_lock lock(*allocating_);
+  if (allocated_[step]) return false;
+  const std::uint64_t offset = step * os::large_page;
+  const std::uint64_t length = std::min<std::uint64_t>(os::large_page, bytes().size() - offset);
+  if (collapses_ && length == os::large_page) collapse(offset);
+  if (!reserve(offset, length))
+    return tl::unexpected<Error>(
+        os::os_error("get " + std::to_string(length) + " bytes of shared memory", errno, offset));
+  allocated_[step] = true;
+  return true;
+}
+
+bool MemoryToFill::reserve(std::uint64_t offset, std::uint64_t length) const noexcept {
+  return os::uninterrupted([&] {
+           return ::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                              static_cast<off_t>(length));
+         }) == 0;
+}
+
+// Turns one existing page into a huge one, with nothing to copy.
+void MemoryToFill::collapse(std::uint64_t offset) noexcept {
+  if (!reserve(offset, os::page_bytes())) return;
+  if (::madvise(&bytes()[offset], os::large_page, MADV_COLLAPSE) != 0 && errno == EINVAL)
+    collapses_ = false;
+}
+
+void MemoryToFill::fault_in(std::uint64_t offset, std::uint64_t length) const noexcept {
+  const std::uint64_t first = offset / os::page_bytes() * os::page_bytes();
+  ::madvise(&bytes()[first], os::whole_pages(offset + length - first), MADV_POPULATE_WRITE);
+}
+
+}  // namespace weightmap::mmap

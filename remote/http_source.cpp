@@ -1,0 +1,238 @@
+#include "remote/http_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/checked.hpp"
+
+namespace weightmap::remote {
+namespace {
+
+bool is_folder(const Url& url) { return url.path.ends_with('/'); }
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return text;
+}
+
+// Their values are secrets, so a message has the number only, or the name of one of ours.
+Result<void> check_headers(const std::vector<std::string>& headers) {
+  static constexpr std::array<std::string_view, 4> ours = {"range", "if-range", "if-match",
+                                                           "accept-encoding"};
+  for (std::size_t i = 0; i < headers.size(); ++i) {
+    const std::string_view header = headers[i];
+    const std::size_t colon = header.find(':');
+    if (colon == 0 || colon == header.npos || std::any_of(header.begin(), header.end(), [](char c) {
+          return static_cast<unsigned char>(c) < 0x20 && c != '\t';
+        }))
+      return failure(ErrorCode::invalid_argument,
+                     "header " + std::to_string(i) + " is not \"Name: value\"");
+    const std::string name = lower(headers[i].substr(0, colon));
+    if (std::find(ours.begin(), ours.end(), name) != ours.end())
+      return failure(ErrorCode::invalid_argument, "the header " + name + " is the source's own");
+  }
+  return {};
+}
+
+Result<Url> peer_url(const std::string& text) {
+  auto url = Url::parse(text);
+  if (!url || url->scheme == "file")
+    return failure(ErrorCode::invalid_argument, "a peer is not a URL of https or http");
+  return url;
+}
+
+Result<void> check(const RemoteOptions& options) {
+  for (const std::string& peer : options.peers) TRY(peer_url(peer));
+  return check_headers(options.headers);
+}
+
+// Peers for another file: only folders have it.
+RemoteOptions with_folders_only(RemoteOptions options) {
+  std::erase_if(options.peers, [](const std::string& peer) {
+    const auto url = Url::parse(peer);
+    return !url || !is_folder(*url);
+  });
+  return options;
+}
+
+// The ranges of a RangeReader.
+class ReaderFeed final : public RangeFeed {
+ public:
+  ReaderFeed(RangeReader& reader, std::uint64_t size) : reader_(reader), size_(size) {}
+
+  Result<std::optional<Asked>> next() override {
+    const std::optional<RangeRequest> request = reader_.next();
+    if (!request) return std::nullopt;
+    const std::uint64_t length = request->into.size();
+    if (!bytes::contains(size_, request->offset, length))
+      return failure(ErrorCode::invalid_argument, "a range is not within the file",
+                     request->offset);
+    return Asked{{request->offset, length}, request->into};
+  }
+  Result<void> finished(const Finished& finished) override {
+    return reader_.arrived({finished.asked.ask.first, finished.asked.into});
+  }
+  bool goes_on(std::uint64_t received) override { return reader_.goes_on(received); }
+
+ private:
+  RangeReader& reader_;
+  const std::uint64_t size_;
+};
+
+// One range.
+class OneRange final : public RangeFeed {
+ public:
+  explicit OneRange(const Asked& asked) : asked_(asked) {}
+  Result<std::optional<Asked>> next() override { return std::exchange(asked_, std::nullopt); }
+  Result<void> finished(const Finished&) override { return {}; }
+  bool goes_on(std::uint64_t) override { return true; }
+
+ private:
+  std::optional<Asked> asked_;
+};
+
+}  // namespace
+
+// The first and the last bytes of a file of unknown size, asked for at the same time.
+struct HttpSource::Ends final : RangeFeed {
+  Ends(std::span<std::byte> first, std::span<std::byte> last) {
+    asked.push_back({{.length = first.size()}, first});
+    if (!last.empty()) asked.push_back({{.length = last.size(), .from_end = true}, last});
+  }
+
+  Result<std::optional<Asked>> next() override {
+    if (begun == asked.size()) return std::nullopt;
+    return asked[begun++];
+  }
+  Result<void> finished(const Finished& finished) override {
+    // What is left of it begins or ends as what was asked for.
+    const bool is_head = finished.asked.into.data() == asked[0].into.data();
+    (is_head ? head : tail) = finished;
+    return {};
+  }
+  bool goes_on(std::uint64_t) override { return true; }
+
+  bool agree() const {
+    if (!tail || tail->outcome == Outcome::no_suffix) return true;
+    return head->found->version == tail->found->version &&
+           head->found->last_modified == tail->found->last_modified;
+  }
+
+  std::vector<Asked> asked;
+  std::size_t begun = 0;
+  std::optional<Finished> head;
+  std::optional<Finished> tail;
+};
+
+Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, Url url,
+                                                      const RemoteOptions& options) {
+  TRY(check(options));
+  Place store(std::move(given), url, options.headers, options.signer, std::nullopt);
+  return std::unique_ptr<RangeSource>(
+      new HttpSource(url.name(), url.file_name(), url, std::move(store), options));
+}
+
+Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Object object,
+                                                      const RemoteOptions& options) {
+  TRY(check(options));
+  TRY_ASSIGN(S3Access access, S3Access::from_environment());
+  TRY_ASSIGN(Url url, access.url_of(object));
+  if (!options.signer && !access.key_id.empty() && !can_sign())
+    return failure(ErrorCode::unsupported,
+                   "signing for S3 needs libcurl 7.87 or newer; give a presigned URL or a signer");
+  std::optional<S3Access> signs;
+  if (!options.signer) signs = std::move(access);
+  Place store(std::move(given), std::move(url), options.headers, options.signer, std::move(signs));
+  const std::string file = object.key.substr(object.key.rfind('/') + 1);
+  return std::unique_ptr<RangeSource>(
+      new HttpSource(object.name(), file, std::move(object), std::move(store), options));
+}
+
+HttpSource::HttpSource(std::string name, std::string file, Location location, Place store,
+                       const RemoteOptions& options)
+    : name_(std::move(name)),
+      file_(std::move(file)),
+      location_(std::move(location)),
+      options_(options),
+      places_{std::move(store)} {}
+
+Result<RemoteVersion> HttpSource::identify(std::span<std::byte> head, std::span<std::byte> tail) {
+  std::array<std::byte, 1> scratch;  // the version comes with a byte at least
+  auto pinned = pin(head.empty() ? std::span(scratch) : head, tail);
+  if (!pinned) return passed_on(named(std::move(pinned).error()));
+  pinned_ = *std::move(pinned);
+  TRY(add_peers());
+  return pinned_->version;
+}
+
+Result<Pinned> HttpSource::pin(std::span<std::byte> head, std::span<std::byte> tail) {
+  constexpr int tries = 2;
+  for (int i = 0; i < tries; ++i) {
+    Ends ends(head, tail);
+    TRY(run(ends, nullptr));
+    if (!ends.agree()) continue;
+    const Pinned& found = *ends.head->found;
+    if (ends.tail && ends.tail->outcome == Outcome::no_suffix) TRY(read_end(tail, found));
+    return found;
+  }
+  return failure(ErrorCode::io,
+                 "changed: the file was replaced more than once while its version "
+                 "was asked for");
+}
+
+Result<void> HttpSource::read_end(std::span<std::byte> tail, const Pinned& pinned) {
+  const ByteRange range = Ask{.length = tail.size(), .from_end = true}.within(pinned.version.size);
+  OneRange end({{range.offset, range.length}, tail.last(range.length)});
+  return run(end, &pinned);
+}
+
+Result<void> HttpSource::read(RangeReader& reader) {
+  if (!pinned_) return failure(ErrorCode::invalid_argument, "read() comes after identify()");
+  ReaderFeed feed(reader, pinned_->version.size);
+  auto done = run(feed, &*pinned_);
+  if (!done) return passed_on(named(std::move(done).error()));
+  return {};
+}
+
+Result<void> HttpSource::run(RangeFeed& feed, const Pinned* pinned) {
+  RangeRun run(transfers_, places_, pinned,
+               {options_.connections, options_.retries, options_.deadline, options_.stall},
+               counts_);
+  return run.run(feed);
+}
+
+Result<void> HttpSource::add_peers() {
+  const std::string version_name = version_file_name(file_, pinned_->version);
+  for (const std::string& peer : options_.peers) {
+    TRY_ASSIGN(Url url, peer_url(peer));
+    Pinned pinned = *pinned_;
+    if (is_folder(url)) {
+      if (version_name.empty()) continue;
+      url.path += percent_encoded(version_name);
+      pinned.by_name = true;
+    }
+    places_.peers.emplace_back(std::move(url), std::move(pinned));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<RangeSource>> HttpSource::sibling(const std::string& relative) const {
+  const RemoteOptions options = with_folders_only(options_);
+  if (const auto* object = std::get_if<S3Object>(&location_)) {
+    TRY_ASSIGN(S3Object other, object->sibling(relative));
+    return open("s3://" + other.bucket + "/" + other.key, other, options);
+  }
+  TRY_ASSIGN(Url other, std::get<Url>(location_).sibling(relative));
+  return open(other.text(), other, options);
+}
+
+Error HttpSource::named(Error error) const {
+  if (error.file.empty()) error.file = name_;
+  return error;
+}
+
+}  // namespace weightmap::remote

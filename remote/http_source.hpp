@@ -1,0 +1,55 @@
+// A file of https://, http:// or s3://: RangeSource over RangeRun.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "remote/place.hpp"
+#include "remote/range_run.hpp"
+#include "remote/s3.hpp"
+#include "remote/url.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
+
+namespace weightmap::remote {
+
+class HttpSource final : public RangeSource {
+ public:
+  // `given`: the URL as the user has it, for the signer. Fails with invalid_argument for headers
+  // and peers that cannot be used, and what the environment lacks.
+  static Result<std::unique_ptr<RangeSource>> open(std::string given, Url url,
+                                                   const RemoteOptions& options);
+  static Result<std::unique_ptr<RangeSource>> open(std::string given, S3Object object,
+                                                   const RemoteOptions& options);
+
+  const std::string& name() const noexcept override { return name_; }
+  Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override;
+  Result<void> read(RangeReader& reader) override;
+  Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override;
+  RangeCounts counts() const noexcept override { return counts_; }
+
+ private:
+  using Location = std::variant<Url, S3Object>;
+  HttpSource(std::string name, std::string file, Location location, Place store,
+             const RemoteOptions& options);
+
+  struct Ends;
+  Result<Pinned> pin(std::span<std::byte> head, std::span<std::byte> tail);
+  Result<void> run(RangeFeed& feed, const Pinned* pinned);
+  Result<void> read_end(std::span<std::byte> tail, const Pinned& pinned);
+  Result<void> add_peers();
+  Error named(Error error) const;
+
+  std::string name_;
+  std::string file_;  // its last segment, decoded
+  Location location_;
+  RemoteOptions options_;
+  Transfers transfers_;
+  Places places_;
+  RangeCounts counts_;
+  std::optional<Pinned> pinned_;
+};
+
+}  // namespace weightmap::remote

@@ -1,0 +1,276 @@
+#include "remote/range_run.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "remote/backoff.hpp"
+#include "remote/blocked_sigpipe.hpp"
+#include "runtime/base/try.hpp"
+
+namespace weightmap::remote {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds longest_wait{50};
+constexpr milliseconds between_looks{20};
+constexpr milliseconds peers_connect_timeout{2'000};
+constexpr unsigned most_redirects = 5;
+// A request is slow if it takes three times as long as the median of the last ones, and this.
+constexpr milliseconds never_slow{1'000};
+constexpr std::size_t fewest_times = 4;
+constexpr std::size_t most_times = 64;
+
+std::string in_ms(milliseconds time) { return std::to_string(time.count()) + " ms"; }
+
+std::string why_incomplete(CURLcode code) {
+  if (code == CURLE_OK || code == CURLE_PARTIAL_FILE) return "the body ended early";
+  return curl_easy_strerror(code);
+}
+
+}  // namespace
+
+RangeRun::RangeRun(Transfers& transfers, Places& places, const Pinned* pinned,
+                   const RunLimits& limits, RangeCounts& counts)
+    : transfers_(transfers),
+      places_(places),
+      pinned_(pinned),
+      limits_(limits),
+      tally_{counts},
+      pace_(limits.connections),
+      random_(std::random_device{}()) {}
+
+Result<void> RangeRun::run(RangeFeed& feed) {
+  const BlockedSigpipe blocked;
+  Clock::time_point next_look = began_;
+  for (;;) {
+    TRY(begin_due(feed));
+    if (pieces_.empty()) return {};
+    int running = 0;
+    curl_multi_perform(transfers_.get(), &running);
+    TRY_ASSIGN(const bool has_ended, take_ended(feed));
+    if (const auto now = Clock::now(); now >= next_look) {
+      TRY(look(feed, now));
+      next_look = now + between_looks;
+    }
+    if (!has_ended)
+      curl_multi_poll(transfers_.get(), nullptr, 0, static_cast<int>(longest_wait.count()),
+                      nullptr);
+  }
+}
+
+Result<void> RangeRun::begin_due(RangeFeed& feed) {
+  const auto now = Clock::now();
+  for (Piece& piece : pieces_)
+    if (!piece.attempt && piece.due <= now) TRY(begin(piece));
+  while (may_have_next_ && pieces_.size() < pace_.limit()) {
+    TRY_ASSIGN(const std::optional<Asked> asked, feed.next());
+    if (!asked) {
+      may_have_next_ = false;
+    } else if (asked->into.empty()) {
+      TRY(feed.finished({.asked = *asked}));
+    } else {
+      TRY(begin(pieces_.emplace_back(Piece{.ask = asked->ask, .into = asked->into})));
+    }
+  }
+  return {};
+}
+
+Result<void> RangeRun::begin(Piece& piece) {
+  Place& place = place_for(piece);
+  TRY(place.prepare());
+  piece.attempt = ask(piece, place, piece.begins_afresh);
+  return {};
+}
+
+std::unique_ptr<Attempt> RangeRun::ask(Piece& piece, Place& place, bool fresh) {
+  const Pinned* pin = place.pin(piece.found ? &*piece.found : pinned_);
+  const milliseconds timeout =
+      place.is_peer() ? std::min(limits_.stall, peers_connect_timeout) : limits_.stall;
+  return std::make_unique<Attempt>(transfers_, piece, place, pin, tally_, fresh, timeout);
+}
+
+Place& RangeRun::place_for(const Piece& piece) {
+  if (piece.is_for_store) return places_.store;
+  for (std::size_t i = 0; i < places_.peers.size(); ++i) {
+    Place& peer = places_.peers[places_.turn++ % places_.peers.size()];
+    if (!peer.is_left_out()) return peer;
+  }
+  return places_.store;
+}
+
+Result<bool> RangeRun::take_ended(RangeFeed& feed) {
+  bool has_ended = false;
+  int left = 0;
+  while (const CURLMsg* message = curl_multi_info_read(transfers_.get(), &left)) {
+    if (message->msg != CURLMSG_DONE) continue;
+    has_ended = true;
+    // All transfers here are attempts. The message ends with its transfer.
+    auto& attempt = static_cast<Attempt&>(Transfer::of(message->easy_handle));
+    TRY(end(feed, attempt, message->data.result));
+  }
+  return has_ended;
+}
+
+Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
+  attempt.check_memory();
+  // Without a byte of the body, only a transfer that went well has its whole header.
+  if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
+  if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (attempt.place().is_peer() || is_transient(code))
+    return ask_again(attempt, curl_easy_strerror(code));
+  return failure(ErrorCode::io, curl_easy_strerror(code));
+}
+
+Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code) {
+  const Judgement& judgement = attempt.judgement();
+  if (attempt.place().is_peer() && !attempt.is_complete())
+    return ask_again(attempt, "a peer failed");
+  switch (judgement.outcome) {
+    case Outcome::body:
+      attempt.place().answered(attempt.generation());
+      attempt.piece().redirects = 0;
+      if (attempt.is_complete()) return complete(feed, attempt.piece(), Outcome::body);
+      if (attempt.is_overlong())
+        return failure(ErrorCode::io, "the server sends more bytes than were asked for");
+      return ask_again(attempt, why_incomplete(code));
+    case Outcome::empty:
+      attempt.piece().found = judgement.found;
+      [[fallthrough]];
+    case Outcome::no_suffix:
+      return complete(feed, attempt.piece(), judgement.outcome);
+    case Outcome::again:
+      return ask_again(attempt, judgement.why);
+    case Outcome::moved:
+      return follow(attempt);
+    case Outcome::denied:
+      return renew(attempt);
+    case Outcome::failed:
+      break;
+  }
+  return passed_on(judgement.error);
+}
+
+Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) {
+  if (times_.size() < most_times) times_.resize(times_.size() + 1);
+  times_[completed_++ % most_times] = Clock::now() - piece.attempt->began();
+  if (piece.hedge) drop(*piece.hedge);
+  std::list<Piece> done;
+  done.splice(done.begin(), pieces_,
+              std::find_if(pieces_.begin(), pieces_.end(),
+                           [&](const Piece& other) { return &other == &piece; }));
+  piece.attempt.reset();
+  may_have_next_ = true;
+  return feed.finished({{piece.ask, piece.into}, outcome, piece.found});
+}
+
+// On a new connection: the old one may be what is wrong.
+Result<void> RangeRun::ask_again(Attempt& attempt, const std::string& why) {
+  Piece& piece = attempt.piece();
+  if (attempt.place().is_peer()) {
+    leave_out(attempt);
+    return {};
+  }
+  const std::chrono::seconds servers = attempt.retry_after();
+  drop(attempt);
+  if (piece.attempt) return {};
+  TRY(count_failure(piece, why));
+  ++tally_.counts.retries;
+  piece.begins_afresh = true;
+  piece.due =
+      Clock::now() + backoff(piece.failures, static_cast<std::uint32_t>(random_() << 1), servers);
+  return {};
+}
+
+Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const {
+  if (++piece.failures <= limits_.retries) return {};
+  return failure(ErrorCode::io,
+                 why + "; so failed " + std::to_string(piece.failures) + " requests for one range");
+}
+
+void RangeRun::leave_out(Attempt& attempt) {
+  Piece& piece = attempt.piece();
+  attempt.place().leave_out();
+  if (attempt.is_overlong()) {  // nothing of it is credible
+    if (piece.hedge) drop(*piece.hedge);
+    piece.have = 0;
+  }
+  drop(attempt);
+  piece.is_for_store = true;
+  if (!piece.attempt) ++tally_.counts.retries;
+}
+
+// A hedge that is left goes on in the attempt's place; else the piece has none, and is due.
+void RangeRun::drop(Attempt& attempt) {
+  Piece& piece = attempt.piece();
+  if (piece.hedge) --hedges_;
+  if (&attempt == piece.attempt.get()) piece.attempt = std::move(piece.hedge);
+  piece.hedge.reset();
+}
+
+Result<void> RangeRun::follow(Attempt& attempt) {
+  Piece& piece = attempt.piece();
+  if (++piece.redirects > most_redirects)
+    return failure(ErrorCode::io,
+                   "the store redirects more than " + std::to_string(most_redirects) + " times");
+  TRY(attempt.place().follow(attempt.generation(), attempt.answer().location));
+  drop(attempt);
+  return {};
+}
+
+Result<void> RangeRun::renew(Attempt& attempt) {
+  Piece& piece = attempt.piece();
+  const std::string why = "the store refuses access (" + attempt.judgement().why + ")";
+  TRY_ASSIGN(const bool is_new, attempt.place().renew(attempt.generation()));
+  if (!is_new)
+    return tl::unexpected<Error>(Error{.code = ErrorCode::io,
+                                       .message = why + "; " + attempt.place().credentials(),
+                                       .os_error = EACCES});
+  drop(attempt);
+  return count_failure(piece, why);
+}
+
+Result<void> RangeRun::look(RangeFeed& feed, Clock::time_point now) {
+  if (!feed.goes_on(tally_.received)) return failure(ErrorCode::cancelled, "cancelled");
+  if (limits_.deadline.count() != 0 && now - began_ > limits_.deadline)
+    return failure(ErrorCode::io, "the deadline of " + in_ms(limits_.deadline) + " has passed");
+  pace_.note(now - began_, tally_.received);
+  for (Piece& piece : pieces_) {
+    TRY(end_stalled(piece.hedge.get(), now));
+    TRY(end_stalled(piece.attempt.get(), now));
+  }
+  hedge_slow(now);
+  return {};
+}
+
+Result<void> RangeRun::end_stalled(Attempt* attempt, Clock::time_point now) {
+  if (attempt == nullptr || limits_.stall.count() == 0 ||
+      now - attempt->last_byte() <= limits_.stall)
+    return {};
+  return ask_again(*attempt, "no byte came for " + in_ms(limits_.stall));
+}
+
+// A few at a time, from the store.
+void RangeRun::hedge_slow(Clock::time_point now) {
+  if (times_.size() < fewest_times) return;
+  const Clock::duration slow = slow_time();
+  const unsigned most = 1 + pace_.limit() / 8;
+  for (Piece& piece : pieces_) {
+    if (hedges_ >= most) return;
+    if (!piece.attempt || piece.is_hedged || now - piece.attempt->began() <= slow) continue;
+    piece.hedge = ask(piece, places_.store, true);
+    piece.is_hedged = true;
+    ++hedges_;
+    ++tally_.counts.hedges;
+  }
+}
+
+Clock::duration RangeRun::slow_time() {
+  std::vector<Clock::duration> sorted = times_;
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return std::max<Clock::duration>(3 * *middle, never_slow);
+}
+
+}  // namespace weightmap::remote

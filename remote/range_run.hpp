@@ -1,0 +1,105 @@
+// Ranges on their way: begun, retried, hedged and completed, in one thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "remote/judgement.hpp"
+#include "remote/pace.hpp"
+#include "remote/piece.hpp"
+#include "remote/place.hpp"
+#include "remote/transfer.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap::remote {
+
+struct Places {
+  Place store;
+  std::vector<Place> peers = {};  // asked before the store, in turn
+  std::size_t turn = 0;
+};
+
+struct RunLimits {
+  unsigned connections;
+  unsigned retries;
+  std::chrono::milliseconds deadline;  // 0: none, as for `stall`
+  std::chrono::milliseconds stall;
+};
+
+struct Asked {
+  Ask ask;
+  std::span<std::byte> into;  // as long
+};
+
+struct Finished {
+  Asked asked;                       // shortened to what the file has
+  Outcome outcome = Outcome::body;   // or empty, or no_suffix
+  std::optional<Pinned> found = {};  // where no version was known before
+};
+
+// Where ranges come from and go to.
+class RangeFeed {
+ public:
+  virtual ~RangeFeed() = default;
+  // nullopt: there is none before another one has finished.
+  virtual Result<std::optional<Asked>> next() = 0;
+  virtual Result<void> finished(const Finished& finished) = 0;
+  virtual bool goes_on(std::uint64_t received) = 0;
+};
+
+class RangeRun {
+ public:
+  // All must outlive it. `pinned`: nullptr until the version is known.
+  RangeRun(Transfers& transfers, Places& places, const Pinned* pinned, const RunLimits& limits,
+           RangeCounts& counts);
+  // Until all ranges have finished, or one has failed for good. Once.
+  Result<void> run(RangeFeed& feed);
+
+ private:
+  Result<void> begin_due(RangeFeed& feed);
+  Result<void> begin(Piece& piece);
+  std::unique_ptr<Attempt> ask(Piece& piece, Place& place, bool fresh);
+  Place& place_for(const Piece& piece);
+
+  // False if none had ended.
+  Result<bool> take_ended(RangeFeed& feed);
+  Result<void> end(RangeFeed& feed, Attempt& attempt, CURLcode code);
+  Result<void> end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code);
+  Result<void> complete(RangeFeed& feed, Piece& piece, Outcome outcome);
+  Result<void> ask_again(Attempt& attempt, const std::string& why);
+  Result<void> count_failure(Piece& piece, const std::string& why) const;
+  Result<void> follow(Attempt& attempt);
+  Result<void> renew(Attempt& attempt);
+  void leave_out(Attempt& attempt);
+  void drop(Attempt& attempt);
+
+  Result<void> look(RangeFeed& feed, Clock::time_point now);
+  Result<void> end_stalled(Attempt* attempt, Clock::time_point now);
+  void hedge_slow(Clock::time_point now);
+  Clock::duration slow_time();
+
+  Transfers& transfers_;
+  Places& places_;
+  const Pinned* pinned_;
+  const RunLimits limits_;
+  Tally tally_;
+  Pace pace_;
+  std::minstd_rand random_;
+  std::list<Piece> pieces_;
+  std::vector<Clock::duration> times_;  // of the last requests that completed a range, a ring
+  std::size_t completed_ = 0;
+  unsigned hedges_ = 0;  // on their way
+  bool may_have_next_ = true;
+  const Clock::time_point began_ = Clock::now();
+};
+
+}  // namespace weightmap::remote

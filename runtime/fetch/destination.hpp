@@ -1,0 +1,27 @@
+// Where the bytes of a file go that is fetched: memory, or a file on a disk.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "runtime/bytes/byte_range.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// The three functions are each called by one thread, which may be another one for each of them.
+class Destination {
+ public:
+  virtual ~Destination() = default;
+  // Makes memory_for() of this range faster. Returns false if nothing was left to do.
+  virtual bool prepare(ByteRange range) = 0;
+  // Returns memory of this length for the bytes of the range, which the caller uses until keep().
+  // nullopt if there is none before other ranges are kept. Fails with io if the system has none.
+  virtual Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) = 0;
+  // Puts the bytes in their place; `bytes` is the memory of memory_for(). Fails with io if the
+  // system refuses.
+  virtual Result<void> keep(ByteRange range, std::span<std::byte> bytes) = 0;
+};
+
+}  // namespace weightmap

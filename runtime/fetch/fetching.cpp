@@ -1,0 +1,276 @@
+#include "runtime/fetch/fetching.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/go_on.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/zip/crc32.hpp"
+#include "runtime/zip/storage_offsets.hpp"
+
+namespace weightmap {
+namespace {
+
+// How often the progress is told while nothing arrives.
+constexpr std::chrono::milliseconds turn{100};
+// Ranges whose memory is prepared.
+constexpr std::size_t ahead = 16;
+
+Error wrong_sum(const StorageSums::Complete& complete) {
+  const SummedStorage& storage = *complete.storage;
+  return {ErrorCode::corrupt,
+          "record " + bytes::quote(zip::storage_record(storage.key)) + " of " +
+              std::to_string(storage.range.length) + " bytes" +
+              zip::crc_mismatch(complete.crc32, storage.crc32) + ", also when fetched once more",
+          storage.range.offset,
+          {}};
+}
+
+}  // namespace
+
+Fetching::Fetching(RangeSource& source, Destination& destination, FetchPlan plan, StorageSums sums,
+                   std::uint64_t size)
+    : source_(source),
+      destination_(destination),
+      size_(size),
+      sums_(std::move(sums)),
+      plan_(std::move(plan)) {}
+
+void Fetching::add_present(ByteRange range, std::span<const std::byte> bytes) {
+  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, bytes);
+  const std::lock_guard lock(mutex_);
+  received_before_ += range.length;
+  note(range, complete);
+}
+
+void Fetching::add_unsummed(std::uint64_t bytes) noexcept { received_before_ += bytes; }
+
+Result<void> Fetching::run(const Progress& progress) {
+  progress_ = &progress;
+  Result<void> read;
+  try {
+    const std::jthread keeper([this] { keep_arrivals(); });
+    const std::jthread preparer([this] { prepare_ahead(); });
+    read = read_all();
+    stop();
+  } catch (const std::system_error& error) {
+    stop();
+    read = failure(ErrorCode::io, std::string("cannot start a thread: ") + error.what());
+  }
+  const std::lock_guard lock(mutex_);
+  if (!read) fail(std::move(read.error()));
+  counts_ = source_.counts();
+  has_ended_ = true;
+  changed_.notify_all();
+  return result();
+}
+
+Result<void> Fetching::read_all() {
+  for (;;) {
+    TRY(read_planned());
+    TRY(wait_until_kept());
+    if (is_complete()) break;
+  }
+  goes_on(0);
+  const std::lock_guard lock(mutex_);
+  return result();
+}
+
+// One read ends before the plan does if there is no memory, or after a failure.
+Result<void> Fetching::read_planned() {
+  if (is_complete()) return {};
+  asked_for_ = 0;
+  if (Result<void> read = source_.read(*this); !read)
+    return about_file(std::move(read.error()), source_.name());
+  received_before_ += std::exchange(received_, 0);
+  if (asked_for_ != 0 && on_their_way_ == 0) return {};
+  const std::lock_guard lock(mutex_);
+  TRY(result());
+  return failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
+}
+
+bool Fetching::is_complete() const {
+  const std::lock_guard lock(mutex_);
+  return plan_.is_empty() && !taken_;
+}
+
+Result<void> Fetching::wait_until_kept() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, turn, [this] { return !is_busy() || failure_; });
+      TRY(result());
+      if (!is_busy()) return {};
+    }
+    goes_on(0);
+  }
+}
+
+std::optional<RangeRequest> Fetching::next() {
+  while (taken_ || (taken_ = take_range())) {
+    const Result<std::optional<std::span<std::byte>>> memory = destination_.memory_for(*taken_);
+    if (!memory) {
+      const std::lock_guard lock(mutex_);
+      fail(memory.error());
+      return std::nullopt;
+    }
+    if (*memory) {
+      ++asked_for_;
+      ++on_their_way_;
+      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory};
+    }
+    if (!wait_for_memory()) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<ByteRange> Fetching::take_range() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) return std::nullopt;
+  ++plan_changes_;
+  changed_.notify_all();
+  return plan_.next();
+}
+
+// Returns false if none will come before more has arrived, or after a failure.
+bool Fetching::wait_for_memory() {
+  {
+    std::unique_lock lock(mutex_);
+    if (!is_busy()) return false;
+    changed_.wait_for(lock, turn);
+  }
+  return goes_on(received_);
+}
+
+Result<void> Fetching::arrived(const RangeRequest& request) {
+  --on_their_way_;
+  const std::lock_guard lock(mutex_);
+  arrivals_.push_back(request);
+  changed_.notify_all();
+  return result();
+}
+
+bool Fetching::goes_on(std::uint64_t received) {
+  received_ = std::max(received_, received);
+  const std::uint64_t done = std::min(size_, received_before_ + received_);
+  Result<void> asked = weightmap::go_on(*progress_, done, size_);
+  const std::lock_guard lock(mutex_);
+  counts_ = source_.counts();
+  if (!asked) fail(std::move(asked.error()));
+  return !failure_;
+}
+
+void Fetching::keep_arrivals() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return is_stopped_ || !arrivals_.empty(); });
+    if (arrivals_.empty()) return;
+    keep_first(lock);
+  }
+}
+
+// After a failure too: a later fetch need not receive it again.
+void Fetching::keep_first(std::unique_lock<std::mutex>& lock) {
+  const RangeRequest request = arrivals_.front();
+  const ByteRange range{request.offset, request.into.size()};
+  arrivals_.pop_front();
+  is_keeping_ = true;
+  lock.unlock();
+  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, request.into);
+  Result<void> kept = destination_.keep(range, request.into);
+  lock.lock();
+  is_keeping_ = false;
+  if (kept)
+    note(range, complete);
+  else
+    fail(std::move(kept.error()));
+  changed_.notify_all();
+}
+
+void Fetching::prepare_ahead() {
+  std::unique_lock lock(mutex_);
+  while (!is_stopped_) {
+    const std::uint64_t seen = plan_changes_;
+    const std::vector<ByteRange> coming = plan_.upcoming(ahead);
+    lock.unlock();
+    const bool worked = std::any_of(coming.begin(), coming.end(), [this](const ByteRange& range) {
+      return destination_.prepare(range);
+    });
+    lock.lock();
+    if (worked) continue;  // what comes next may have changed
+    changed_.wait(lock, [&] { return is_stopped_ || plan_changes_ != seen; });
+  }
+}
+
+void Fetching::stop() {
+  const std::lock_guard lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
+void Fetching::note(ByteRange range, std::span<const StorageSums::Complete> complete) {
+  for (const ByteRange& part : sums_.without_storages(range)) done_.add(part);
+  for (const StorageSums::Complete& storage : complete) compare(storage);
+}
+
+void Fetching::compare(const StorageSums::Complete& complete) {
+  const SummedStorage& storage = *complete.storage;
+  if (complete.crc32 == storage.crc32) {
+    done_.add(storage.range);
+    verified_bytes_ += storage.range.length;
+  } else if (again_.insert(storage.range.offset).second) {
+    plan_.add_again(storage.range);
+    ++plan_changes_;
+  } else {
+    fail(about_file(wrong_sum(complete), source_.name()).value());
+  }
+}
+
+void Fetching::fail(Error error) {
+  if (!failure_) failure_ = std::move(error);
+  changed_.notify_all();
+}
+
+Result<void> Fetching::result() const {
+  if (failure_) return tl::unexpected<Error>(*failure_);
+  return {};
+}
+
+void Fetching::cancel() {
+  const std::lock_guard lock(mutex_);
+  fail({ErrorCode::cancelled, "was cancelled", Error::no_offset, {}});
+}
+
+void Fetching::prefer(ByteRange range) {
+  const std::lock_guard lock(mutex_);
+  if (done_.contains(range)) return;
+  plan_.put_first(sums_.with_storages(range));
+  ++plan_changes_;
+  changed_.notify_all();
+}
+
+Result<void> Fetching::wait(ByteRange range) {
+  prefer(range);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_.contains(range) || failure_ || has_ended_; });
+  if (done_.contains(range)) return {};
+  return result();
+}
+
+FetchReport Fetching::report() const {
+  const std::lock_guard lock(mutex_);
+  FetchReport report;
+  report.counts = counts_;
+  report.file_bytes = size_;
+  report.verified_bytes = verified_bytes_;
+  return report;
+}
+
+}  // namespace weightmap

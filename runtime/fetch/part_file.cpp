@@ -1,0 +1,127 @@
+#include "runtime/fetch/part_file.hpp"
+
+#include <cerrno>
+#include <system_error>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/fetch/journal.hpp"
+#include "runtime/os/file/attribute.hpp"
+#include "runtime/os/file/directory.hpp"
+#include "runtime/os/write/permissions.hpp"
+#include "runtime/os/write/rename.hpp"
+#include "runtime/os/write/write_all.hpp"
+
+namespace weightmap {
+namespace {
+
+// What may be lost of a fetch that is killed, beside what is on its way.
+constexpr std::uint64_t unrecorded_bytes = std::uint64_t{256} << 20;
+constexpr std::size_t longest_journal = std::size_t{64} << 20;
+
+Result<std::string> read_text(int descriptor) {
+  const Result<os::File> file = os::File::from_descriptor(descriptor);
+  if (!file || file->size() > longest_journal) return std::string();  // empty, or no journal
+  std::string text(static_cast<std::size_t>(file->size()), '\0');
+  TRY(file->read(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+bool has_size(int descriptor, std::uint64_t size) {
+  const Result<os::File> file = os::File::from_descriptor(descriptor);
+  return file && file->size() == size;
+}
+
+}  // namespace
+
+Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::string& source_name,
+                                const RemoteVersion& version) {
+  PartFile part(path.has_parent_path() ? path.parent_path() : ".", path.filename());
+  if (part.name_.empty()) return failure(ErrorCode::invalid_argument, "is not the name of a file");
+  TRY_ASSIGN(part.directory_, os::open_directory(part.folder_));
+  TRY(part.open_locked());
+  // Without a name of the version, what is there may be of another one.
+  const bool has_version = !version.tag.empty() || !version.id.empty();
+  TRY(part.begin(has_version ? first_line(source_name, version) : std::string(), version.size));
+  TRY_ASSIGN(part.file_, os::File::from_descriptor(part.part_.get()));
+  part.writer_ = std::make_unique<os::DirectWriter>(part.part_.get());
+  return part;
+}
+
+// The fetch that had the lock may have given the file its final name meanwhile. Where the file
+// system has no locks, there is none.
+Result<void> PartFile::open_locked() {
+  for (;;) {
+    TRY_ASSIGN(part_, os::open_or_create(directory_.get(), part_name()));
+    if (!os::lock_open_file(part_.get()) && (errno == EAGAIN || errno == EACCES))
+      return failure(ErrorCode::io,
+                     "is being fetched by another process or thread, which has locked " +
+                         bytes::quote(part_name()));
+    if (os::has_name(directory_.get(), part_name(), part_.get())) return {};
+  }
+}
+
+Result<void> PartFile::begin(const std::string& first, std::uint64_t size) {
+  TRY_ASSIGN(journal_, os::open_or_create(directory_.get(), journal_name()));
+  TRY_ASSIGN(const std::string journal, read_text(journal_.get()));
+  if (!first.empty() && has_size(part_.get(), size)) present_ = read_journal(journal, first, size);
+  if (present_.ranges().empty()) return begin_again(first, size);
+  // Without the line that its writer could not finish.
+  const std::size_t whole = journal.rfind('\n') + 1;
+  TRY(os::resize(journal_.get(), whole));
+  journal_bytes_ = whole;
+  return os::reserve_space(part_.get(), 0, size);
+}
+
+Result<void> PartFile::begin_again(const std::string& first, std::uint64_t size) {
+  TRY(os::resize(journal_.get(), 0));
+  TRY(os::resize(part_.get(), 0));
+  TRY(check_room(size));
+  TRY(os::resize(part_.get(), size));
+  TRY(os::reserve_space(part_.get(), 0, size));
+  journal_bytes_ = 0;
+  return append_to_journal(first);
+}
+
+Result<void> PartFile::check_room(std::uint64_t size) const {
+  std::error_code unknown;
+  const std::uint64_t room = std::filesystem::space(folder_, unknown).available;
+  if (unknown || size <= room) return {};
+  return failure(ErrorCode::io, "takes " + std::to_string(size) + " bytes, and its disk has " +
+                                    std::to_string(room) + " left");
+}
+
+Result<void> PartFile::append_to_journal(const std::string& lines) {
+  TRY(os::write_at(journal_.get(), journal_bytes_, std::as_bytes(std::span(lines))));
+  journal_bytes_ += lines.size();
+  return {};
+}
+
+Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> content) {
+  TRY(writer_->write(offset, content));
+  written_.push_back({offset, content.size()});
+  written_bytes_ += content.size();
+  return written_bytes_ < unrecorded_bytes ? Result<void>() : sync();
+}
+
+Result<void> PartFile::sync() {
+  TRY(os::sync(part_.get()));
+  TRY(append_to_journal(lines_of(written_)));
+  for (const ByteRange& range : written_) present_.add(range);
+  written_.clear();
+  written_bytes_ = 0;
+  return {};
+}
+
+Result<void> PartFile::publish(bool replaces) {
+  if (replaces) TRY(os::take_permissions_of(directory_.get(), name_, part_.get()));
+  TRY(os::sync(part_.get()));
+  TRY(replaces ? os::rename_in(directory_.get(), part_name(), name_)
+               : os::rename_to_free(directory_.get(), part_name(), name_));
+  Result<void> done = os::remove_name(directory_.get(), journal_name());
+  if (done) done = os::sync_directory(directory_.get());
+  if (!done) done.error().message.insert(0, "is in place, but: ");
+  return done;
+}
+
+}  // namespace weightmap

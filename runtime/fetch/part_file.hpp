@@ -1,0 +1,68 @@
+// The file of a fetch until it is whole: FILE.part, with its journal beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/bytes/range_set.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/unique_fd.hpp"
+#include "runtime/os/write/direct_writer.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// Errors name no file; they are about FILE. Not thread-safe.
+class PartFile {
+ public:
+  // Opens or creates the two files, and locks the first one as long as this exists. Keeps what is
+  // there of this version, or begins again. Allocates the whole file. Fails with io if the system
+  // refuses, if the disk has too little room, or if another fetch has the lock.
+  static Result<PartFile> open(const std::filesystem::path& path, const std::string& source_name,
+                               const RemoteVersion& version);
+
+  // What an earlier fetch has left on the disk, and what the journal has since.
+  const bytes::RangeSet& present() const noexcept { return present_; }
+  const os::File& file() const noexcept { return *file_; }
+  std::filesystem::path path() const { return folder_ / part_name(); }
+
+  Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
+  // Writes everything to the disk, then to the journal what that was.
+  Result<void> sync();
+  // Gives the file its name, durably, and removes the journal. With `replaces`, in place of a file
+  // of that name; otherwise fails with invalid_argument if there is one.
+  Result<void> publish(bool replaces);
+
+ private:
+  PartFile(std::filesystem::path folder, std::string name)
+      : folder_(std::move(folder)), name_(std::move(name)) {}
+  std::string part_name() const { return name_ + ".part"; }
+  std::string journal_name() const { return part_name() + ".journal"; }
+  Result<void> open_locked();
+  Result<void> begin(const std::string& first, std::uint64_t size);
+  Result<void> begin_again(const std::string& first, std::uint64_t size);
+  Result<void> check_room(std::uint64_t size) const;
+  Result<void> append_to_journal(const std::string& lines);
+
+  std::filesystem::path folder_;
+  std::string name_;
+  os::UniqueFd directory_;
+  os::UniqueFd part_;
+  os::UniqueFd journal_;
+  std::uint64_t journal_bytes_ = 0;
+  std::optional<os::File> file_;  // of `part_`
+  std::unique_ptr<os::DirectWriter> writer_;
+  bytes::RangeSet present_;
+  std::vector<ByteRange> written_;   // and not in the journal
+  std::uint64_t written_bytes_ = 0;  // of these
+};
+
+}  // namespace weightmap

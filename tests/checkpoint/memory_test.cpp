@@ -1,0 +1,354 @@
+// Checkpoints in memory: the same tensors as of the file, without a copy, from any address.
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/gguf_builder.hpp"
+#include "tests/support/shards.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/residency.hpp"
+#include "weightmap/shared_tensor.hpp"
+#include "weightmap/stage.hpp"
+#include "weightmap/surroundings.hpp"
+#include "weightmap/warmer.hpp"
+
+using namespace weightmap;
+using test::data;
+using test::read_file;
+
+namespace {
+
+// Content that begins `shift` bytes behind an address that new aligns.
+struct Memory {
+  explicit Memory(std::string_view content, std::size_t shift = 0)
+      : block(std::make_shared<std::vector<std::byte>>(shift + content.size())),
+        bytes(std::span(*block).subspan(shift)) {
+    std::memcpy(bytes.data(), content.data(), content.size());
+  }
+  // The memory ends with the last owner: it is forgotten here.
+  Result<Checkpoint> open(const OpenOptions& options = {}) && {
+    return Checkpoint::open_memory(bytes, std::move(block), options);
+  }
+
+  std::shared_ptr<std::vector<std::byte>> block;
+  std::span<std::byte> bytes;
+};
+
+Checkpoint opened_memory(std::string_view content, std::size_t shift = 0) {
+  Result<Checkpoint> checkpoint = Memory(content, shift).open();
+  REQUIRE_OK(checkpoint);
+  return std::move(*checkpoint);
+}
+
+std::vector<std::byte> gathered(const Checkpoint& checkpoint, const TensorView& view) {
+  std::vector<std::byte> out(view.nbytes());
+  REQUIRE_OK(checkpoint.gather(view, out));
+  return out;
+}
+
+std::string safetensors_file() { return test::safetensors({{"a", "\1\2\3"}, {"b", "\4"}}); }
+
+std::string gguf_file() {
+  test::GgufBuilder made;
+  made.pair("general.name", test::GgufBuilder::string, made.text("whole"));
+  made.tensor("a", {4}, 0, std::string(16, 'x'));
+  return made.file();
+}
+
+std::vector<std::string> contents() {
+  std::vector<std::string> all = {safetensors_file(), gguf_file()};
+  for (const char* name :
+       {"state_dict.pt", "training.pt", "views.pt", "dtypes.pt", "quantized.pt", "big_endian.pt",
+        "torchscript.pt", "no_tensors.pt", "legacy/dict.pt", "legacy/dtypes.pt", "npz/stored.npz"})
+    all.push_back(read_file(data / name));
+  return all;
+}
+
+// Of the file of this content: names, shapes and elements, in this order.
+void check_equals_file(const Checkpoint& checkpoint, const std::string& content) {
+  const test::TemporaryFolder folder;
+  const Checkpoint other = test::opened(folder.write("file", content));
+  REQUIRE(checkpoint.tensors().size() == other.tensors().size());
+  CHECK(checkpoint.info().format == other.info().format);
+  for (std::size_t i = 0; i < other.tensors().size(); ++i) {
+    const NamedTensor one = checkpoint.tensors()[i];
+    const NamedTensor expected = other.tensors()[i];
+    CAPTURE(expected.name);
+    CHECK(one.name == expected.name);
+    CHECK(one.view.dtype() == expected.view.dtype());
+    CHECK(one.file_offset == expected.file_offset);
+    CHECK(gathered(checkpoint, one.view) == gathered(other, expected.view));
+  }
+}
+
+bool lies_in(std::span<const std::byte> part, std::span<const std::byte> whole) {
+  return part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size();
+}
+
+}  // namespace
+
+TEST_CASE("each format has the tensors of its file, in the memory itself") {
+  for (const std::string& content : contents()) {
+    Memory memory(content);
+    const std::span<const std::byte> bytes = memory.bytes;
+    const Result<Checkpoint> checkpoint = std::move(memory).open();
+    REQUIRE_OK(checkpoint);
+    CHECK(checkpoint->mapping().data() == bytes.data());
+    CHECK(checkpoint->mapping().size() == content.size());
+    check_equals_file(*checkpoint, content);
+    for (const NamedTensor& tensor : checkpoint->tensors())
+      if (!tensor.view.bytes().empty()) CHECK(lies_in(tensor.view.bytes(), bytes));
+  }
+}
+
+TEST_CASE("memory may begin at any address") {
+  for (const std::string& content : contents())
+    for (std::size_t shift : {1, 2, 4, 63})
+      check_equals_file(opened_memory(content, shift), content);
+}
+
+TEST_CASE("a tensor that its address misaligns is only copied") {
+  const std::string content = read_file(data / "state_dict.pt");
+  const Checkpoint aligned = opened_memory(content);
+  const Checkpoint misaligned = opened_memory(content, 1);
+  const std::string name(aligned.tensors()[0].name);
+  REQUIRE(aligned.get(name)->view.dtype() == DType::float32);
+  REQUIRE_OK(aligned.get(name)->view.as<float>());
+  const TensorView view = misaligned.get(name)->view;
+  CHECK_FAILS(view.as<float>(), ErrorCode::invalid_argument, "gather() copies it");
+  std::vector<std::byte> out(view.nbytes());
+  REQUIRE_OK(view.gather(out));
+}
+
+TEST_CASE("the owner lives as long as the checkpoint, wherever it is moved") {
+  Memory memory(safetensors_file());
+  const std::weak_ptr<const void> owner = memory.block;
+  Result<Checkpoint> opened = std::move(memory).open();
+  REQUIRE_OK(opened);
+  CHECK(owner.use_count() == 1);
+  {
+    const Checkpoint moved = std::move(*opened);
+    CHECK(gathered(moved, *moved.find("a")).size() == 3);
+    CHECK(owner.use_count() == 1);
+  }
+  CHECK(owner.expired());
+}
+
+TEST_CASE("the owner lives as long as a shared tensor") {
+  Memory memory(safetensors_file());
+  const std::weak_ptr<const void> owner = memory.block;
+  Result<Checkpoint> opened = std::move(memory).open();
+  REQUIRE_OK(opened);
+  Result<SharedTensor> tensor =
+      SharedTensor::get(std::make_shared<const Checkpoint>(std::move(*opened)), "b");
+  REQUIRE_OK(tensor);
+  CHECK((*tensor)->bytes()[0] == std::byte{4});
+  *tensor = SharedTensor();
+  CHECK(owner.expired());
+}
+
+TEST_CASE("the owner is released after an open that failed") {
+  Memory memory("none of ours, however long it is");
+  const std::weak_ptr<const void> owner = memory.block;
+  CHECK_FAILS(std::move(memory).open(), ErrorCode::not_a_checkpoint, "");
+  CHECK(owner.expired());
+}
+
+TEST_CASE("memory is opened without an owner") {
+  const std::string content = safetensors_file();
+  const Result<Checkpoint> checkpoint =
+      Checkpoint::open_memory(std::as_bytes(std::span(content)), nullptr);
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->contains("a"));
+}
+
+TEST_CASE("a checkpoint in memory has no path and is always current") {
+  const Checkpoint checkpoint = opened_memory(safetensors_file());
+  CHECK(checkpoint.opened_paths().empty());
+  REQUIRE(checkpoint.source_count() == 1);
+  CHECK(checkpoint.source(0).path.empty());
+  CHECK_FALSE(checkpoint.source(0).is_copy);
+  CHECK(checkpoint.generation() == Generation{.size = safetensors_file().size()});
+  CHECK(checkpoint.state() == CheckpointState::current);
+  CHECK(checkpoint.is_current());
+  CHECK(checkpoint.info().file_bytes == safetensors_file().size());
+  CHECK(lives_in_memory(checkpoint));
+  CHECK(surroundings(checkpoint).files.empty());
+}
+
+TEST_CASE("headers and checksums are compared in memory") {
+  std::string content = read_file(data / "state_dict.pt");
+  const Checkpoint checkpoint = opened_memory(content);
+  REQUIRE_OK(checkpoint.verify_headers());
+  const CrcReport sums = checkpoint.verify_crc();
+  CHECK(sums.faults.empty());
+  CHECK(sums.storages_checked == checkpoint.storage_count());
+
+  content[checkpoint.tensors()[0].file_offset] ^= 1;
+  const Checkpoint changed = opened_memory(content);
+  REQUIRE(changed.verify_crc().faults.size() == 1);
+  CHECK(changed.verify_crc().faults[0].code == ErrorCode::corrupt);
+  OpenOptions crc;
+  crc.verify = Verify::crc;
+  CHECK_FAILS(Memory(content).open(crc), ErrorCode::corrupt, "CRC");
+}
+
+TEST_CASE("lend() passes the memory on, and copy_on_write() copies it once") {
+  const std::string content = safetensors_file();
+  Memory memory(content, 1);
+  const std::span<const std::byte> bytes = memory.bytes;
+  const Result<Checkpoint> checkpoint = std::move(memory).open();
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->lend(4)->data() == bytes.data());
+  const Result<std::span<std::byte>> copy = checkpoint->copy_on_write();
+  REQUIRE_OK(copy);
+  CHECK(std::ranges::equal(*copy, bytes));
+  CHECK(copy->data() != bytes.data());
+  CHECK(checkpoint->copy_on_write()->data() == copy->data());
+  CHECK(checkpoint->lend(4, CopyOnWrite::on)->data() == copy->data());
+  copy->front() = std::byte{0xff};
+  CHECK(bytes.front() == static_cast<std::byte>(content.front()));
+}
+
+TEST_CASE("copy_on_write can be chosen for memory") {
+  OpenOptions on;
+  on.copy_on_write = CopyOnWrite::on;
+  const Result<Checkpoint> checkpoint = Memory(safetensors_file()).open(on);
+  REQUIRE_OK(checkpoint);
+  CHECK(checkpoint->lend(4)->data() == checkpoint->copy_on_write()->data());
+}
+
+TEST_CASE("a demanded tensor is there, and is remembered") {
+  const Checkpoint checkpoint = opened_memory(safetensors_file());
+  REQUIRE_OK(checkpoint.demand(*checkpoint.find("b")));
+  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{1});
+}
+
+TEST_CASE("memory is not opened writable") {
+  OpenOptions options;
+  options.writable = true;
+  options.sharing = Sharing::private_;
+  const Result<Checkpoint> failed = Memory(safetensors_file()).open(options);
+  CHECK_FAILS(failed, ErrorCode::invalid_argument, "writable");
+  CHECK(failed.error().file == "memory");
+}
+
+TEST_CASE("memory is not locked") {
+  OpenOptions options;
+  options.locked = true;
+  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument, "locks");
+}
+
+TEST_CASE("memory is not guarded") {
+  OpenOptions options;
+  options.protection = Protection::guard;
+  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument,
+              "protection=guard");
+}
+
+TEST_CASE("memory is not snapshotted") {
+  OpenOptions options;
+  options.protection = Protection::snapshot;
+  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument,
+              "protection=snapshot");
+}
+
+TEST_CASE("empty memory is no checkpoint") {
+  CHECK_FAILS(Checkpoint::open_memory({}, nullptr), ErrorCode::not_a_checkpoint, "is empty");
+}
+
+TEST_CASE("an index in memory has no shards beside it") {
+  CHECK_FAILS(Memory(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})").open(),
+              ErrorCode::invalid_argument, "opened by its path");
+}
+
+TEST_CASE("one file of a split model in memory has no others beside it") {
+  test::GgufBuilder part;
+  part.split(0, 2, 2);
+  part.tensor("a", {1}, 24, "a");
+  CHECK_FAILS(Memory(part.file()).open(), ErrorCode::invalid_argument, "opened by its path");
+}
+
+// It is known by its name only.
+TEST_CASE("the metadata of a distributed checkpoint in memory is a pickle like any other") {
+  CHECK_FAILS(Memory(read_file(data / "dcp/default/.metadata")).open(), ErrorCode::not_a_checkpoint,
+              "bare pickle");
+}
+
+TEST_CASE("compressed storages in memory are unsupported") {
+  CHECK_FAILS(Memory(read_file(data / "rezipped_deflated.pt")).open(), ErrorCode::unsupported,
+              "compressed");
+  CHECK_FAILS(Memory(read_file(data / "npz/deflated.npz")).open(), ErrorCode::unsupported,
+              "compressed");
+}
+
+TEST_CASE("memory is not reopened") {
+  CHECK_FAILS(opened_memory(safetensors_file()).reopen(), ErrorCode::invalid_argument,
+              "opened in memory");
+}
+
+TEST_CASE("bytes of memory are not written to") {
+  Checkpoint checkpoint = opened_memory(safetensors_file());
+  CHECK_FAILS(checkpoint.writable_bytes(*checkpoint.find("a")), ErrorCode::invalid_argument,
+              "not opened writable");
+}
+
+TEST_CASE("pages of memory are not counted") {
+  const Checkpoint checkpoint = opened_memory(safetensors_file());
+  const Result<ResidencyReport> report = residency(checkpoint);
+  CHECK_FAILS(report, ErrorCode::unsupported, "no mapped file");
+  CHECK(report.error().file == "memory");
+  CHECK_FAILS(anonymous_bytes(checkpoint), ErrorCode::unsupported, "no mapped file");
+}
+
+TEST_CASE("memory is not warmed") {
+  CHECK_FAILS(Warmer::start(opened_memory(safetensors_file())), ErrorCode::unsupported,
+              "only files are warmed");
+}
+
+TEST_CASE("truncated memory is an error, wherever it ends") {
+  for (const std::string& content :
+       {safetensors_file(), gguf_file(), read_file(data / "state_dict.pt"),
+        read_file(data / "legacy/dict.pt")}) {
+    const std::size_t step = std::max<std::size_t>(1, content.size() / 97);
+    for (std::size_t length = 1; length < content.size() - 64; length += step) {
+      CAPTURE(length);
+      CHECK_FALSE(Memory(std::string_view(content).substr(0, length)).open().has_value());
+    }
+  }
+}
+
+// As when a file that is mapped by others is truncated.
+TEST_CASE("memory with pages that are not there is an io error") {
+  const std::string content = read_file(data / "aligned_4096.pt");
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t size = (content.size() + page - 1) / page * page;
+  void* const at =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(at != MAP_FAILED);
+  std::memcpy(at, content.data(), content.size());
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(at), content.size());
+  {
+    const Result<Checkpoint> checkpoint = Checkpoint::open_memory(bytes, nullptr);
+    REQUIRE_OK(checkpoint);
+    REQUIRE(::mprotect(at, size, PROT_NONE) == 0);
+    CHECK_FAILS(Checkpoint::open_memory(bytes, nullptr), ErrorCode::io, "read memory");
+    const NamedTensor tensor = checkpoint->tensors()[0];
+    std::vector<std::byte> out(tensor.view.nbytes());
+    const Result<void> failed = checkpoint->gather(tensor.view, out);
+    CHECK_FAILS(failed, ErrorCode::io, "read memory");
+    CHECK(failed.error().file_offset == tensor.file_offset);
+    CHECK_FAILS(checkpoint->copy_on_write(), ErrorCode::io, "read memory");
+  }
+  ::munmap(at, size);
+}

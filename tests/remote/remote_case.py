@@ -1,0 +1,94 @@
+"""What the tests of the tool with remote files share: a server, a checkpoint on it, the tool."""
+
+import hashlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+
+from range_server import RangeServer  # noqa: E402
+from tool_case import ENVIRONMENT, FolderCase  # noqa: E402
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+MIB = 1 << 20
+# Nothing that libcurl or the signatures of S3 ask for.
+CLEAN = {key: text for key, text in ENVIRONMENT.items()
+         if not key.startswith("AWS_") and not key.lower().endswith("_proxy")}
+SMALL = ("--connections", "1", "--chunk", "2MiB")
+
+
+def run(*arguments, environment=None, code=None, **options):
+    """Runs the tool; with `code` it must end so."""
+    options = {"env": CLEAN | (environment or {}), "capture_output": True, "text": True, **options}
+    done = subprocess.run([TOOL, *map(str, arguments)], check=False, **options)
+    if code is not None:
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def document(*arguments, code=0, **options):
+    return json.loads(run(*arguments, "--json", code=code, **options).stdout)
+
+
+def make(path, count=6, shape="512x1024"):
+    """`count` tensors, of 2 MiB each unless told otherwise."""
+    subprocess.run([MAKER, path, "--count", str(count), "--shape", shape, "--dtype", "float32"],
+                   check=True)
+
+
+def digest(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+class RemoteCase(FolderCase):
+    place = FOLDER
+
+    def setUp(self):
+        super().setUp()
+        self.store = self.folder / "store"
+        self.store.mkdir()
+        self.file = self.store / "model.pt"
+        self.server = self.serve()
+        self.target = self.folder / "here.pt"
+        self.shared = set(pathlib.Path("/dev/shm").iterdir())
+        self.addCleanup(self.nothing_is_left_in_shared_memory)
+
+    def nothing_is_left_in_shared_memory(self):
+        mine = {path for path in set(pathlib.Path("/dev/shm").iterdir()) - self.shared
+                if f"-{self.name_mark()}" in path.name}
+        self.assertEqual(mine, set())
+
+    def name_mark(self):
+        """In the names that this test gives to what it stages."""
+        return self.folder.name
+
+    def serve(self, folder=None, **options):
+        server = RangeServer(folder or self.store, **options)
+        self.addCleanup(server.close)
+        return server
+
+    def start(self, *arguments, **options):
+        options = {"env": CLEAN, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,
+                   **options}
+        process = subprocess.Popen([TOOL, *map(str, arguments)], **options)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def fetch(self, *arguments, code=0, **options):
+        """To the target, with requests one by one."""
+        return run("fetch", self.server.url("model.pt"), self.target, *SMALL, *arguments,
+                   code=code, **options)
+
+    def is_fetched(self):
+        self.assertEqual(digest(self.target), digest(self.file))
+
+    def is_not_fetched(self):
+        self.assertFalse(self.target.exists())
+
+    def end(self, process, how=signal.SIGKILL):
+        process.send_signal(how)
+        return process.wait()

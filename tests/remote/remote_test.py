@@ -1,0 +1,606 @@
+#!/usr/bin/env python3
+"""The tool on remote files, against a server that misbehaves.
+
+    remote_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from range_server import (  # noqa: E402
+    ALWAYS, after, content_range, flipped, gzipped, multipart, other_tag, redirected, reset,
+    stalled, status, truncated, whole, without_content_range)
+from remote_case import MIB, SMALL, TOOL, RemoteCase, digest, document, make, run  # noqa: E402
+
+CHUNK = 2 * MIB
+
+
+def names(listed):
+    return [tensor["name"] for tensor in listed["tensors"]]
+
+
+def gguf(path):
+    """Two tensors of float32, [4] and [2, 3]."""
+    def text(word):
+        return struct.pack("<Q", len(word)) + word
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2, 1)
+    head += text(b"general.architecture") + struct.pack("<I", 8) + text(b"test")
+    head += text(b"a") + struct.pack("<IQIQ", 1, 4, 0, 0)
+    head += text(b"b") + struct.pack("<IQQIQ", 2, 3, 2, 0, 32)
+    path.write_bytes(head + bytes(-len(head) % 32) + struct.pack("<4f", 1, 2, 3, 4) + bytes(16)
+                     + struct.pack("<6f", *range(6)))
+
+
+class Looking(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        self.url = self.server.url("model.pt")
+
+    def test_shows_what_it_shows_of_the_file(self):
+        for command in (("ls",), ("ls", "--long"), ("ls", "--json"), ("tree",), ("du",),
+                        ("du", "--json")):
+            there, here = (run(*command, place, code=0).stdout for place in (self.url, self.file))
+            self.assertEqual(there, here.replace(str(self.file), self.url), command)
+
+    def test_asks_for_the_ends_and_no_more(self):
+        run("ls", self.url, code=0)
+        self.assertLessEqual(len(self.server.requests), 2)
+        asked = sum(last - (first or 0) for first, last in
+                    (request.span for request in self.server.requests))
+        self.assertLess(asked, self.file.stat().st_size / 2)
+
+    def test_ten_thousand_tensors_take_four_requests(self):
+        make(self.file, count=10_000, shape="4")
+        self.assertEqual(len(document("ls", self.url)["tensors"]), 10_000)
+        self.assertLessEqual(len(self.server.requests), 4)
+
+    def test_info_says_what_was_read(self):
+        found = document("info", self.url)
+        self.assertEqual((found["file"], found["tensors"], found["file_bytes"]),
+                         (self.url, 6, self.file.stat().st_size))
+        self.assertIn(self.url, run("info", self.url, code=0).stdout)
+
+    def test_cat_fetches_the_tensor(self):
+        here = run("cat", self.file, "tensor.3", code=0).stdout
+        self.assertEqual(run("cat", self.url, "tensor.3", code=0).stdout, here)
+        listed = {tensor["name"]: tensor for tensor in document("ls", self.file)["tensors"]}
+        self.assertTrue(any(request.has(listed["tensor.3"]["file_offset"])
+                            for request in self.server.requests))
+
+    def test_cat_of_a_part_fetches_the_part(self):
+        command = ("cat", "--slice", "7,1:4", "--json")
+        here = json.loads(run(*command, self.file, "tensor.1", code=0).stdout)
+        there = json.loads(run(*command, self.url, "tensor.1", code=0).stdout)
+        self.assertEqual((there["values"], there["file"]), (here["values"], self.url))
+        asked = sum(last - (first or 0) for first, last in
+                    (request.span for request in self.server.requests))
+        self.assertLess(asked, self.file.stat().st_size / 2)
+
+    def test_what_needs_the_file_itself_is_refused(self):
+        asks = f"{self.url}?X-Amz-Signature=SECRET"
+        for command in ("stats", "verify", "warm", "evict", "residency", "doctor", "scan", "ps",
+                        "bench"):
+            done = run(command, asks)
+            self.assertEqual((done.stdout, done.returncode), ("", 2), command)
+            self.assertIn("cannot be a URL: this needs the file itself (weightmap fetch URL FILE)",
+                          done.stderr)
+            self.assertNotIn("SECRET", done.stderr)
+        for command in (("diff", self.file, asks), ("convert", asks, "x.pt"),
+                        ("publish", asks, "x.pt")):
+            self.assertEqual(run(*command).returncode, 2, command)
+        for command in (("ls", "--records"), ("info", "--globals")):
+            done = run(*command, asks)
+            self.assertEqual(done.stderr, f"weightmap: {self.url}: this needs the file itself: "
+                             "weightmap fetch URL FILE\n")
+            self.assertEqual(done.returncode, 1)
+        self.assertEqual(self.server.requests, [])
+
+    def test_refuses_a_url_that_is_none(self):
+        for url in ("http://", "gs://bucket/model.pt", "http://host/a b"):
+            self.assertEqual(run("ls", url).returncode, 2, url)
+        self.assertEqual(run("fetch", self.file, "x.pt").stderr,
+                         "weightmap: URL: must be a URL (see weightmap --help)\n")
+
+    def test_says_that_there_is_no_such_file(self):
+        done = run("ls", self.server.url("missing.pt"), code=1)
+        self.assertIn(f"weightmap: {self.server.url('missing.pt')}: ", done.stderr)
+        self.assertIn("404", done.stderr)
+
+    def test_says_that_it_is_no_checkpoint(self):
+        (self.store / "notes.txt").write_bytes(b"some notes\n" * 1000)
+        error = document("ls", self.server.url("notes.txt"), code=1)["error"]
+        self.assertEqual(error["code"], "not_a_checkpoint")
+
+    def test_says_that_nothing_listens(self):
+        self.server.close()
+        self.assertEqual(run("ls", self.url, "--json", code=1).stderr.count(self.url), 1)
+
+    def test_opens_a_set_by_its_index(self):
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
+            code=0)
+        index = self.server.url("model.safetensors.index.json")
+        there = document("ls", index)
+        self.assertEqual(sorted(names(there)), sorted(names(document("ls", self.file))))
+        self.assertGreater(len({tensor["file"] for tensor in there["tensors"]}), 1)
+        self.assertEqual(run("cat", index, "tensor.5", code=0).stdout,
+                         run("cat", self.file, "tensor.5", code=0).stdout)
+
+    def test_opens_gguf(self):
+        gguf(self.store / "model.gguf")
+        url = self.server.url("model.gguf")
+        self.assertEqual(names(document("ls", url)), ["a", "b"])
+        self.assertEqual(run("cat", "--json", "--slice", "1", url, "b", code=0).stdout,
+                         json.dumps({"file": url, "name": "b[1]", "dtype": "float32",
+                                     "shape": [3], "values": [3.0, 4.0, 5.0]},
+                                    separators=(",", ":")) + "\n")
+
+
+class Fetching(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        self.url = self.server.url("model.pt")
+
+    def requests_of_a_clean_fetch(self):
+        self.fetch()
+        self.is_fetched()
+        count = len(self.server.requests)
+        self.again()
+        return count
+
+    def again(self):
+        """As if nothing had been fetched."""
+        for path in self.folder.glob("here.pt*"):
+            path.unlink()
+        self.server.heal()
+        self.server.requests.clear()
+
+    def nothing_is_there(self):
+        self.assertEqual(list(self.folder.glob("here.pt*")), [])
+
+    def test_prints_the_path_and_what_was_done(self):
+        done = self.fetch()
+        self.is_fetched()
+        self.assertEqual(done.stdout, f"{self.target}\n")
+        self.assertRegex(done.stderr, rf"^weightmap: {self.target}: 12\.0 MiB on the disk after "
+                         r"[\d.]+ s: \d+ requests, 12\.0 MiB compared with CRC-32s\n$")
+        self.assertEqual([path.name for path in self.folder.glob("here*")], ["here.pt"])
+
+    def test_json_has_the_stable_fields(self):
+        found = document("fetch", self.url, self.target, *SMALL)
+        self.assertEqual(list(found), ["url", "files"])
+        [file] = found["files"]
+        self.assertEqual(list(file), [
+            "path", "tag", "version", "bytes", "resumed_bytes", "verified_bytes", "requests",
+            "retries", "hedges", "received_bytes", "received_twice_bytes",
+            "received_from_peers_bytes", "seconds"])
+        size = self.file.stat().st_size
+        self.assertEqual(
+            (found["url"], file["path"], file["bytes"], file["received_bytes"],
+             file["received_twice_bytes"], file["verified_bytes"], file["requests"]),
+            (self.url, str(self.target), size, size, 0, 12 * MIB, len(self.server.requests)))
+
+    def test_many_requests_at_a_time_bring_the_same(self):
+        run("fetch", self.url, self.target, "--chunk", "2MiB", code=0)
+        self.is_fetched()
+
+    def test_does_not_replace_without_force(self):
+        self.target.write_text("mine")
+        done = self.fetch(code=1)
+        self.assertIn("here.pt", done.stderr)
+        self.assertEqual(self.target.read_text(), "mine")
+        self.fetch("--force")
+        self.is_fetched()
+
+    def test_all_requests_are_of_one_version(self):
+        self.fetch()
+        tag = document("fetch", self.url, self.folder / "other.pt")["files"][0]["tag"]
+        pinned = [request.headers.get("If-Match") for request in self.server.requests
+                  if request.span and request.span[0] not in (0, None)]
+        self.assertEqual(set(pinned), {tag})
+
+    def test_fetches_in_the_order_that_is_asked_for(self):
+        listed = {tensor["name"]: tensor for tensor in document("ls", self.file)["tensors"]}
+        order = self.folder / "order.txt"
+        order.write_text("# what is needed first\n\ntensor.[42]\n")
+        for arguments, first in ((["--order", "tensor.5", "--order", "tensor.3"], [5, 3]),
+                                 ([f"--order=@{order}"], [2, 4])):
+            self.again()
+            self.fetch(*arguments)
+            self.is_fetched()
+            offsets = [listed[f"tensor.{number}"]["file_offset"] for number in range(6)]
+            begins = [min(i for i, request in enumerate(self.server.requests)
+                          if request.has(offset + MIB)) for offset in offsets]
+            self.assertEqual(sorted(range(6), key=begins.__getitem__)[:2], first)
+
+    def test_says_that_an_order_cannot_be_read(self):
+        done = self.fetch("--order", "@/no/such/file", code=2)
+        self.assertIn("--order: cannot read /no/such/file", done.stderr)
+
+    def test_fetches_a_set_into_a_folder(self):
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
+            code=0)
+        folder = self.folder / "models"
+        done = run("fetch", self.server.url("model.safetensors.index.json"), f"{folder}/", *SMALL,
+                   code=0)
+        fetched = sorted(folder.iterdir())
+        self.assertEqual(sorted(done.stdout.splitlines()), [str(path) for path in fetched])
+        self.assertGreater(len(fetched), 2)
+        for path in fetched:
+            self.assertEqual(digest(path), digest(self.store / path.name))
+
+    # One test for each row of the table of failures, or more.
+
+    def test_a_request_that_fails_is_made_again_whichever_it_is(self):
+        count = self.requests_of_a_clean_fetch()
+        self.assertGreater(count, 6)
+        for fault in (truncated(), truncated(0), reset(), status(503, Retry_After="0"),
+                      status(429), status(500)):
+            for number in range(1, count + 1):
+                self.server.fault(fault, first=number)
+                [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+                self.is_fetched()
+                self.assertEqual((file["retries"], file["requests"]), (1, count + 1))
+                self.again()
+
+    def test_a_request_that_is_answered_wrongly_gives_no_wrong_byte_whichever_it_is(self):
+        count = self.requests_of_a_clean_fetch()
+        refused = {
+            whole(): "the server ignores ranges: it answers with the whole file (HTTP 200)",
+            content_range(first=1): "Content-Range", content_range(last=-1): "Content-Range",
+            content_range(first=CHUNK, last=CHUNK): "Content-Range",
+            content_range(size=1): "changed", without_content_range(): "Content-Range",
+            gzipped(): "Content-Encoding gzip", multipart(): "Content-Range",
+            other_tag(): "changed", status(404): "404", status(412): "412", status(416): "416",
+            status(204): "HTTP 204"}
+        for fault, message in refused.items():
+            for number in range(1, count + 1):
+                self.server.fault(fault, first=number)
+                done = self.fetch(code=None)
+                if done.returncode == 0:  # the version was not known yet, and is asked for again
+                    self.assertLessEqual(number, 2, message)
+                    self.is_fetched()
+                else:
+                    self.assertIn(message, done.stderr)
+                    self.is_not_fetched()
+                    self.assertEqual(done.stdout, "")
+                self.again()
+
+    def test_an_object_that_changes_is_not_mixed(self):
+        count = self.requests_of_a_clean_fetch()
+        old = self.file.read_bytes()
+        new = bytes(byte ^ 1 for byte in old[:100]) + old[100:]
+        for number in range(3, count + 1):
+            self.file.write_bytes(old)
+            self.server.fault(after(lambda: self.file.write_bytes(new)), first=number)
+            done = self.fetch(code=1)
+            self.assertIn("changed", done.stderr)
+            self.is_not_fetched()
+            self.again()
+
+    def test_an_object_that_is_deleted_is_not_fetched(self):
+        self.server.fault(after(self.file.unlink), first=5)
+        done = self.fetch(code=1)
+        self.assertIn("changed", done.stderr)
+        self.is_not_fetched()
+
+    def test_a_changed_object_is_fetched_from_the_start(self):
+        self.server.fault(status(404), first=6)
+        self.fetch(code=1)
+        self.server.heal()
+        make(self.file, count=7)
+        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+        self.assertEqual(file["resumed_bytes"], 0)
+        self.is_fetched()
+
+    def test_a_versioned_object_is_fetched_whole_though_it_is_replaced(self):
+        bucket = self.store / "bucket"
+        bucket.mkdir()
+        shutil.copy(self.file, bucket)
+        server = self.serve(versions=True)
+        replace = after(lambda: make(bucket / "model.pt", count=5))
+        server.fault(replace, first=4)
+        environment = {"AWS_ENDPOINT_URL": server.url()}
+        run("fetch", "s3://bucket/model.pt", self.target, *SMALL, environment=environment, code=0)
+        self.is_fetched()
+
+    def test_a_stalled_request_is_overtaken(self):
+        self.server.fault(stalled(), first=7)
+        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+        self.is_fetched()
+        self.assertGreaterEqual(file["hedges"] + file["retries"], 1)
+
+    def test_wrong_bytes_are_fetched_once_more(self):
+        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
+        self.server.fault(flipped(offset), match=lambda request: request.has(offset))
+        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+        self.is_fetched()
+        self.assertEqual(file["verified_bytes"], 12 * MIB)
+        self.assertGreaterEqual(file["received_bytes"], self.file.stat().st_size + 2 * MIB)
+
+    def test_bytes_that_stay_wrong_are_corrupt(self):
+        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
+        self.server.fault(flipped(offset), times=ALWAYS)
+        error = json.loads(self.fetch("--json", code=1).stdout)["error"]
+        self.assertEqual((error["code"], error["file_offset"]), ("corrupt", offset - 12345))
+        self.assertIn('record "data/3" of 2097152 bytes', error["message"])
+        self.is_not_fetched()
+
+    def test_wrong_bytes_of_a_peer_are_taken_from_the_store(self):
+        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
+        peer = self.serve()
+        peer.fault(flipped(offset), times=ALWAYS)
+        self.fetch("--peer", peer.url("model.pt"))
+        self.is_fetched()
+        self.assertGreater(len(peer.requests), 0)
+
+    def test_a_peer_saves_the_store(self):
+        peer = self.serve()
+        [file] = document("fetch", self.url, self.target, *SMALL, "--peer",
+                          peer.url("model.pt"))["files"]
+        self.is_fetched()
+        self.assertGreaterEqual(file["received_from_peers_bytes"], 10 * MIB)
+        self.assertLessEqual(len(self.server.requests), 3)
+
+    def test_a_peer_that_fails_is_left_out(self):
+        other = self.folder / "other"
+        other.mkdir()
+        make(other / "model.pt", count=5)
+        dead = self.serve()
+        dead.close()
+        broken, stranger = self.serve(), self.serve(other)
+        broken.fault(status(500), times=ALWAYS)
+        for peer in (dead, broken, stranger, self.serve(self.folder)):
+            self.again()
+            self.fetch("--peer", peer.url("model.pt"))
+            self.is_fetched()
+
+    def test_credentials_that_are_missing_are_named(self):
+        self.server.fault(status(403), times=ALWAYS)
+        error = json.loads(self.fetch("--json", code=1).stdout)["error"]
+        self.assertIn("the store refuses access (HTTP 403)", error["message"])
+        done = run("ls", "s3://bucket/model.pt",
+                   environment={"AWS_ENDPOINT_URL": self.server.url()}, code=1)
+        self.assertIn("AWS_ACCESS_KEY_ID is not set", done.stderr)
+
+    def test_credentials_that_expire_leave_what_can_be_resumed(self):
+        self.server.fault(status(403), first=6, times=ALWAYS)
+        self.assertIn("403", self.fetch(code=1).stderr)
+        self.is_not_fetched()
+        self.server.heal()
+        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+        self.is_fetched()
+        self.assertGreater(file["resumed_bytes"], 0)
+
+    def test_a_store_that_stays_busy_is_given_up(self):
+        self.server.fault(status(503), times=ALWAYS)
+        self.assertIn("HTTP 503", self.fetch(code=1).stderr)
+        self.is_not_fetched()
+        self.assertLess(len(self.server.requests), 20)
+
+    def test_there_is_no_room(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5 * MIB, resource.RLIM_INFINITY))
+        done = self.fetch(code=1, preexec_fn=limit)
+        self.assertIn("File too large", done.stderr)
+        self.is_not_fetched()
+        self.assertLessEqual(len(self.server.requests), 3)  # nothing but metadata
+
+    def test_a_full_disk_is_said_before_data_is_fetched(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            print("SKIPPED: a full disk needs a mount, which needs root", file=sys.stderr)
+            self.skipTest("no mount")
+        try:
+            done = run("fetch", self.url, disk / "here.pt", *SMALL, code=1)
+        finally:
+            left = list(disk.iterdir())
+            subprocess.run(["umount", disk], check=True)
+        self.assertRegex(done.stderr, "its disk has|No space left")
+        self.assertNotIn("here.pt", [path.name for path in left])
+        self.assertLessEqual(len(self.server.requests), 3)
+
+    def test_goes_on_where_it_was_interrupted(self):
+        for how in (signal.SIGINT, signal.SIGTERM):
+            self.again()
+            self.server.fault(stalled(), first=7, times=ALWAYS)
+            process = self.start("fetch", self.url, self.target, *SMALL)
+            self.server.wait(lambda server: len(server.requests) >= 7)
+            self.assertEqual(self.end(process, how), 1)
+            self.is_not_fetched()
+            self.server.heal()
+            [file] = document("fetch", self.url, self.target, *SMALL)["files"]
+            self.is_fetched()
+            self.assertGreaterEqual(file["resumed_bytes"], 4 * MIB)
+            self.assertLess(file["received_bytes"], self.file.stat().st_size - 4 * MIB + 2 * MIB)
+
+    def test_goes_on_where_it_was_killed(self):
+        make(self.file, count=9, shape="8192x1024")
+        self.server.fault(stalled(), first=20, times=ALWAYS)
+        process = self.start("fetch", self.url, self.target, "--connections", "1")
+        self.server.wait(lambda server: len(server.requests) >= 20)
+        self.end(process)
+        self.is_not_fetched()
+        self.assertTrue(self.target.with_suffix(".pt.part").exists())
+        self.server.heal()
+        [file] = document("fetch", self.url, self.target)["files"]
+        self.is_fetched()
+        self.assertGreaterEqual(file["resumed_bytes"], 200 * MIB)
+        self.assertEqual([path.name for path in self.folder.glob("here*")], ["here.pt"])
+
+    def test_two_at_a_time_do_not_write_into_one_file(self):
+        self.server.fault(stalled(), first=5, times=ALWAYS,
+                          match=lambda request: "X-Second" not in request.headers)
+        first = self.start("fetch", self.url, self.target, *SMALL)
+        self.server.wait(lambda server: len(server.requests) >= 5)
+        second = self.fetch("--header", "X-Second: 1", code=1)
+        self.assertIn("is being fetched by another process", second.stderr)
+        self.server.heal()
+        self.assertEqual(first.wait(), 0)
+        self.is_fetched()
+
+    # Redirects.
+
+    def test_follows_redirects(self):
+        self.server.fault(redirected("/model.pt"), times=ALWAYS,
+                          match=lambda request: request.path == "/old.pt")
+        run("fetch", self.server.url("old.pt"), self.target, *SMALL, code=0)
+        self.is_fetched()
+
+    def test_sends_headers_to_its_own_host_only(self):
+        other = self.serve()
+        self.server.fault(redirected(lambda request: other.url("model.pt")), times=ALWAYS)
+        self.fetch("--header", "Authorization: Bearer SECRET")
+        self.is_fetched()
+        self.assertEqual({request.headers.get("Authorization") for request in self.server.requests},
+                         {"Bearer SECRET"})
+        self.assertEqual({request.headers.get("Authorization") for request in other.requests},
+                         {None})
+
+    def test_a_loop_of_redirects_ends(self):
+        self.server.fault(redirected("/model.pt"), times=ALWAYS)
+        self.assertIn("redirects more than 5 times", self.fetch(code=1).stderr)
+        self.assertLess(len(self.server.requests), 20)
+
+    def test_does_not_leave_https(self):
+        if shutil.which("openssl") is None:
+            print("SKIPPED: no openssl to make a certificate", file=sys.stderr)
+            self.skipTest("no openssl")
+        certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        secure = self.serve(certificate=(certificate, key))
+        trusted = {"SSL_CERT_FILE": str(certificate)}
+        url = secure.url("model.pt")
+        run("fetch", url, self.target, *SMALL, environment=trusted, code=0)
+        self.is_fetched()
+        self.again()
+        run("fetch", url, self.target, *SMALL, code=1)  # nobody vouches for it
+        secure.fault(redirected(lambda request: self.url), times=ALWAYS)
+        done = run("fetch", url, self.target, *SMALL, environment=trusted, code=1)
+        self.assertIn("redirects away from https", done.stderr)
+        self.assertEqual(self.server.requests, [])
+        self.nothing_is_there()
+
+    # Servers without strong tags.
+
+    def test_a_file_without_a_strong_tag_is_fetched(self):
+        for tags in ("weak", "none"):
+            server = self.serve(tags=tags)
+            run("fetch", server.url("model.pt"), self.target, *SMALL, "--force", code=0)
+            self.is_fetched()
+
+    # Secrets.
+
+    def test_says_no_secret(self):
+        port = self.server.port
+        url = f"http://user:SECRET1@127.0.0.1:{port}/model.pt?X-Amz-Signature=SECRET2&sig=SECRET3"
+        headers = self.folder / "headers.txt"
+        headers.write_text("X-Token: SECRET5\n")
+        commands = [[word, url] for word in ("ls", "info", "tree", "du")]
+        commands += [["ls", "--json", url], ["info", "--json", url], ["ls", "-v", url],
+                     ["cat", url, "tensor.0"], ["fetch", url, self.target, "--force"],
+                     ["fetch", url, self.target, "--force", "--json"], ["stage", url, "--", "true"]]
+        secret = ["--header", "Authorization: Bearer SECRET4", "--header", f"@{headers}",
+                  "--peer", f"http://user:SECRET6@127.0.0.1:{port}/peer.pt?SECRET7"]
+        faults = [None, status(403), status(404), status(500), whole(), other_tag(),
+                  redirected(f"http://127.0.0.1:{port}/x?SECRET8")]
+        for fault in faults:
+            for command in commands:
+                if fault is not None:
+                    self.server.fault(fault, first=2, times=3)
+                at = command.index("--") if "--" in command else len(command)
+                done = run(*command[:at], *secret, *command[at:])
+                self.assertNotIn("SECRET", done.stdout + done.stderr, command)
+                self.server.heal()
+
+    def test_says_no_secret_of_s3(self):
+        environment = {"AWS_ENDPOINT_URL": f"http://a:SECRET1@127.0.0.1:{self.server.port}",
+                       "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "SECRET2",
+                       "AWS_SESSION_TOKEN": "SECRET3"}
+        for fault in (None, status(403), status(404)):
+            if fault is not None:
+                self.server.fault(fault, times=ALWAYS)
+            done = run("ls", "-v", "s3://bucket/model.pt", environment=environment, code=1)
+            self.assertNotIn("SECRET", done.stdout + done.stderr)
+        self.assertTrue(self.server.requests[0].headers["Authorization"].startswith(
+            "AWS4-HMAC-SHA256 Credential=AKID/"))
+
+
+class Staging(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        self.url = self.server.url("model.pt")
+        self.name = f"weightmap-remote-{self.name_mark()}"
+        self.copy = pathlib.Path("/dev/shm", self.name)
+        self.addCleanup(self.copy.unlink, missing_ok=True)
+
+    def test_prints_the_path_and_stays(self):
+        stager = self.start("stage", self.url, *SMALL)
+        path = stager.stdout.readline().rstrip()
+        self.assertRegex(path, rf"^/proc/{stager.pid}/fd/\d+$")
+        self.assertEqual(digest(path), digest(self.file))
+        self.assertEqual(run("verify", "--crc", path).returncode, 0)
+        self.assertRegex(stager.stderr.readline(),
+                         r"^weightmap: 12\.0 MiB in shared memory after [\d.]+ s: \d+ requests, ")
+        self.assertEqual(self.end(stager, signal.SIGTERM), 0)
+
+    def test_json_says_how_it_was_fetched(self):
+        stager = self.start("stage", self.url, "--json", *SMALL)
+        report = json.loads(stager.stdout.readline())
+        self.assertEqual((report["file"], report["sealed"], report["bytes"]),
+                         (self.url, True, self.file.stat().st_size))
+        self.assertEqual(report["fetched"]["received_bytes"], self.file.stat().st_size)
+        self.end(stager)
+
+    def test_runs_a_command_that_has_it_open(self):
+        done = run("stage", self.url, "--", TOOL, "ls", "--tsv", "{}", code=0)
+        self.assertEqual(done.stdout, run("ls", "--tsv", self.file).stdout)
+
+    def test_makes_a_copy_with_a_name(self):
+        made = run("stage", self.url, "--name", self.name, *SMALL, code=0)
+        self.assertEqual(made.stdout, f"{self.copy}\n")
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertEqual(run("stage", self.url, "--name", self.name).returncode, 1)
+        run("stage", "--remove", self.name, code=0)
+
+    def test_a_copy_has_no_name_before_it_is_whole(self):
+        self.server.fault(stalled(), first=6, times=ALWAYS)
+        stager = self.start("stage", self.url, "--name", self.name, *SMALL)
+        self.server.wait(lambda server: len(server.requests) >= 6)
+        self.assertFalse(self.copy.exists())
+        self.end(stager)
+        self.assertFalse(self.copy.exists())
+
+    def test_a_failure_leaves_no_copy(self):
+        offset = document("ls", self.file)["tensors"][3]["file_offset"]
+        for fault in (whole(), gzipped(), other_tag(), status(404), status(403), flipped(offset)):
+            self.server.fault(fault, first=3, times=ALWAYS)
+            run("stage", self.url, "--name", self.name, *SMALL, code=1)
+            self.assertFalse(self.copy.exists())
+            self.server.heal()
+
+    def test_is_refused_over_the_budget_before_data_is_fetched(self):
+        error = document("stage", self.url, "--budget", "1MiB", code=1)["error"]
+        self.assertIn("1048576 (the budget)", error["message"])
+        self.assertLessEqual(len(self.server.requests), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

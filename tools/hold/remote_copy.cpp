@@ -1,0 +1,134 @@
+#include "tools/hold/remote_copy.hpp"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "tools/remote/remote_file.hpp"
+#include "tools/support/text.hpp"
+#include "weightmap/fetch.hpp"
+
+namespace weightmap::cli::hold {
+namespace {
+
+// What will not pass before the store has another version.
+bool is_of_the_content(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::not_a_checkpoint:
+    case ErrorCode::corrupt:
+    case ErrorCode::unsupported:
+    case ErrorCode::unsafe_pickle:
+    case ErrorCode::limit_exceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file.url, file.options));
+  std::string file_name = remote_file_name(*source);
+  TRY_ASSIGN(SharedNames names,
+             SharedNames::at(file.name.empty() ? file_name : file.name, file_name));
+  std::unique_ptr<RemoteCopy> copy(new RemoteCopy(
+      std::move(file), source->name(), std::move(file_name), std::move(names), std::move(say)));
+  if (!copy->is_there()) TRY(copy->ask());
+  copy->look();
+  return copy;
+}
+
+RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names,
+                       Say say)
+    : file_(std::move(file)),
+      shown_(std::move(shown)),
+      file_name_(std::move(file_name)),
+      names_(std::move(names)),
+      say_(std::move(say)),
+      published_(names_.published()) {}
+
+RemoteCopy::~RemoteCopy() { stops_ = true; }  // the future waits for the thread
+
+void RemoteCopy::look() {
+  if (is_busy()) return;
+  try {
+    round_ = std::async(std::launch::async, [this] { return run_round(); });
+  } catch (const std::system_error& error) {
+    problem_ = std::string("cannot start a thread: ") + error.what();
+  }
+}
+
+Result<RemoteVersion> RemoteCopy::ask() const {
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file_.url, file_.options));
+  TRY_ASSIGN(RemoteVersion version, source->identify({}, {}));
+  if (version_name(file_name_, version).empty())
+    return failure(ErrorCode::unsupported,
+                   "its server names no version (ETag), so a new one could not be told from it");
+  return version;
+}
+
+RemoteCopy::Round RemoteCopy::run_round() const {
+  Round round;
+  const Result<RemoteVersion> version = ask();
+  if (!version) {
+    round.error = version.error();
+    return round;
+  }
+  round.version = version_name(file_name_, *version);
+  round.is_refused = round.version == refused_;
+  if (round.is_refused || round.version == published_) return round;
+  Result<void> done = bring(round.version, *version);
+  if (done) done = names_.publish(round.version);
+  round.is_fetched = done.has_value();
+  if (!done) round.error = std::move(done.error());
+  return round;
+}
+
+Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version) const {
+  if (names_.has(name, version.size)) return {};  // from before this daemon
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(file_.url, file_.options));
+  RemoteStageOptions options;
+  options.name = name;
+  options.fetch.progress = [this](std::uint64_t, std::uint64_t) { return !stops_; };
+  TRY_ASSIGN(Staging staging, start_staging(std::move(source), options));
+  if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
+  TRY(staging.finish());
+  return {};
+}
+
+void RemoteCopy::advance() {
+  if (!is_busy() || round_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  Round round = round_.get();
+  if (round.is_fetched) {
+    published_ = round.version;
+    ++fetched_;
+    say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()));
+  }
+  if (!round.is_refused) problem_ = round.error.message;
+  if (!problem_.empty() && is_of_the_content(round.error.code)) refused_ = round.version;
+  tell();
+}
+
+void RemoteCopy::tell() {
+  if (problem_ == told_problem_) return;
+  told_problem_ = problem_;
+  if (!problem_.empty())
+    say_(printable(shown_) + ": " + problem_ + (is_there() ? "; what is held stays held" : ""));
+}
+
+void RemoteCopy::remove() {
+  stops_ = true;
+  if (is_busy()) round_.wait();
+  names_.remove();
+}
+
+Json RemoteCopy::describe() const {
+  return {{"url", shown_},
+          {"version", is_there() ? Json(published_.substr(file_name_.size() + 1)) : Json(nullptr)},
+          {"versions_fetched", fetched_},
+          {"url_problem", problem_.empty() ? Json(nullptr) : Json(problem_)}};
+}
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,78 @@
+// A remote file as a copy in shared memory, /dev/shm/NAME, which follows the store.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "tools/hold/shared_names.hpp"
+#include "tools/support/json_out.hpp"
+#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
+
+namespace weightmap::cli::hold {
+
+struct RemoteFile {
+  std::string url;
+  std::string name;  // in /dev/shm; empty: the URL's file name
+  RemoteOptions options;
+};
+
+// Single-threaded; a thread of its own talks to the store.
+class RemoteCopy {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  // Finds out the version in the store, and begins to fetch it. Fails if it cannot be found out,
+  // unless a copy is there already, and if NAME cannot be used.
+  static Result<std::unique_ptr<RemoteCopy>> open(RemoteFile file, Say say);
+  ~RemoteCopy();  // cancels what is on its way; the copy stays
+  RemoteCopy(const RemoteCopy&) = delete;
+  RemoteCopy& operator=(const RemoteCopy&) = delete;
+
+  std::filesystem::path path() const { return names_.path(); }
+  bool is_there() const noexcept { return !published_.empty(); }
+  bool is_busy() const noexcept { return round_.valid(); }
+
+  // Takes the result of background work.
+  void advance();
+  // Asks the store for the version, and fetches it if it is a new one, unless that is going on.
+  void look();
+  // Removes the copy.
+  void remove();
+
+  // Returns {"url", "version", "versions_fetched", "url_problem"}.
+  Json describe() const;
+
+ private:
+  // One question, and what came of it.
+  struct Round {
+    std::string version;      // that the store has, as "FILE@TAG"; empty: unknown
+    bool is_refused = false;  // it was before, and is the one that the store still has
+    bool is_fetched = false;
+    Error error = {};  // unless its message is empty
+  };
+  RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names, Say say);
+  Result<RemoteVersion> ask() const;
+  // In the background, of a state that does not change meanwhile:
+  Round run_round() const;
+  Result<void> bring(const std::string& name, const RemoteVersion& version) const;
+  void tell();
+
+  const RemoteFile file_;
+  const std::string shown_;      // the URL without its secrets
+  const std::string file_name_;  // the FILE of "FILE@TAG"
+  const SharedNames names_;
+  Say say_;
+  std::string published_;  // the version that has NAME, as "FILE@TAG"; empty: none
+  std::string refused_;    // one that is no checkpoint, or corrupt
+  std::string problem_;    // of the last round; or empty
+  std::string told_problem_;
+  std::uint64_t fetched_ = 0;
+  std::atomic<bool> stops_ = false;
+  std::future<Round> round_;
+};
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,100 @@
+#include "tools/hold/shared_names.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "tools/hold/system_failure.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::hold {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path shared_memory = "/dev/shm";
+
+// What is there under this name, if it is a regular file of this user.
+std::optional<struct stat> own_file(const fs::path& path) {
+  struct stat found {};
+  const bool is_own =
+      ::lstat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == ::geteuid();
+  return is_own ? std::optional(found) : std::nullopt;
+}
+
+bool is_one_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+std::vector<std::string> versions_of(const std::string& file) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  for (fs::directory_iterator entry(shared_memory, failed), end; !failed && entry != end;
+       entry.increment(failed))
+    if (std::string name = entry->path().filename(); name.starts_with(file + "@"))
+      names.push_back(std::move(name));
+  return names;
+}
+
+}  // namespace
+
+Result<SharedNames> SharedNames::at(std::string name, std::string file) {
+  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+    return failure(ErrorCode::invalid_argument,
+                   "\"" + printable(name) +
+                       "\" cannot be the name of a file in /dev/shm; --name "
+                       "gives it another one");
+  SharedNames names(std::move(name), std::move(file));
+  struct stat found {};
+  if (::lstat(names.path().c_str(), &found) == 0 && names.published().empty())
+    return failure(ErrorCode::invalid_argument, "\"" + printable(names.path().native()) +
+                                                    "\" is there already; remove it first");
+  return names;
+}
+
+fs::path SharedNames::path() const { return shared_memory / name_; }
+
+std::string SharedNames::published() const {
+  const std::optional<struct stat> named = own_file(path());
+  if (!named) return {};
+  for (const std::string& version : versions_of(file_))
+    if (const auto found = own_file(shared_memory / version); found && is_one_file(*found, *named))
+      return version;
+  return {};
+}
+
+bool SharedNames::has(const std::string& version, std::uint64_t bytes) const {
+  const std::optional<struct stat> found = own_file(shared_memory / version);
+  return found && static_cast<std::uint64_t>(found->st_size) == bytes;
+}
+
+Result<void> SharedNames::publish(const std::string& version) const {
+  const fs::path next = shared_memory / ("." + name_ + ".next");
+  ::unlink(next.c_str());  // of a daemon that was killed here
+  if (::link((shared_memory / version).c_str(), next.c_str()) != 0 ||
+      ::rename(next.c_str(), path().c_str()) != 0)
+    return system_failure("give the new version its name", errno);
+  ::unlink(next.c_str());  // rename() leaves it if both are one file
+  remove_unused(version);
+  return {};
+}
+
+void SharedNames::remove() const {
+  ::unlink(path().c_str());
+  remove_unused({});
+}
+
+// A version that has a name beside its own is another daemon's.
+void SharedNames::remove_unused(const std::string& but) const {
+  for (const std::string& version : versions_of(file_)) {
+    const std::optional<struct stat> found = own_file(shared_memory / version);
+    if (version != but && found && found->st_nlink == 1)
+      ::unlink((shared_memory / version).c_str());
+  }
+}
+
+}  // namespace weightmap::cli::hold

@@ -1,0 +1,83 @@
+#include "tools/options/file_argument.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "tools/options/listed_words.hpp"
+#include "tools/options/size_option.hpp"
+#include "tools/remote/remote_file.hpp"
+
+namespace weightmap::cli {
+namespace {
+
+constexpr const char* needs_file =
+    "cannot be a URL: this needs the file itself (weightmap fetch URL FILE)";
+
+// Positional arguments that name checkpoints.
+bool names_file(const CLI::Option& option) {
+  constexpr std::array<std::string_view, 5> names = {"FILE", "OTHER", "IN", "NEW", "PATH"};
+  return std::ranges::find(names, option.get_name()) != names.end();
+}
+
+void set_file(const std::string& text, const std::string& name, FileArgument& file) {
+  file.file = text;
+  if (!names_remote_file(text)) return;
+  const Result<std::unique_ptr<RangeSource>> source = open_remote(text, {});
+  if (!source) throw CLI::ValidationError(name, source.error().message);
+  file.url = text;
+  file.file = (*source)->name();
+}
+
+}  // namespace
+
+CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std::string& help,
+                               const std::string& name) {
+  const auto set = [&file, name](const std::string& text) { set_file(text, name, file); };
+  return command.add_option_function<std::string>(name, set, help)->type_name("");
+}
+
+void add_remote_options(CLI::App& command, RemoteOptions& options) {
+  command
+      .add_option("--connections", options.connections,
+                  "Of a URL: requests at a time; 16 to 64 unless given")
+      ->check(CLI::Range(1u, 1024u))
+      ->type_name("N");
+  command
+      .add_option("--peer", options.peers,
+                  "Of a URL: ask this one first, a folder/ or a file; may be repeated")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->type_name("URL");
+  add_listed_words(command, "--header", options.headers,
+                   "Of a URL: send this header ('Name: text'), or those in @FILE, to its host")
+      ->type_name("TEXT");
+}
+
+CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
+  add_size_option(
+      command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
+      "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
+  return add_listed_words(command, "--order", options.order,
+                          "Of a URL: tensors to fetch first, or @FILE that lists them")
+      ->type_name("PATTERN");
+}
+
+void refuse_url(const std::string& text) {
+  if (names_remote_file(text)) throw CLI::ValidationError("FILE", needs_file);
+}
+
+void refuse_urls_elsewhere(CLI::App& app) {
+  const auto is_path = [](const std::string& text) {
+    return std::string(names_remote_file(text) ? needs_file : "");
+  };
+  for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const bool takes_urls = command->get_option_no_throw("--connections") != nullptr;
+    // With --start its FILEs are a command, so it looks itself.
+    if (takes_urls || command->get_name() == "bench") continue;
+    for (CLI::Option* const option : command->get_options())
+      if (names_file(*option)) option->check(is_path);
+  }
+}
+
+}  // namespace weightmap::cli

@@ -1,0 +1,40 @@
+#include "tools/output/fetch_report.hpp"
+
+#include <chrono>
+
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli {
+
+std::string fetch_words(const FetchReport& report) {
+  const RangeCounts& counts = report.counts;
+  std::string text = count(counts.requests, "request");
+  const auto add = [&text](std::uint64_t number, const std::string& what) {
+    if (number > 0) text += what;
+  };
+  add(counts.retries, ", " + std::to_string(counts.retries) + " repeated");
+  add(counts.hedges, ", " + std::to_string(counts.hedges) + " doubled because they were slow");
+  add(counts.bytes_twice, ", " + human_bytes(counts.bytes_twice) + " received twice");
+  add(counts.bytes_of_peers, ", " + human_bytes(counts.bytes_of_peers) + " from peers");
+  add(report.resumed_bytes, ", " + human_bytes(report.resumed_bytes) + " were there already");
+  add(report.verified_bytes, ", " + human_bytes(report.verified_bytes) + " compared with CRC-32s");
+  return text;
+}
+
+Json describe(const FetchReport& report) {
+  const RangeCounts& counts = report.counts;
+  return {{"tag", report.version.tag},
+          {"version", report.version.id},
+          {"bytes", report.file_bytes},
+          {"resumed_bytes", report.resumed_bytes},
+          {"verified_bytes", report.verified_bytes},
+          {"requests", counts.requests},
+          {"retries", counts.retries},
+          {"hedges", counts.hedges},
+          {"received_bytes", counts.bytes},
+          {"received_twice_bytes", counts.bytes_twice},
+          {"received_from_peers_bytes", counts.bytes_of_peers},
+          {"seconds", std::chrono::duration<double>(report.time).count()}};
+}
+
+}  // namespace weightmap::cli
