@@ -126,6 +126,7 @@ def test_a_compressed_storage_is_not_zero_copy_and_has_a_place(data):
             "not_found",
             [weightmap.InvalidArgumentError, KeyError, LookupError],
         ),
+        (weightmap.CancelledError, "cancelled", []),
         (weightmap.MissingPackageError, "unsupported", [weightmap.UnsupportedError, ImportError]),
     ],
 )

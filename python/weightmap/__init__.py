@@ -10,7 +10,7 @@
 open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
 weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
 save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
-safetensors files. weightmap.cuda copies tensors to CUDA devices.
+safetensors files. weightmap.cuda copies tensors to CUDA devices, weightmap.remote brings checkpoints from stores.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._core import Tensor
 from weightmap._core import version as __version__
 from weightmap._errors import (
+    CancelledError,
     CorruptError,
     Error,
     FileError,
@@ -41,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, reports, sglang, torch, transformers, vllm
+    from weightmap import accelerate, cuda, ray, remote, reports, sglang, torch, transformers, vllm
     from weightmap._chunked import ChunkedTensor
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from weightmap._typing import CheckpointTensor
 
 __all__ = [
+    "CancelledError",
     "Checkpoint",
     "CheckpointTensor",
     "ChunkedTensor",
@@ -140,7 +142,17 @@ _MODULE_OF = {
 }
 
 
-_SUBMODULES = ("accelerate", "cuda", "reports", "sglang", "torch", "transformers", "vllm")
+_SUBMODULES = (
+    "accelerate",
+    "cuda",
+    "ray",
+    "remote",
+    "reports",
+    "sglang",
+    "torch",
+    "transformers",
+    "vllm",
+)
 
 
 def __getattr__(name: str) -> Any:
