@@ -52,7 +52,7 @@ class Mapping {
   // Only takes the range of addresses: reading it raises SIGSEGV. Fails likewise.
   static Result<Mapping> reserve(std::span<const PlacedFile> files);
 
-  // Bytes of somebody else in the place of a mapping, which are neither advised nor unmapped.
+  // Bytes of another owner in the place of a mapping, which are neither advised nor unmapped.
   static Mapping over(std::span<const std::byte> memory) noexcept;
 
   std::span<const std::byte> bytes() const noexcept { return bytes_; }

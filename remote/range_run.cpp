@@ -194,7 +194,7 @@ void RangeRun::leave_out(Attempt& attempt) {
   attempt.place().leave_out();
   if (attempt.is_overlong()) {  // nothing of it is credible
     if (piece.hedge) drop(*piece.hedge);
-    piece.have = 0;
+    tally_.counts.bytes_twice += std::exchange(piece.have, 0);
   }
   drop(attempt);
   piece.is_for_store = true;

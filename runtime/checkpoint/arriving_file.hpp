@@ -46,8 +46,8 @@ class ArrivingFile final : public bytes::ByteSource {
   using Arrive = std::function<Result<void>(ByteRange range)>;
 
   // `copy` is a descriptor for reading and writing of a file with as many bytes as the version; the
-  // caller keeps it. Puts `known` into it. Fails with not_a_checkpoint for an empty file, with io
-  // if the system refuses.
+  // caller keeps it. Puts `known` into it. Fails with not_a_checkpoint for an empty file, with io if
+  // the system refuses.
   static Result<std::shared_ptr<ArrivingFile>> make(std::shared_ptr<RangeSource> source,
                                                     Identified known, int copy);
   // The same with the first reads of a file of this name, and memory as the copy, which takes only

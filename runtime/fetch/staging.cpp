@@ -16,7 +16,6 @@
 #include "runtime/fetch/fetching.hpp"
 #include "runtime/fetch/file_content.hpp"
 #include "runtime/fetch/into_memory.hpp"
-#include "runtime/os/file/file.hpp"
 #include "runtime/os/memory/sealed_memory.hpp"
 #include "runtime/os/unique_fd.hpp"
 #include "runtime/warm/staged_file.hpp"
@@ -51,9 +50,8 @@ Result<NewCopy> make_copy(const std::filesystem::path& path, const std::string& 
 // Opens the metadata, which arrives in the copy.
 Result<Checkpoint> open_in(const NewCopy& copy, std::shared_ptr<RangeSource> source,
                            Identified known) {
-  TRY_ASSIGN(os::UniqueFd descriptor, os::duplicate(copy.descriptor()));
   TRY_ASSIGN(std::shared_ptr<ArrivingFile> file,
-             ArrivingFile::make(std::move(source), std::move(known), std::move(descriptor)));
+             ArrivingFile::make(std::move(source), std::move(known), copy.descriptor()));
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
   TRY_ASSIGN(Checkpoint opened, open_arriving(std::move(file), options, ViewMemory::mapped));
   if (!Checkpoint::Access::state(opened).is_set()) return opened;

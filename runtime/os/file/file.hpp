@@ -37,17 +37,17 @@ class File final : public bytes::ByteSource {
   // Fails likewise, with io for an invalid descriptor.
   static Result<File> from_descriptor(int descriptor);
 
-  // A file whose content is this memory, which must stay valid and unchanged. It has no descriptor
-  // (-1), and of its generation only the size. Fails with not_a_checkpoint if it is empty.
-  static Result<File> in_memory(std::span<const std::byte> content);
-  bool is_in_memory() const noexcept { return !memory_.empty(); }
-  std::span<const std::byte> memory() const noexcept { return memory_; }
-
   // From here on read() asks `origin`, which has as many bytes and puts them into this file as they
   // arrive. So changes of this file tell nothing: its generation stays the one of now.
   void read_through(std::shared_ptr<const bytes::ByteSource> origin) noexcept {
     origin_ = std::move(origin);
   }
+
+  // A file whose content is this memory, which must stay valid and unchanged. It has no descriptor
+  // (-1), and of its generation only the size. Fails with not_a_checkpoint if it is empty.
+  static Result<File> in_memory(std::span<const std::byte> content);
+  bool is_in_memory() const noexcept { return !memory_.empty(); }
+  std::span<const std::byte> memory() const noexcept { return memory_; }
 
   // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
