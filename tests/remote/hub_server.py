@@ -7,7 +7,8 @@
     hub.store_headers      # what the store got, to which large files are redirected
 
 Files of safetensors, GGUF and torch are large: their ETag is the SHA-256 of the content, and a
-redirect leads to the store at another port. The others are served here, under git's hash.
+redirect leads to the store at another port. The others are served here, under git's hash and as a
+whole.
 """
 
 import hashlib
@@ -108,7 +109,7 @@ class HubHandler(Handler):
             return self.answer(401)
         content = model.files[file]
         if not large(file):
-            return self.answer_range(content, f'"{hash_of(file, content)}"')
+            return self.answer(200, content, ETag=f'"{hash_of(file, content)}"')
         return self.answer(302, Location=f"{hub.store_url}/{hash_of(file, content)}?signed=yes",
                            X_Linked_ETag=f'"{hash_of(file, content)}"',
                            X_Linked_Size=str(len(content)), X_Repo_Commit=model.commit)
