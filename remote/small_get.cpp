@@ -13,7 +13,7 @@ namespace weightmap::remote {
 namespace {
 
 constexpr std::size_t longest_body = std::size_t{64} << 20;
-constexpr unsigned most_redirects = 5;
+constexpr unsigned longest_chain = 5;
 constexpr int longest_wait_ms = 50;
 
 class Body final : public Transfer {
@@ -89,7 +89,7 @@ class SmallGet {
   }
 
   Result<void> follow(const std::string& location) {
-    if (++redirects_ > most_redirects)
+    if (++redirects_ > longest_chain)
       return failure(ErrorCode::io, "the server redirects more than 5 times");
     TRY_ASSIGN(url_, url_.redirected(location));
     return {};
