@@ -263,7 +263,8 @@ class Fetching(RemoteCase):
             whole(): "the server ignores ranges: it answers with the whole file ",
             content_range(first=1): "Content-Range", content_range(last=-1): "Content-Range",
             content_range(first=CHUNK, last=CHUNK): "Content-Range",
-            content_range(size=1): "changed|Content-Range", without_content_range(): "Content-Range",
+            content_range(size=1): "changed|Content-Range",
+            without_content_range(): "Content-Range",
             gzipped(): "Content-Encoding gzip", multipart(): "Content-Range",
             other_tag(): "changed", status(404): "404", status(412): "412", status(416): "416",
             status(204): "HTTP 204"}
