@@ -71,7 +71,7 @@ class ReaderFeed final : public RangeFeed {
     if (!bytes::contains(size_, request->offset, length))
       return failure(ErrorCode::invalid_argument, "a range is not within the file",
                      request->offset);
-    return Asked{{request->offset, length}, request->into};
+    return Asked{{request->offset, length}, request->into, request->from_store};
   }
   Result<void> finished(const Finished& finished) override {
     return reader_.arrived({finished.asked.ask.first, finished.asked.into});
@@ -147,9 +147,10 @@ Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Objec
   std::optional<S3Access> signs;
   if (!options.signer) signs = std::move(access);
   Place store(std::move(given), std::move(url), options.headers, options.signer, std::move(signs));
-  const std::string file = object.key.substr(object.key.rfind('/') + 1);
-  return std::unique_ptr<RangeSource>(
-      new HttpSource(object.name(), file, std::move(object), std::move(store), options));
+  std::string name = object.name();
+  std::string file = object.key.substr(object.key.rfind('/') + 1);
+  return std::unique_ptr<RangeSource>(new HttpSource(std::move(name), std::move(file),
+                                                     std::move(object), std::move(store), options));
 }
 
 HttpSource::HttpSource(std::string name, std::string file, Location location, Place store,

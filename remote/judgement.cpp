@@ -129,6 +129,7 @@ Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned) {
         return failed(ErrorCode::io,
                       "the store redirects without a location (" + http(answer) + ")");
       return {.outcome = Outcome::moved};
+    case 400:  // S3's answer to a session token that has expired
     case 401:
     case 403:
       return {.outcome = Outcome::denied, .why = http(answer)};

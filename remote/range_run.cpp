@@ -71,7 +71,8 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
     } else if (asked->into.empty()) {
       TRY(feed.finished({.asked = *asked}));
     } else {
-      TRY(begin(pieces_.emplace_back(Piece{.ask = asked->ask, .into = asked->into})));
+      TRY(begin(pieces_.emplace_back(
+          Piece{.ask = asked->ask, .into = asked->into, .is_for_store = asked->for_store})));
     }
   }
   return {};
@@ -194,7 +195,7 @@ void RangeRun::leave_out(Attempt& attempt) {
   attempt.place().leave_out();
   if (attempt.is_overlong()) {  // nothing of it is credible
     if (piece.hedge) drop(*piece.hedge);
-    piece.have = 0;
+    tally_.counts.bytes_twice += std::exchange(piece.have, 0);
   }
   drop(attempt);
   piece.is_for_store = true;

@@ -58,8 +58,9 @@ class WEIGHTMAP_API Staging {
   // after wait(). Valid as long as this object.
   const Checkpoint& checkpoint() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Blocks until the bytes of this tensor have arrived and, where there is a checksum, have been
-  // compared; they go before all others. Fails with not_found for a name that is none, with the
-  // error of the fetch if that failed.
+  // compared; they go before all others. gather() and copy_bytes() of checkpoint() do so, too.
+  // Fails with not_found for a name that is none, with the error of the fetch if that failed before
+  // they arrived.
   Result<TensorView> wait(std::string_view tensor) const& WEIGHTMAP_LIFETIMEBOUND;
   // Blocks until everything has arrived, seals the copy or gives it its name. Views of checkpoint()
   // stay valid until this object ends.
@@ -68,29 +69,41 @@ class WEIGHTMAP_API Staging {
   FetchReport report() const;  // of now
 
   struct WEIGHTMAP_LOCAL State;  // for other parts of the library
-  explicit Staging(std::unique_ptr<State> state) noexcept;
 
  private:
+  friend WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource>,
+                                                     const RemoteStageOptions&);
+  explicit Staging(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
 
 // Reads the metadata, checks that the copy fits, and begins to fetch, in a thread of its own.
-// Single files only. Fails as open_metadata() and stage() of a path do.
+// Single files only. Storages that are compressed are fetched and inflated before this returns.
+// Fails as Checkpoint::open() of the same file and stage() of a path do.
 WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
                                             const RemoteStageOptions& options = {});
 // The same, finished.
 WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
                                        const RemoteStageOptions& options = {});
 
-// Fetches into a file. Until it is whole and on the disk it is `path`.part, beside which
-// `path`.part.journal has the version and the chunks that are there, so that a fetch that was
-// killed goes on where it was, if the store still has this version. Fails with invalid_argument if
-// `path` exists, unless it is to be replaced.
+// Fetches a checkpoint of one file into a file. Until that is whole, on the disk and has been opened
+// it is `path`.part, beside which `path`.part.journal has the version and what is there of it, so
+// that a fetch that failed, was cancelled or was killed goes on where it was, if the store still
+// has this version. Where the file system keeps extended attributes, user.weightmap.version of the
+// file says which one it is. One fetch at a time.
+//
+// Fails as Checkpoint::open() of the same file does, with the name of the source; with unsupported
+// for one of several files; with invalid_argument if `path` exists, unless it is to be replaced;
+// with io, about `path`, if the disk has too little room, the system refuses, or another fetch of
+// it goes on; as the source does; with corrupt if a storage arrives with a wrong checksum twice.
 WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
                                         const FetchOptions& options = {}, bool replaces = false);
-// Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, under
-// their own names; files of the same version that are there already stay. Returns a report for
-// each.
+// Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, which
+// is made if it is missing, under their own names. Files that fetch() or this has brought and that
+// are of the same version stay, if the file system keeps extended attributes; others are replaced.
+// The file that leads to the others comes last, and is removed before any of them is replaced, so
+// that a set that looks whole is whole. Returns a report for each file, in this order. Fails as
+// fetch() does.
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});

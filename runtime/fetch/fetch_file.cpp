@@ -25,7 +25,7 @@ namespace weightmap {
 namespace {
 
 constexpr std::uint64_t read_step = std::uint64_t{16} << 20;
-const std::string version_attribute = "user.weightmap.version";
+constexpr const char* version_attribute = "user.weightmap.version";
 
 // Empty for a file whose version has no name.
 std::string attribute_text(const RemoteVersion& version) {
@@ -47,7 +47,7 @@ class FileFetch {
         options_(options),
         part_(part),
         buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
-        destination_(part, longest_piece(options)),
+        destination_(part, std::min(longest_piece(options), what.file.file.size())),
         sums_(sums_of(state(), what.file, options)),
         fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size()) {
   }

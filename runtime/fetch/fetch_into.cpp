@@ -22,7 +22,7 @@ namespace {
 Result<void> check_name(const SourceFile& file) {
   if (sets::stays_below(file.name_beside)) return {};
   return failure(ErrorCode::corrupt,
-                 "the name " + bytes::quote(file.name_beside) + " would leave the folder");
+                 bytes::quote(file.name_beside) + " is no name of a file in the folder");
 }
 
 Result<void> make_folder_of(const std::filesystem::path& path) {

@@ -41,7 +41,8 @@ Fetching::Fetching(RangeSource& source, Destination& destination, FetchPlan plan
       destination_(destination),
       size_(size),
       sums_(std::move(sums)),
-      plan_(std::move(plan)) {}
+      plan_(std::move(plan)),
+      counts_(source.counts()) {}
 
 void Fetching::add_present(ByteRange range, std::span<const std::byte> bytes) {
   const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, bytes);
@@ -64,9 +65,10 @@ Result<void> Fetching::run(const Progress& progress) {
     stop();
     read = failure(ErrorCode::io, std::string("cannot start a thread: ") + error.what());
   }
+  const RangeCounts counts = source_.counts();
   const std::lock_guard lock(mutex_);
   if (!read) fail(std::move(read.error()));
-  counts_ = source_.counts();
+  counts_ = counts;
   has_ended_ = true;
   changed_.notify_all();
   return result();
@@ -124,7 +126,7 @@ std::optional<RangeRequest> Fetching::next() {
     if (*memory) {
       ++asked_for_;
       ++on_their_way_;
-      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory};
+      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory, from_store_};
     }
     if (!wait_for_memory()) return std::nullopt;
   }
@@ -136,6 +138,7 @@ std::optional<ByteRange> Fetching::take_range() {
   if (failure_) return std::nullopt;
   ++plan_changes_;
   changed_.notify_all();
+  from_store_ = !again_.empty();
   return plan_.next();
 }
 
@@ -161,8 +164,9 @@ bool Fetching::goes_on(std::uint64_t received) {
   received_ = std::max(received_, received);
   const std::uint64_t done = std::min(size_, received_before_ + received_);
   Result<void> asked = weightmap::go_on(*progress_, done, size_);
+  const RangeCounts counts = source_.counts();  // perhaps in Python, which has a lock of its own
   const std::lock_guard lock(mutex_);
-  counts_ = source_.counts();
+  counts_ = counts;
   if (!asked) fail(std::move(asked.error()));
   return !failure_;
 }

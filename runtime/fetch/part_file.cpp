@@ -1,12 +1,12 @@
 #include "runtime/fetch/part_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/fetch/journal.hpp"
-#include "runtime/os/file/attribute.hpp"
 #include "runtime/os/file/directory.hpp"
 #include "runtime/os/write/permissions.hpp"
 #include "runtime/os/write/rename.hpp"
@@ -15,8 +15,11 @@
 namespace weightmap {
 namespace {
 
-// What may be lost of a fetch that is killed, beside what is on its way.
-constexpr std::uint64_t unrecorded_bytes = std::uint64_t{256} << 20;
+// What may be lost of a fetch that is killed, beside what is on its way: a sixteenth of the file,
+// as far as that is neither too little to be worth an fsync nor too much, or a few seconds.
+constexpr std::uint64_t least_unrecorded = std::uint64_t{8} << 20;
+constexpr std::uint64_t most_unrecorded = std::uint64_t{256} << 20;
+constexpr std::chrono::seconds longest_unrecorded{5};
 constexpr std::size_t longest_journal = std::size_t{64} << 20;
 
 Result<std::string> read_text(int descriptor) {
@@ -65,7 +68,11 @@ Result<void> PartFile::begin(const std::string& first, std::uint64_t size) {
   TRY_ASSIGN(journal_, os::open_or_create(directory_.get(), journal_name()));
   TRY_ASSIGN(const std::string journal, read_text(journal_.get()));
   if (!first.empty() && has_size(part_.get(), size)) present_ = read_journal(journal, first, size);
-  if (present_.ranges().empty()) return begin_again(first, size);
+  if (present_.ranges().empty()) {
+    Result<void> begun = begin_again(first, size);
+    if (!begun) remove_files();
+    return begun;
+  }
   // Without the line that its writer could not finish.
   const std::size_t whole = journal.rfind('\n') + 1;
   TRY(os::resize(journal_.get(), whole));
@@ -81,6 +88,11 @@ Result<void> PartFile::begin_again(const std::string& first, std::uint64_t size)
   TRY(os::reserve_space(part_.get(), 0, size));
   journal_bytes_ = 0;
   return append_to_journal(first);
+}
+
+void PartFile::remove_files() noexcept {
+  static_cast<void>(os::remove_name(directory_.get(), journal_name()));
+  static_cast<void>(os::remove_name(directory_.get(), part_name()));
 }
 
 Result<void> PartFile::check_room(std::uint64_t size) const {
@@ -101,21 +113,28 @@ Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> co
   TRY(writer_->write(offset, content));
   written_.push_back({offset, content.size()});
   written_bytes_ += content.size();
-  return written_bytes_ < unrecorded_bytes ? Result<void>() : sync();
+  const std::uint64_t most = std::clamp(file_->size() / 16, least_unrecorded, most_unrecorded);
+  const bool is_late = std::chrono::steady_clock::now() - synced_ > longest_unrecorded;
+  return written_bytes_ >= most || is_late ? sync() : Result<void>();
 }
 
+// After a failure the system may have dropped what was written, and report success the next time.
 Result<void> PartFile::sync() {
-  TRY(os::sync(part_.get()));
+  if (!sync_failure_)
+    if (Result<void> synced = os::sync(part_.get()); !synced)
+      sync_failure_ = std::move(synced.error());
+  if (sync_failure_) return tl::unexpected<Error>(*sync_failure_);
   TRY(append_to_journal(lines_of(written_)));
   for (const ByteRange& range : written_) present_.add(range);
   written_.clear();
   written_bytes_ = 0;
+  synced_ = std::chrono::steady_clock::now();
   return {};
 }
 
 Result<void> PartFile::publish(bool replaces) {
   if (replaces) TRY(os::take_permissions_of(directory_.get(), name_, part_.get()));
-  TRY(os::sync(part_.get()));
+  TRY(sync());
   TRY(replaces ? os::rename_in(directory_.get(), part_name(), name_)
                : os::rename_to_free(directory_.get(), part_name(), name_));
   Result<void> done = os::remove_name(directory_.get(), journal_name());

@@ -1,7 +1,7 @@
 // The file of a fetch until it is whole: FILE.part, with its journal beside it.
 #pragma once
 
-#include <cstddef>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -32,7 +32,6 @@ class PartFile {
   // What an earlier fetch has left on the disk, and what the journal has since.
   const bytes::RangeSet& present() const noexcept { return present_; }
   const os::File& file() const noexcept { return *file_; }
-  std::filesystem::path path() const { return folder_ / part_name(); }
 
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
   // Writes everything to the disk, then to the journal what that was.
@@ -49,6 +48,7 @@ class PartFile {
   Result<void> open_locked();
   Result<void> begin(const std::string& first, std::uint64_t size);
   Result<void> begin_again(const std::string& first, std::uint64_t size);
+  void remove_files() noexcept;
   Result<void> check_room(std::uint64_t size) const;
   Result<void> append_to_journal(const std::string& lines);
 
@@ -63,6 +63,8 @@ class PartFile {
   bytes::RangeSet present_;
   std::vector<ByteRange> written_;   // and not in the journal
   std::uint64_t written_bytes_ = 0;  // of these
+  std::optional<Error> sync_failure_;
+  std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace weightmap

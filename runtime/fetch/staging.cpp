@@ -16,7 +16,6 @@
 #include "runtime/fetch/fetching.hpp"
 #include "runtime/fetch/file_content.hpp"
 #include "runtime/fetch/into_memory.hpp"
-#include "runtime/os/file/file.hpp"
 #include "runtime/os/memory/sealed_memory.hpp"
 #include "runtime/os/unique_fd.hpp"
 #include "runtime/warm/staged_file.hpp"

@@ -178,8 +178,8 @@ TEST_CASE("A journal says what is there of its version") {
   CHECK(read_journal(text, first, 100).ranges() == Ranges{{0, 15}, {40, 60}});
   CHECK(read_journal(first, first, 100).ranges().empty());
   CHECK(first_line("s", {1, "\"t\"", "i"}) ==
-        "a17c3e19 weightmap fetch 1 1 \"\\x22t\\x22\" \"i\" \"s\"\n");
-  CHECK(lines_of(Ranges{{10, 5}}) == "60d4b7a7 10 5\n");
+        "b0ff7f56 weightmap fetch 1 1 \"\\x22t\\x22\" \"i\" \"s\"\n");
+  CHECK(lines_of(Ranges{{10, 5}}) == "8e8f45c9 10 5\n");
 }
 
 TEST_CASE("A line that its writer could not finish counts for nothing") {

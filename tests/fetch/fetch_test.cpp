@@ -2,11 +2,14 @@
 #include "weightmap/fetch.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/os/file/attribute.hpp"
@@ -143,6 +146,30 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was cancelled leaves what it has f
   REQUIRE_OK(report);
   CHECK(report->resumed_bytes > 4 * mebi);
   CHECK(read_file(path) == content);
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal says") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Received 10 MiB, of which 8 are soon on the disk.
+    options.progress = [this](std::uint64_t done, std::uint64_t) {
+      const std::size_t first_line = 100;
+      while (done > 10 * mebi && fs::file_size(journal) < first_line) std::this_thread::yield();
+      if (done > 10 * mebi) ::_exit(0);
+      return true;
+    };
+    static_cast<void>(fetch());
+    ::_exit(1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  CHECK_FALSE(fs::exists(path));
+  const Result<FetchReport> report = fetch();
+  REQUIRE_OK(report);
+  CHECK(report->resumed_bytes >= 8 * mebi);
+  CHECK(read_file(path) == content);
+  CHECK(has_only_the_file());
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "Progress tells of all bytes at the end, and never of more") {
@@ -334,7 +361,6 @@ TEST_CASE_FIXTURE(FetchFixture, "What is no checkpoint is not fetched") {
 TEST_CASE_FIXTURE(FetchFixture,
                   "A file that the disk has no room for is refused before any of it") {
   // The header of 32 TiB of weights.
-  store.files["model.pt"] = "";
   struct Huge final : RangeSource {
     const std::string name_ = "https://host/huge.safetensors";
     const std::string head = test::framed(
@@ -356,7 +382,7 @@ TEST_CASE_FIXTURE(FetchFixture,
   } huge;
   CHECK_FAILS(weightmap::fetch(huge, path), ErrorCode::io, "bytes, and its disk has");
   CHECK_FALSE(huge.was_read);
-  CHECK_FALSE(fs::exists(path));
+  CHECK(names().empty());
 }
 
 namespace {

@@ -224,6 +224,7 @@ TEST_CASE("what another request may not meet is asked again") {
                              "HTTP/1.1 503 x", "HTTP/1.1 504 x"})
     CHECK(judge_pinned({status}).outcome == Outcome::again);
   CHECK(judge_pinned({"HTTP/1.1 503 x"}).why == "HTTP 503");
+  CHECK(judge_pinned({"HTTP/1.1 400 x"}).outcome == Outcome::denied);
   CHECK(judge_pinned({"HTTP/1.1 401 x"}).outcome == Outcome::denied);
   CHECK(judge_pinned({"HTTP/1.1 403 x"}).outcome == Outcome::denied);
   CHECK(judge_pinned({"HTTP/1.1 302 x", "Location: /y"}).outcome == Outcome::moved);

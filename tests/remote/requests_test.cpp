@@ -305,6 +305,12 @@ TEST_CASE("open_url refuses what cannot be used, without its secrets") {
   CHECK(refusal({}) == "opened");
 }
 
+TEST_CASE("a source has a name before anything is asked") {
+  CHECK((*open_url("s3://bucket/dir/a b.pt"))->name() == "s3://bucket/dir/a b.pt");
+  CHECK((*(*open_url("s3://bucket/dir/a"))->sibling("b"))->name() == "s3://bucket/dir/b");
+  CHECK((*(*open_url("https://h/a?q"))->sibling("b"))->name() == "https://h/b");
+}
+
 TEST_CASE("a source is identified before it is read") {
   const auto source = open_url("https://h/x");
   REQUIRE(source);

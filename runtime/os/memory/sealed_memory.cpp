@@ -54,12 +54,6 @@ Result<UniqueFd> reopen_for_reading(int descriptor) {
   return reading;
 }
 
-Result<UniqueFd> duplicate(int descriptor) {
-  UniqueFd other(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (other.get() < 0) return os_failure("duplicate a descriptor");
-  return other;
-}
-
 std::filesystem::path path_of_descriptor(int descriptor) {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor);
 }

@@ -30,10 +30,6 @@ Result<void> seal_but_for_mappings(int descriptor);
 // of the same open file, which is writable unless the memory is sealed.
 Result<UniqueFd> reopen_for_reading(int descriptor);
 
-// Returns another descriptor of the same open file, close-on-exec. Fails with io if the system
-// refuses.
-Result<UniqueFd> duplicate(int descriptor);
-
 // Returns "/proc/PID/fd/N", for other processes of this user while this one has it open.
 std::filesystem::path path_of_descriptor(int descriptor);
 
