@@ -122,14 +122,20 @@ inline std::unique_ptr<ScriptedSource> source_of(Store& store,
 
 inline constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
 
-// Bytes of which no two pages are the same.
+// Bytes of which no two pages are the same, made quickly without optimisation, too.
 inline std::string noise(std::size_t bytes, std::uint32_t seed) {
-  std::string text(bytes, '\0');
+  std::string page(4096, '\0');
   std::uint32_t state = seed * 2654435761u + 1;
-  for (char& c : text) {
+  for (char& c : page) {
     state = state * 1664525u + 1013904223u;
     c = static_cast<char>(state >> 24);
   }
+  std::string text;
+  while (text.size() < bytes) {
+    const std::string number = std::to_string(text.size());
+    text += page.replace(0, number.size(), number);
+  }
+  text.resize(bytes);
   return text;
 }
 
