@@ -70,7 +70,8 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
     } else if (asked->into.empty()) {
       TRY(feed.finished({.asked = *asked}));
     } else {
-      TRY(begin(pieces_.emplace_back(Piece{.ask = asked->ask, .into = asked->into})));
+      TRY(begin(pieces_.emplace_back(
+          Piece{.ask = asked->ask, .into = asked->into, .is_for_store = asked->for_store})));
     }
   }
   return {};

@@ -38,6 +38,7 @@ struct RunLimits {
 struct Asked {
   Ask ask;
   std::span<std::byte> into;  // as long
+  bool for_store = false;     // not for peers
 };
 
 struct Finished {

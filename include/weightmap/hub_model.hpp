@@ -20,7 +20,7 @@ class WEIGHTMAP_API HubClient {
  public:
   virtual ~HubClient() = default;
   // The body of an answer: "/api/models/org/name/revision/main?blobs=true". Fails with not_found
-  // if there is none.
+  // if there is none. At most 64 MiB.
   virtual Result<std::string> get(const std::string& path) = 0;
   // A file: "/org/name/resolve/COMMIT/model.safetensors".
   virtual Result<std::unique_ptr<RangeSource>> open(const std::string& path) = 0;

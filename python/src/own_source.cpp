@@ -25,7 +25,7 @@ class BothEnds final : public RangeReader {
   BothEnds(std::uint64_t size, std::span<std::byte> head, std::span<std::byte> tail)
       : ranges_{RangeRequest{0, head.first(std::min<std::uint64_t>(size, head.size()))},
                 RangeRequest{size - std::min<std::uint64_t>(size, tail.size()),
-                             tail.first(std::min<std::uint64_t>(size, tail.size()))}} {}
+                             tail.last(std::min<std::uint64_t>(size, tail.size()))}} {}
 
   std::optional<RangeRequest> next() override {
     while (next_ < ranges_.size() && ranges_[next_].into.empty()) ++next_;

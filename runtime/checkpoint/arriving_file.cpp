@@ -80,7 +80,8 @@ Result<Identified> identify(RangeSource& source, FirstReads first) {
   known.version = std::move(*version);
   const std::uint64_t size = known.version.size;
   known.head.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.head)));
-  known.tail.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.tail)));
+  const auto unused = first.tail - std::min<std::uint64_t>(size, first.tail);
+  known.tail.erase(known.tail.begin(), known.tail.begin() + static_cast<std::ptrdiff_t>(unused));
   return known;
 }
 

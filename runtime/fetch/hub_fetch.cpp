@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t longest_small_file = std::uint64_t{256} << 20;
+constexpr std::uint64_t longest_small_file = std::uint64_t{64} << 20;
 
 // What tokenizers and configurations are called. An index of another format than the checkpoint's
 // would lead to files that are not there.
@@ -102,20 +102,18 @@ class HubFetch {
   Result<void> link(const sets::HubFile& file) const {
     const fs::path path = report_.snapshot / file.name;
     TRY(make_folder(path.parent_path()));
-    return make_link(fs::relative(blob_of(file), path.parent_path()), path);
+    return make_link(blob_of(file).lexically_relative(path.parent_path()), path);
   }
 
   Result<void> fetch_small(const sets::HubFile& file) {
     if (!is_cached(file)) {
-      TRY_ASSIGN(const std::unique_ptr<RangeSource> source,
-                 open_hub_file(client_, name_, listing_.commit, file.name));
-      std::vector<std::byte> content(file.size);
-      TRY_ASSIGN(const RemoteVersion version, source->identify(content, {}));
-      TRY(check_size(file, version, source->name()));
-      TRY(write_file(blob_of(file), content));
+      TRY_ASSIGN(const std::string content,
+                 client_.get(hub_path(name_, listing_.commit, file.name)));
+      TRY(check_size(file, content.size(), file.name));
+      TRY(write_file(blob_of(file), std::as_bytes(std::span(content))));
       report_.files.push_back({.path = report_.snapshot / file.name,
-                               .version = version,
-                               .counts = source->counts(),
+                               .version = {.size = file.size},
+                               .counts = {.requests = 1, .bytes = file.size},
                                .file_bytes = file.size});
     }
     return link(file);
@@ -143,7 +141,7 @@ class HubFetch {
     const sets::HubFile* const file = listing_.find(name);
     if (file == nullptr)
       return failure(ErrorCode::not_found, "the model has no file " + bytes::quote(name));
-    TRY(check_size(*file, source.remote->version(), source.info.path));
+    TRY(check_size(*file, source.remote->version().size, source.info.path));
     if (!is_cached(*file)) {
       const bool is_set = Checkpoint::Access::state(checkpoint).is_set();
       const fs::path blob = blob_of(*file);
@@ -155,12 +153,12 @@ class HubFetch {
     return link(*file);
   }
 
-  static Result<void> check_size(const sets::HubFile& file, const RemoteVersion& version,
+  static Result<void> check_size(const sets::HubFile& file, std::uint64_t bytes,
                                  const fs::path& shown) {
-    if (version.size == file.size) return {};
+    if (bytes == file.size) return {};
     return about_file(
-        {ErrorCode::corrupt, "has " + std::to_string(version.size) + " bytes, and the hub lists " +
-                                 std::to_string(file.size)},
+        {ErrorCode::corrupt,
+         "has " + std::to_string(bytes) + " bytes, and the hub lists " + std::to_string(file.size)},
         shown);
   }
 

@@ -1,11 +1,16 @@
 #include "runtime/fetch/hub_source.hpp"
 
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/sets/file_name.hpp"
 
 namespace weightmap {
 namespace {
@@ -40,6 +45,50 @@ Result<std::string> file_of(const sets::HubName& name, const sets::HubListing& l
                      "or name one of them, such as " +
                      bytes::quote(files.front()));
 }
+
+// A file that was read as a whole.
+class WholeFile final : public RangeSource {
+ public:
+  WholeFile(HubClient& client, std::string path, std::string content)
+      : client_(client), path_(std::move(path)), content_(std::move(content)) {}
+
+  const std::string& name() const noexcept override { return path_; }
+
+  Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
+    const auto bytes = std::as_bytes(std::span(content_));
+    const std::size_t first = std::min(head.size(), bytes.size());
+    const std::size_t last = std::min(tail.size(), bytes.size());
+    std::ranges::copy(bytes.first(first), head.begin());
+    std::ranges::copy(bytes.last(last), tail.begin());
+    return RemoteVersion{.size = bytes.size()};
+  }
+
+  Result<void> read(RangeReader& reader) override {
+    const auto bytes = std::as_bytes(std::span(content_));
+    while (const std::optional<RangeRequest> wanted = reader.next()) {
+      if (!bytes::contains(bytes.size(), wanted->offset, wanted->into.size()))
+        return failure(ErrorCode::invalid_argument, "a range is not within the file",
+                       wanted->offset);
+      std::ranges::copy(bytes.subspan(wanted->offset, wanted->into.size()), wanted->into.begin());
+      TRY(reader.arrived(*wanted));
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override {
+    if (!sets::stays_below(relative))
+      return failure(ErrorCode::invalid_argument,
+                     bytes::quote(relative) + " would leave the folder");
+    return client_.open(path_.substr(0, path_.rfind('/') + 1) + percent_encoded(relative, "/"));
+  }
+
+  RangeCounts counts() const noexcept override { return {.requests = 1, .bytes = content_.size()}; }
+
+ private:
+  HubClient& client_;
+  const std::string path_;
+  const std::string content_;
+};
 
 class HubSource final : public RangeSource {
  public:
@@ -106,8 +155,15 @@ Result<sets::HubListing> list_hub_model(HubClient& client, const sets::HubName& 
 
 Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets::HubName& name,
                                                    const std::string& commit,
-                                                   std::string_view file) {
-  return client.open("/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/"));
+                                                   const std::string& file) {
+  std::string path = hub_path(name, commit, file);
+  if (!file.ends_with(".json")) return client.open(path);
+  TRY_ASSIGN(std::string content, client.get(path));
+  return std::make_unique<WholeFile>(client, std::move(path), std::move(content));
+}
+
+std::string hub_path(const sets::HubName& name, const std::string& commit, std::string_view file) {
+  return "/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/");
 }
 
 Result<std::unique_ptr<RangeSource>> open_hub_model(std::shared_ptr<HubClient> client,

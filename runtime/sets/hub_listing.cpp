@@ -45,10 +45,10 @@ Result<HubFile> file_of(const Value& value) {
     return not_a_listing("has the name " + bytes::quote(file.name) +
                          ", which would leave a folder");
   const std::optional<Value> size = value.find("size");
-  const std::optional<std::int64_t> bytes = size ? size->integer() : std::nullopt;
-  if (!is_hash(file.blob) || !bytes || *bytes < 0)
+  const std::int64_t bytes = size ? size->integer().value_or(-1) : -1;
+  if (!is_hash(file.blob) || bytes < 0)
     return not_a_listing("has " + bytes::quote(file.name) + " without its hash or its size");
-  file.size = static_cast<std::uint64_t>(*bytes);
+  file.size = static_cast<std::uint64_t>(bytes);
   return file;
 }
 

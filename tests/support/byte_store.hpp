@@ -86,7 +86,7 @@ class StoreSource final : public RangeSource {
     if (!store_.has(file_)) return failure(ErrorCode::io, "HTTP 404 Not Found");
     const std::uint64_t size = store_.content(file_).size();
     const auto front = head.first(std::min<std::uint64_t>(size, head.size()));
-    const auto back = tail.first(std::min<std::uint64_t>(size, tail.size()));
+    const auto back = tail.last(std::min<std::uint64_t>(size, tail.size()));
     if (Result<void> ok = store_.serve(file_, 0, front); !ok)
       return tl::unexpected<Error>(ok.error());
     if (!back.empty())

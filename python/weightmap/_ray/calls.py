@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from weightmap._errors import Error, FileError
 
@@ -24,7 +24,7 @@ def answer(call: Any, timeout: float | None = None) -> Any:
         raise timed_out(timeout) from None
     except RayTaskError as error:
         raise as_error(error) from None
-    except RayActorError as error:
+    except RayError as error:
         raise FileError(f"the fleet's actor gave no answer: {error}") from error
 
 

@@ -6,7 +6,13 @@ import asyncio
 import contextlib
 
 import ray
-from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnavailableError,
+    ActorUnschedulableError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from weightmap._errors import Error, FileError, InvalidArgumentError
@@ -125,10 +131,10 @@ class Directory:
                 return await getattr(there.keeper, method).remote(*arguments)
             except RayTaskError as error:
                 raise as_error(error) from None
-            except RayActorError as error:
+            except (RayActorError, ActorUnschedulableError) as error:
                 await asyncio.sleep(_LOOK)
                 self._meet_nodes()
-                if isinstance(error, ActorDiedError) and node in self._nodes:
+                if not isinstance(error, ActorUnavailableError) and node in self._nodes:
                     deaths += 1
                     if deaths == _KEEPER_TRIES:
                         raise FileError(f"there is no keeper on node {node}: {error}") from None
