@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds longest_wait{50};
 constexpr milliseconds between_looks{20};
 constexpr milliseconds peers_connect_timeout{2'000};
-constexpr unsigned most_redirects = 5;
 // A request is slow if it takes three times as long as the median of the last ones, and this.
 constexpr milliseconds never_slow{1'000};
 constexpr std::size_t fewest_times = 4;

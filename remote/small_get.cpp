@@ -13,7 +13,6 @@ namespace weightmap::remote {
 namespace {
 
 constexpr std::size_t longest_body = std::size_t{64} << 20;
-constexpr unsigned longest_chain = 5;
 constexpr int longest_wait_ms = 50;
 
 class Body final : public Transfer {
@@ -89,8 +88,9 @@ class SmallGet {
   }
 
   Result<void> follow(const std::string& location) {
-    if (++redirects_ > longest_chain)
-      return failure(ErrorCode::io, "the server redirects more than 5 times");
+    if (++redirects_ > most_redirects)
+      return failure(ErrorCode::io,
+                     "the server redirects more than " + std::to_string(most_redirects) + " times");
     TRY_ASSIGN(url_, url_.redirected(location));
     return {};
   }
