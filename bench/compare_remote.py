@@ -149,7 +149,8 @@ class Contenders:
         elif client == "runai" and not self._arguments.file.endswith(".safetensors"):
             why = "it reads safetensors only"
         else:
-            needed = {"runai": ("runai_model_streamer", "runai_model_streamer_s3"),
+            needed = {"runai": ("runai_model_streamer", "runai_model_streamer_s3",
+                                "boto3"),
                       "fsspec": ("fsspec", "aiohttp")}.get(client, (client,))
             why = next((f"{module} is not installed" for module in needed
                         if importlib.util.find_spec(module) is None), None)
