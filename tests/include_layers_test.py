@@ -97,7 +97,7 @@ ALLOWED = (
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("os", "mmap", "remote", *EDGES)),
-    (r"curl/.*", ("remote",)),
+    (r"curl/.*", ("remote", "bench")),
     (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),

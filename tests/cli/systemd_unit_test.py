@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the tool works under the system call filter of the systemd unit that is shipped.
+"""Whether the tool works under the system call filter of the systemd units that are shipped.
 
     systemd_unit_test.py ROOT WEIGHTMAP MAKE_CHECKPOINT CXX
 
@@ -23,8 +23,13 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "remote"))
+
+from range_server import RangeServer  # noqa: E402
+
 ROOT, TOOL, MAKER, CXX = (pathlib.Path(argument) for argument in sys.argv[1:5])
 UNIT = ROOT / "examples" / "systemd" / "weightmap-hold.service"
+URL_UNIT = UNIT.with_name("weightmap-hold-url.service")
 RECORDED = ROOT / "tests" / "cli" / "systemd_252_calls.txt"
 GROUPS = ("@system-service", "@memlock")
 
@@ -35,9 +40,9 @@ ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def settings(name):
+def settings(name, unit=UNIT):
     """What the unit says of it."""
-    return re.findall(rf"^{name}=(.*)$", UNIT.read_text(), re.MULTILINE)
+    return re.findall(rf"^{name}=(.*)$", unit.read_text(), re.MULTILINE)
 
 
 def recorded_calls():
@@ -182,6 +187,39 @@ class Unit(unittest.TestCase):
         for name, groups in group_lists().items():
             with self.subTest(name):
                 self.works_under(under(filter_of(groups, False, otherwise)))
+
+    def test_both_units_have_the_same_filter(self):
+        for name in ("SystemCallFilter", "SystemCallErrorNumber", "SystemCallArchitectures"):
+            self.assertEqual(settings(name), settings(name, URL_UNIT))
+
+    def test_a_remote_file_is_held(self):
+        described = subprocess.run([TOOL, "hold", "--help"], capture_output=True, text=True,
+                                   check=True).stdout
+        if "--peer" not in described:
+            self.skipTest("the tool is built without libweightmap_remote")
+        name = f"{self.folder.name}.pt"  # in /dev/shm, where it is nobody else's
+        (self.folder / "store").mkdir()
+        os.rename(self.file, self.folder / "store" / name)
+        for groups_of, groups in group_lists().items():
+            with self.subTest(groups_of), RangeServer(self.folder / "store") as server:
+                keeper = subprocess.Popen(
+                    [TOOL, "hold", "--json", server.url(name)], env=self.environment,
+                    preexec_fn=under(filter_of(groups, True, KILL)), stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True)
+                try:
+                    line = keeper.stdout.readline()
+                    self.assertTrue(line, "the keeper ended")
+                    [held] = json.loads(line)["files"]
+                    self.assertEqual((held["state"], held["problem"], held["url_problem"]),
+                                     ("held", None, None))
+                    keeper.send_signal(signal.SIGTERM)
+                    _, errors = keeper.communicate()
+                    self.assertEqual(keeper.returncode, 0, errors)
+                finally:
+                    keeper.kill()
+                    keeper.communicate()
+                    for left in pathlib.Path("/dev/shm").glob(f"{name}*"):
+                        left.unlink()
 
     def test_the_filter_bites(self):
         enter = under(program(set(numbers().values()) - {numbers()["mincore"]}, KILL))

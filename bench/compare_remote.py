@@ -1,0 +1,234 @@
+"""Compares fetching a remote file into memory: weightmap, libcurl alone, and Python's clients.
+
+    compare_remote.py --build build/release --file model.safetensors [--rounds 7]
+                      [--latency MS] [--rate BYTES] [--only NAME ...] [--json]
+
+Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
+of every answer (needs nginx's Lua module). --rate limits the server's bytes a second, in a network
+namespace of its own (needs root). Every round runs each contender once, in a fresh process. Clients
+that are not installed are left out, and named. nginx counts the requests, and the bytes that were
+sent more than once.
+"""
+import argparse
+import collections
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from samples import HERE, interleave, machine, ratio_text, table
+
+FLOOR = "libcurl"
+MODULES = "/usr/lib/nginx/modules"
+LUA = [f"{MODULES}/{name}_module.so" for name in ("ndk_http", "ngx_http_lua")]
+CONFIGURATION = """{modules}
+pid {folder}/pid;
+error_log {folder}/error.log;
+{user}
+worker_processes 2;
+events {{ worker_connections 2048; }}
+http {{
+  log_format seen '$uri $body_bytes_sent';
+  access_log {folder}/seen.log seen;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  sendfile on; tcp_nopush on; keepalive_requests 1000000;
+  server {{
+    listen {address}:{port};
+    location ~ "^/[^/]+/{name}$" {{ {delay} alias {file}; }}
+  }}
+}}
+"""
+
+
+class LimitedNetwork:
+    """A network namespace for the clients, and a pair of interfaces with a limited rate."""
+    NAME, OURS, THEIRS = "weightmap-bench", "10.213.77.1", "10.213.77.2"
+
+    def __init__(self, rate):
+        self._rate = rate
+        self.enter = ["ip", "netns", "exec", self.NAME]
+
+    def __enter__(self):
+        burst = max(1 << 20, int(self._rate / 100))
+        inside = ["-n", self.NAME]
+        for words in (["ip", "netns", "add", self.NAME],
+                      ["ip", "link", "add", "wm-bench0", "type", "veth", "peer", "name",
+                       "wm-bench1", "netns", self.NAME],
+                      ["ip", "addr", "add", f"{self.OURS}/30", "dev", "wm-bench0"],
+                      ["ip", "link", "set", "wm-bench0", "up"],
+                      ["ip", *inside, "addr", "add", f"{self.THEIRS}/30", "dev", "wm-bench1"],
+                      ["ip", *inside, "link", "set", "wm-bench1", "up"],
+                      ["ip", *inside, "link", "set", "lo", "up"],
+                      ["tc", "qdisc", "add", "dev", "wm-bench0", "root", "tbf", "rate",
+                       f"{int(8 * self._rate)}bit", "burst", str(burst), "latency", "50ms"]):
+            try:
+                subprocess.run(words, check=True)
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["ip", "netns", "del", self.NAME], check=False)
+
+
+def free_port(address):
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def served(file, latency, address):
+    """Yields the base of URLs, and the log of what was asked for."""
+    with tempfile.TemporaryDirectory(prefix="weightmap-") as folder:
+        port = free_port(address)
+        os.chmod(folder, 0o755)
+        configuration = os.path.join(folder, "nginx.conf")
+        with open(configuration, "w", encoding="utf-8") as out:
+            out.write(CONFIGURATION.format(
+                folder=folder, address=address, port=port, file=file, name=os.path.basename(file),
+                user="user root;" if os.geteuid() == 0 else "",
+                modules="".join(f"load_module {module};\n" for module in LUA if latency),
+                delay=f"rewrite_by_lua_block {{ ngx.sleep({latency / 1000}) }}" if latency else ""))
+        server = subprocess.Popen(["nginx", "-c", configuration, "-g", "daemon off;"])
+        try:
+            wait_for(server, address, port)
+            yield f"http://{address}:{port}", os.path.join(folder, "seen.log")
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def wait_for(server, address, port):
+    while server.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection((address, port)):
+            return
+        time.sleep(0.05)
+    raise SystemExit("nginx did not start")
+
+
+class Contenders:
+    """Their commands, by name. A contender's name is the first folder of its URLs."""
+
+    def __init__(self, arguments, base):
+        self._arguments, self._base = arguments, base
+        self._size = os.path.getsize(arguments.file)
+        build = arguments.build
+        floor = [os.path.join(build, "bench", "curl_floor"), "{url}", "--size", str(self._size)]
+        self._all = {
+            "weightmap": ("program", [os.path.join(build, "tools", "weightmap"), "stage", "{url}",
+                                      "--", "true"]),
+            FLOOR: ("program", floor), "libcurl-kept": ("program", [*floor, "--keep"]),
+            "obstore": ("obstore", []), "fsspec": ("fsspec", []), "runai": ("runai", [])}
+
+    def commands(self, enter):
+        return {name: [*enter, *self._command(name)] for name in self._all if self._is_there(name)}
+
+    def _command(self, name):
+        client, words = self._all[name]
+        url = f"{self._base}/{name}/{os.path.basename(self._arguments.file)}"
+        return [sys.executable, os.path.join(HERE, "remote_once.py"), client, url, str(self._size),
+                *(word.format(url=url) for word in words)]
+
+    def _is_there(self, name):
+        client, words = self._all[name]
+        if self._arguments.only and name not in self._arguments.only:
+            return False
+        why = None
+        if client == "program":
+            why = None if os.access(words[0], os.X_OK) else f"{words[0]} is not built"
+        elif client == "runai" and not self._arguments.file.endswith(".safetensors"):
+            why = "it reads safetensors only"
+        else:
+            needed = {"runai": ("runai_model_streamer", "runai_model_streamer_s3",
+                                "boto3"),
+                      "fsspec": ("fsspec", "aiohttp")}.get(client, (client,))
+            why = next((f"{module} is not installed" for module in needed
+                        if importlib.util.find_spec(module) is None), None)
+        if why:
+            print(f"{name} is left out: {why}", file=sys.stderr)
+        return why is None
+
+
+def asked(log):
+    """Requests and bytes of bodies, by contender."""
+    counts = collections.defaultdict(lambda: [0, 0])
+    with open(log, encoding="utf-8") as lines:
+        for line in lines:
+            uri, sent = line.rsplit(maxsplit=1)
+            count = counts[uri.split("/")[1]]
+            count[0] += 1
+            count[1] += int(sent)
+    return counts
+
+
+def summary(samples, counts, size, rounds):
+    rows = []
+    for name, taken in samples.items():
+        requests, sent = (count / rounds for count in counts[name])
+        rows.append({
+            "name": name, "wall_us": taken.median("wall_us"), "cpu_us": taken.median("cpu_us"),
+            "mib_per_second": size / 2**20 / (taken.median("wall_us") / 1e6),
+            "cpu_seconds_per_gib": taken.median("cpu_us") / 1e6 / (size / 2**30),
+            "ratios": {} if name == FLOOR or FLOOR not in samples else {
+                field: taken.ratio_to(FLOOR, field) for field in ("wall_us", "cpu_us")},
+            "requests": requests, "bytes_twice": max(0, sent - size)})
+    return rows
+
+
+def as_table(rows):
+    cells = [[row["name"], f"{row['mib_per_second']:,.0f}", ratio_text(row["ratios"].get("wall_us")),
+              f"{row['cpu_seconds_per_gib']:.2f}", ratio_text(row["ratios"].get("cpu_us")),
+              f"{row['requests']:,.0f}", f"{row['bytes_twice']:,.0f}"] for row in rows]
+    return table(["", "MiB/s", "time, ratio to libcurl", "CPU-s/GiB", "CPU, ratio to libcurl",
+                  "requests", "bytes asked twice"], cells)
+
+
+def measure(arguments, network):
+    enter = network.enter if network else []
+    address = network.OURS if network else "127.0.0.1"
+    with served(arguments.file, arguments.latency, address) as (base, log):
+        commands = Contenders(arguments, base).commands(enter)
+        samples = interleave(arguments.build, commands, arguments.rounds)
+        return summary(samples, asked(log), os.path.getsize(arguments.file), arguments.rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--file", required=True, type=os.path.abspath)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--latency", type=float, default=0, metavar="MS")
+    parser.add_argument("--rate", type=float, metavar="BYTES")
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if not shutil.which("nginx"):
+        raise SystemExit("nginx is not installed")
+    if arguments.latency and not all(map(os.path.exists, LUA)):
+        raise SystemExit("--latency needs nginx's Lua module: libnginx-mod-http-lua")
+    if arguments.rate and (os.geteuid() != 0 or not shutil.which("tc")):
+        raise SystemExit("--rate needs root, ip and tc (iproute2)")
+    with LimitedNetwork(arguments.rate) if arguments.rate else contextlib.nullcontext() as network:
+        rows = measure(arguments, network)
+    if arguments.json:
+        print(json.dumps({"latency_ms": arguments.latency, "rate": arguments.rate,
+                          "rounds": arguments.rounds, "contenders": rows}))
+    else:
+        limits = (f", {arguments.latency:g} ms to the first byte" if arguments.latency else "") + (
+            f", at most {arguments.rate / 1e6:,.0f} MB/s" if arguments.rate else "")
+        print(f"{machine()}{limits}. {arguments.rounds} rounds.", "", *as_table(rows), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
