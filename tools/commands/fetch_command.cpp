@@ -32,12 +32,11 @@ bool names_folder(const std::string& path) {
 }
 
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
   const Interruptible interruptible;
+  options.remote.goes_on = [] { return !interrupted(); };
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
   ProgressBar bar;
-  options.fetch.progress = [draw = bar.follow()](std::uint64_t done, std::uint64_t all) {
-    return draw(done, all) && !interrupted();
-  };
+  options.fetch.progress = bar.follow();
   if (names_folder(options.target))
     return fetch_into(std::move(source), options.target, options.fetch);
   TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
