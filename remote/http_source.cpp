@@ -200,9 +200,10 @@ Result<void> HttpSource::read(RangeReader& reader) {
 }
 
 Result<void> HttpSource::run(RangeFeed& feed, const Pinned* pinned) {
-  RangeRun run(transfers_, places_, pinned,
-               {options_.connections, options_.retries, options_.deadline, options_.stall},
-               counts_);
+  RangeRun run(
+      transfers_, places_, pinned,
+      {options_.connections, options_.retries, options_.deadline, options_.stall, options_.goes_on},
+      counts_);
   return run.run(feed);
 }
 

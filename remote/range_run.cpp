@@ -232,7 +232,8 @@ Result<void> RangeRun::renew(Attempt& attempt) {
 }
 
 Result<void> RangeRun::look(RangeFeed& feed, Clock::time_point now) {
-  if (!feed.goes_on(tally_.received)) return failure(ErrorCode::cancelled, "cancelled");
+  if (!feed.goes_on(tally_.received) || (limits_.goes_on && !limits_.goes_on()))
+    return failure(ErrorCode::cancelled, "cancelled");
   if (limits_.deadline.count() != 0 && now - began_ > limits_.deadline)
     return failure(ErrorCode::io, "the deadline of " + in_ms(limits_.deadline) + " has passed");
   pace_.note(now - began_, tally_.received);

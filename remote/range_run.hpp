@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -33,6 +34,7 @@ struct RunLimits {
   unsigned retries;
   std::chrono::milliseconds deadline;  // 0: none, as for `stall`
   std::chrono::milliseconds stall;
+  std::function<bool()> goes_on;  // or empty
 };
 
 struct Asked {

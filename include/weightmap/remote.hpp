@@ -44,6 +44,9 @@ struct RemoteOptions {
   // by version_file_name() and the ETag is the peer's own; or of files under the same ETag. A peer
   // that fails, stalls or has another version or size is left out.
   std::vector<std::string> peers = {};
+  // Called at least ten times a second by the thread that waits for the store, also in identify().
+  // false: the call fails with cancelled.
+  std::function<bool()> goes_on = {};
 };
 
 // True for what open_url() takes: http://, https://, s3://, file://, and hf:// (hub_model.hpp).

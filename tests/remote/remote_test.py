@@ -268,8 +268,9 @@ class Fetching(RemoteCase):
             gzipped(): "Content-Encoding gzip", multipart(): "Content-Range",
             other_tag(): "changed", status(404): "404", status(412): "412", status(416): "416",
             status(204): "HTTP 204"}
-        for fault, message in refused.items():
-            for number in range(1, count + 1):
+        for place, (fault, message) in enumerate(refused.items()):
+            # The ends, which tell the version; pieces of data, all alike, are asked for behind them.
+            for number in range(1, count + 1) if place < 2 else (1, 2, 3, 6):
                 self.server.fault(fault, first=number)
                 done = self.fetch(code=None)
                 if done.returncode == 0:  # the version was not known yet, and is asked for again
@@ -431,6 +432,14 @@ class Fetching(RemoteCase):
             self.is_fetched()
             self.assertGreaterEqual(file["resumed_bytes"], 4 * MIB)
             self.assertLess(file["received_bytes"], self.file.stat().st_size - 4 * MIB + 2 * MIB)
+
+    def test_an_interruption_ends_it_while_the_version_is_asked_for(self):
+        self.server.fault(stalled(0), times=ALWAYS)
+        process = self.start("fetch", self.url, self.target, *SMALL)
+        self.server.wait(lambda server: server.requests)
+        self.assertEqual(self.end(process, signal.SIGINT), 1)
+        self.assertIn("cancelled", process.stderr.read())
+        self.nothing_is_there()
 
     def test_goes_on_where_it_was_killed(self):
         make(self.file, count=12)

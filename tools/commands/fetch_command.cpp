@@ -41,10 +41,9 @@ Result<std::vector<FetchReport>> fetch_into_cache(const FetchCommand& options) {
 
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
   const Interruptible interruptible;
+  options.remote.goes_on = [] { return !interrupted(); };
   ProgressBar bar;
-  options.fetch.progress = [draw = bar.follow()](std::uint64_t done, std::uint64_t all) {
-    return draw(done, all) && !interrupted();
-  };
+  options.fetch.progress = bar.follow();
   if (options.target.empty()) return fetch_into_cache(options);
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
   if (names_folder(options.target))

@@ -6,6 +6,7 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
 
@@ -60,9 +61,15 @@ void RemoteCopy::look() {
   }
 }
 
+Result<std::unique_ptr<RangeSource>> RemoteCopy::source() const {
+  RemoteOptions options = file_.options;
+  options.goes_on = [this] { return !stops_ && !interrupted(); };
+  return open_remote(file_.url, options);
+}
+
 Result<RemoteVersion> RemoteCopy::ask() const {
-  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file_.url, file_.options));
-  TRY_ASSIGN(RemoteVersion version, source->identify({}, {}));
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> store, source());
+  TRY_ASSIGN(RemoteVersion version, store->identify({}, {}));
   if (version_name(file_name_, version).empty())
     return failure(ErrorCode::unsupported,
                    "its server names no version (ETag), so a new one could not be told from it");
@@ -88,11 +95,10 @@ RemoteCopy::Round RemoteCopy::run_round() const {
 
 Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version) const {
   if (names_.has(name, version.size)) return {};  // from before this daemon
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(file_.url, file_.options));
+  TRY_ASSIGN(std::unique_ptr<RangeSource> store, source());
   RemoteStageOptions options;
   options.name = name;
-  options.fetch.progress = [this](std::uint64_t, std::uint64_t) { return !stops_; };
-  TRY_ASSIGN(Staging staging, start_staging(std::move(source), options));
+  TRY_ASSIGN(Staging staging, start_staging(std::move(store), options));
   if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
   TRY(staging.finish());
   return {};

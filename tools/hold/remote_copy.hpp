@@ -55,6 +55,7 @@ class RemoteCopy {
     Error error = {};  // unless its message is empty
   };
   RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names, Say say);
+  Result<std::unique_ptr<RangeSource>> source() const;
   Result<RemoteVersion> ask() const;
   // In the background, of a state that does not change meanwhile:
   Round run_round() const;
