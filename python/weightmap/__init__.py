@@ -42,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, remote, reports, sglang, torch, transformers, vllm
+    from weightmap import accelerate, cuda, ray, remote, reports, sglang, torch, transformers, vllm
     from weightmap._chunked import ChunkedTensor
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
@@ -144,7 +144,15 @@ _MODULE_OF = {
 
 
 _SUBMODULES = (
-    "accelerate", "cuda", "remote", "reports", "sglang", "torch", "transformers", "vllm"
+    "accelerate",
+    "cuda",
+    "ray",
+    "remote",
+    "reports",
+    "sglang",
+    "torch",
+    "transformers",
+    "vllm",
 )
 
 

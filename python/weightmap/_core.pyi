@@ -22,6 +22,9 @@ class MappedBytes:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
     @property
+    def address(self) -> int: ...
+
+    @property
     def writable(self) -> bool: ...
 
 class Tensor:
@@ -294,11 +297,13 @@ class Checkpoint:
         """
 
     def file(self) -> bytes:
-        """As it was given to open(); b"descriptor 5" if that was a descriptor."""
+        """
+        As it was given to open(); b"descriptor 5" if that was a descriptor, b"memory".
+        """
 
     def origin(self) -> tuple[list[bytes], dict[str, Any]]:
         """
-        The paths, absolute as of the open, none if that was by descriptor; and the options.
+        The paths, absolute as of the open, none if that was by descriptor or in memory; and the options.
         """
 
     def __reduce__(self) -> tuple[Any, ...]: ...
@@ -421,6 +426,9 @@ def guard_is_active() -> bool:
     """
 
 def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
+
+def open_memory(buffer: Any, trusted: bool, options: dict[str, Any], progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
+    """Keeps the buffer exported until the last tensor is gone."""
 
 def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
 
