@@ -69,8 +69,8 @@ class WEIGHTMAP_API RangeSource {
   virtual const std::string& name() const noexcept = 0;
   // Finds out the version, and fills the first bytes of the file into `head` and its last into
   // `tail`, as many as there are, in one round trip where the protocol can: a file of N bytes fills
-  // min(N, head.size()) bytes of `head`, and the last min(N, tail.size()) of `tail`. Either may be
-  // empty. Called once, before read().
+  // the first min(N, head.size()) bytes of `head`, and the last min(N, tail.size()) bytes of
+  // `tail`, whose end is the file's. Either may be empty. Called once, before read().
   virtual Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) = 0;
   // Reads ranges until next() has none left and all have arrived. Fails with io if the store cannot
   // be read, cannot be read any more, or serves another version by now; the message then begins

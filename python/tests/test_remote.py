@@ -262,7 +262,8 @@ def test_a_source_that_lends_the_buffer_on_is_refused():
 def test_check_is_called_when_the_bytes_are_there():
     class Replaced(Memory):
         def check(self):
-            raise weightmap.FileError("changed: another tag")
+            if 2 * MIB in self.reads:
+                raise weightmap.FileError("changed: another tag")
 
     with remote.stage(Replaced(LARGE_FILE), chunk_bytes=CHUNK) as staging:
         with pytest.raises(weightmap.FileError, match="memory://model: changed: another tag"):
@@ -469,9 +470,10 @@ class Interrupting(Memory):
     def __init__(self, offset):
         super().__init__(LARGE_FILE)
         self._offset = offset
+        self._once = threading.Semaphore(1)
 
     def read_into(self, offset, buffer):
-        if offset >= self._offset:
+        if offset >= self._offset and self._once.acquire(blocking=False):
             _thread.interrupt_main()
         super().read_into(offset, buffer)
 
@@ -655,6 +657,30 @@ def test_a_client_refuses_a_file_that_is_not_there(client, tmp_path):
         client(tmp_path, "model")
 
 
+@pytest.fixture
+def server(tmp_path):
+    """Serves the files of tmp_path / "served"."""
+    path = Path(__file__).resolve().parents[2] / "tests" / "remote" / "range_server.py"
+    spec = importlib.util.spec_from_file_location("range_server", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "served").mkdir()
+    with module.RangeServer(tmp_path / "served") as running:
+        running.module = module
+        yield running
+
+
+def test_obstore_insists_on_the_version_that_it_found(server):
+    pytest.importorskip("obstore", reason="reads through obstore, which is not installed")
+    from obstore.store import HTTPStore
+
+    (server.folder / "model").write_bytes(LARGE_FILE)
+    store = HTTPStore.from_url(server.url(), client_options={"allow_http": True})
+    remote.metadata(remote.from_obstore(store, "model"))
+    insisted = {request.headers["If-Match"] for request in server.requests if request.range}
+    assert insisted == {server.module.tag_of(LARGE_FILE)}
+
+
 # --- URLs -------------------------------------------------------------------------------------
 
 SECRET = "https://user:hunter2@host.test/folder/model.pt?X-Amz-Signature=abcdef#part"
@@ -698,19 +724,6 @@ needs_libcurl = pytest.mark.skipif(
     importlib.util.find_spec("weightmap._curl") is None,
     reason="this build of the package has no libcurl",
 )
-
-
-@pytest.fixture
-def server(tmp_path):
-    """Serves the files of tmp_path / "served"."""
-    path = Path(__file__).resolve().parents[2] / "tests" / "remote" / "range_server.py"
-    spec = importlib.util.spec_from_file_location("range_server", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (tmp_path / "served").mkdir()
-    with module.RangeServer(tmp_path / "served") as running:
-        running.module = module
-        yield running
 
 
 @needs_libcurl

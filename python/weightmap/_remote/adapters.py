@@ -64,6 +64,10 @@ class _OfObstore(_Source):
         except PreconditionError:
             raise _changed(self.name) from None
 
+    def check(self) -> None:
+        if not self.tag:
+            super().check()
+
 
 def from_obstore(store: Any, path: str) -> RangeSource:
     """A source over a store of the package obstore: S3, Google, Azure, with their credentials.
