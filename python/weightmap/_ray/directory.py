@@ -71,6 +71,7 @@ class Directory:
 
     # --- nodes ---
 
+    @ray.method(max_task_retries=0)  # a directory that starts again calls it itself
     async def watch(self) -> None:
         """Runs as long as the fleet is held."""
         self._meet_nodes()
