@@ -71,7 +71,7 @@ class ReaderFeed final : public RangeFeed {
     if (!bytes::contains(size_, request->offset, length))
       return failure(ErrorCode::invalid_argument, "a range is not within the file",
                      request->offset);
-    return Asked{{request->offset, length}, request->into};
+    return Asked{{request->offset, length}, request->into, request->from_store};
   }
   Result<void> finished(const Finished& finished) override {
     return reader_.arrived({finished.asked.ask.first, finished.asked.into});

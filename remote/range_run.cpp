@@ -71,7 +71,8 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
     } else if (asked->into.empty()) {
       TRY(feed.finished({.asked = *asked}));
     } else {
-      TRY(begin(pieces_.emplace_back(Piece{.ask = asked->ask, .into = asked->into})));
+      TRY(begin(pieces_.emplace_back(
+          Piece{.ask = asked->ask, .into = asked->into, .is_for_store = asked->for_store})));
     }
   }
   return {};
@@ -165,8 +166,8 @@ Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) 
   return feed.finished({{piece.ask, piece.into}, outcome, piece.found});
 }
 
-// On a new connection: the old one may be what is wrong.
-Result<void> RangeRun::ask_again(Attempt& attempt, const std::string& why) {
+// On a new connection: the old one may be what is wrong. `why` may be of the attempt, which ends.
+Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
   Piece& piece = attempt.piece();
   if (attempt.place().is_peer()) {
     leave_out(attempt);

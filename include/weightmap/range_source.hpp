@@ -31,6 +31,8 @@ struct RemoteVersion {
 struct RangeRequest {
   std::uint64_t offset = 0;
   std::span<std::byte> into = {};  // its size is the length of the range
+  // Wrong bytes have come before, so a source that has peers does not ask them.
+  bool from_store = false;
 };
 
 // What RangeSource::read() asks for ranges, and tells of their arrival. All calls come from the

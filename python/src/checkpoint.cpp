@@ -17,6 +17,7 @@
 #include "python/src/composed.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
+#include "python/src/exported_memory.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
@@ -85,6 +86,14 @@ OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool lik
   return hold(
       {"descriptor " + std::to_string(descriptor), read_options(options, like_torch)}, progress,
       [&](const OpenOptions& read) { return Checkpoint::open_descriptor(descriptor, read); });
+}
+
+OpenCheckpoint open_memory(nb::handle buffer, bool trusted, const nb::dict& options,
+                           nb::handle progress) {
+  const ExportedMemory memory = export_memory(buffer, trusted);
+  return hold({"memory", read_options(options, false)}, progress, [&](const OpenOptions& read) {
+    return Checkpoint::open_memory(memory.bytes, memory.owner, read);
+  });
 }
 
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
@@ -454,10 +463,12 @@ void bind_checkpoint(nb::module_& module) {
           "Of what is open: the same for all that share it, as long as one of them is there.")
       .def(
           "file", [](const OpenCheckpoint& c) { return to_bytes(c.owner->origin().file); },
-          "As it was given to open(); b\"descriptor 5\" if that was a descriptor.")
+          "As it was given to open(); b\"descriptor 5\" if that was a descriptor, b\"memory\".")
       .def("origin", origin_of,
            nb::sig("def origin(self) -> tuple[list[bytes], dict[str, typing.Any]]"),
-           "The paths, absolute as of the open, none if that was by descriptor; and the options.")
+           "The paths, absolute as of the open, none if that was by descriptor or in memory; and "
+           "the "
+           "options.")
       .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
       .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
@@ -597,6 +608,12 @@ void bind_checkpoint(nb::module_& module) {
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> "
                      "Checkpoint"));
+  module.def("open_memory", open_memory, nb::arg("buffer"), nb::arg("trusted"), nb::arg("options"),
+             nb::arg("progress") = nb::none(),
+             nb::sig("def open_memory(buffer: typing.Any, trusted: bool, options: dict[str, "
+                     "typing.Any], progress: "
+                     "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"),
+             "Keeps the buffer exported until the last tensor is gone.");
   module.def("evict", evict, nb::arg("path"), nb::arg("progress").none(),
              nb::sig("def evict(path: bytes, progress: typing.Callable[[int, int], typing.Any] | "
                      "None, /) -> tuple[int, int, int, int, bool]"));

@@ -25,7 +25,7 @@ class BothEnds final : public RangeReader {
   BothEnds(std::uint64_t size, std::span<std::byte> head, std::span<std::byte> tail)
       : ranges_{RangeRequest{0, head.first(std::min<std::uint64_t>(size, head.size()))},
                 RangeRequest{size - std::min<std::uint64_t>(size, tail.size()),
-                             tail.first(std::min<std::uint64_t>(size, tail.size()))}} {}
+                             tail.last(std::min<std::uint64_t>(size, tail.size()))}} {}
 
   std::optional<RangeRequest> next() override {
     while (next_ < ranges_.size() && ranges_[next_].into.empty()) ++next_;
@@ -50,7 +50,7 @@ Result<RemoteVersion> OwnSource::identify(std::span<std::byte> head, std::span<s
   });
   if (!found) return tl::unexpected<Error>(about(found.error()));
   BothEnds ends(version.size, head, tail);
-  TRY(read_ranges(ends));
+  TRY(read(ends));
   return version;
 }
 

@@ -15,7 +15,7 @@ FAMILY = [
     weightmap.Error, weightmap.FileError, weightmap.MissingFileError, weightmap.FilePermissionError,
     weightmap.NotACheckpointError, weightmap.CorruptError, weightmap.UnsupportedError,
     weightmap.UnsafePickleError, weightmap.LimitExceededError, weightmap.InvalidArgumentError,
-    weightmap.TensorNotFoundError, weightmap.MissingPackageError,
+    weightmap.TensorNotFoundError, weightmap.CancelledError, weightmap.MissingPackageError,
 ]
 
 

@@ -128,7 +128,7 @@ TOUCHES = {
     "tobytes": lambda c, t, p: t.tobytes(),
     "numpy": lambda c, t, p: t.numpy(),
     "tolist": lambda c, t, p: t.tolist(),
-    "item": lambda c, t, p: t[0].item(),
+    "item": lambda c, t, p: t[0, 0].item(),
     "buffer": lambda c, t, p: t.buffer(),
     "stats": lambda c, t, p: t.stats(),
     "__array_interface__": lambda c, t, p: t.__array_interface__,
@@ -161,9 +161,8 @@ def touch(way, checkpoint, tensor, path):
 @pytest.mark.parametrize("way", TOUCHES)
 def test_metadata_has_no_bytes(way, training, tmp_path):
     opened = remote.metadata(training)
-    with pytest.raises(weightmap.UnsupportedError, match=r"stage\(\) brings the bytes") as raised:
+    with pytest.raises(weightmap.UnsupportedError, match=r"stage\(\) brings the bytes"):
         touch(way, opened, opened["model.0.weight"], tmp_path)
-    assert raised.value.file == "memory://model"
 
 
 def test_metadata_cannot_be_pickled(training):
@@ -520,7 +519,7 @@ staging = remote.stage(Source())
 tensor = staging.wait("model.0.weight")
 child = os.fork()
 if child == 0:
-    tensor.tobytes()
+    assert len(bytes(tensor.buffer())) == tensor.nbytes
     try:
         staging.wait("model.0.weight")
     except weightmap.InvalidArgumentError as error:

@@ -23,6 +23,7 @@ def opening(path: Path) -> None:
     assert_type(weightmap.open([path, "second.safetensors"]), weightmap.Checkpoint)
     with open(path, "rb") as file:
         assert_type(weightmap.open(file, progress=print), weightmap.Checkpoint)
+    assert_type(weightmap.open(memoryview(b""), trust=True), weightmap.Checkpoint)
     assert_type(weightmap.guard_is_active(), bool)
     assert_type(weightmap.unsafe_globals(path, safe_globals=["argparse.Namespace"]), list[str])
 

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from weightmap._saving.save import empty, save
     from weightmap._slice_plan import SlicePart, SlicePlan
     from weightmap._snapshot import snapshot_here
-    from weightmap._staging import StagedFile, remove_staged, stage
+    from weightmap._stage import stage
+    from weightmap._staging import StagedFile, remove_staged
     from weightmap._subtree import Subtree
     from weightmap._typing import CheckpointTensor
 
@@ -137,7 +138,7 @@ _MODULE_OF = {
     "save": "_saving.save",
     "save_safetensors": "_saving.safetensors",
     "snapshot_here": "_snapshot",
-    "stage": "_staging",
+    "stage": "_stage",
     "unsafe_globals": "_files",
 }
 

@@ -1791,7 +1791,8 @@ class Usage(Case):
             ("du", "--depth"): ("0", "65536"), ("residency", "--depth"): ("0", "65536"),
             ("tree", "--depth"): ("65536",), ("warm", "--threads"): ("0", "65"),
             ("warm", "--budget"): ("0",),
-            ("stage", "--budget"): ("0",), ("convert", "--max-shard-size"): ("0",),
+            ("stage", "--budget"): ("0",), ("stage", "--chunk"): ("0",),
+            ("ls", "--connections"): ("0", "1025"), ("convert", "--max-shard-size"): ("0",),
             ("convert", "--align"): ("0",),
         }
         outputs = {"convert": ("new.pt",)}

@@ -401,6 +401,18 @@ def convert_several(cell):
         cell.equal(torch.equal(found["other"], torch.ones(3)), True)
 
 
+def fetch(cell):
+    """By file://, which needs no server."""
+    lead, files = cell.path, [cell.path]
+    if cell.path.is_dir():
+        [lead] = [*cell.path.glob("*.index.json"), *cell.path.glob(".metadata"),
+                  *cell.path.glob("*-00001-of-*")][:1]
+        files = list(cell.path.iterdir())
+    cell.run("fetch", lead.as_uri(), f"{cell.out}/")
+    cell.equal({path.name: path.read_bytes() for path in cell.out.iterdir()},
+               {path.name: path.read_bytes() for path in files})
+
+
 def bench(cell):
     found = cell.json("bench --python /nonexistent --memory as-is --engines map --reference map "
                       "--scenarios warm --orders file --rounds 1", cell.path)
@@ -414,7 +426,8 @@ COMMANDS = {
     "info --globals": info_globals, "scan": scan, "cat": cat, "cat --slice": cat_slice,
     "cat -o": cat_to_file, "stats": stats, "diff": diff, "verify": verify,
     "residency": residency, "residency --repair": residency_repair, "doctor": doctor,
-    "evict": evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "ps": ps, "hold": hold,
+    "evict": evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "fetch": fetch,
+    "ps": ps, "hold": hold,
     "publish": publish, "convert": convert, "convert --align": convert_align,
     "convert --to": convert_to, "convert --order": convert_order, "convert --crc": convert_crc,
     "convert --max-shard-size": convert_max_shard_size, "convert --metadata": convert_metadata,
@@ -428,6 +441,12 @@ LISTED = set(re.findall(r"^  ([a-z]+) ", HELP.split("Subcommands:")[1], re.MULTI
 if "bench" not in LISTED:
     print("SKIPPED: bench, which this tool is built without")
     del COMMANDS["bench"]
+
+if "libcurl" in subprocess.run([TOOL, "ls", "file:///x"], capture_output=True, text=True,
+                               check=False).stderr:
+    print("SKIPPED: fetch, of a tool that is built without remote files")
+    del COMMANDS["fetch"]
+    LISTED.remove("fetch")
 
 SEVERAL = ("shards", "splits", "dcp", "dcp, two ranks")
 TO_SAFETENSORS = ("convert --to", "convert --metadata", "convert --shared")

@@ -16,7 +16,8 @@ FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv
 MIB = 1 << 20
 # Nothing that libcurl or the signatures of S3 ask for.
 CLEAN = {key: text for key, text in ENVIRONMENT.items()
-         if not key.startswith("AWS_") and not key.lower().endswith("_proxy")}
+         if not key.startswith(("AWS_", "SSL_CERT_", "CURL_"))
+         and not key.lower().endswith("_proxy")}
 SMALL = ("--connections", "1", "--chunk", "2MiB")
 
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -91,10 +92,10 @@ class SnapshotStart {
     task.remarks.clear();  // of a plan that is not looked for
     task.plan = folder_.plan(key_);
     task.restore = &progress_;
-    std::jthread deciding;
+    std::optional<std::jthread> deciding;
     start::accompany(command_.supervisor(), task,
-                     [&] { deciding = std::jthread([&] { restore_or_start(manifest); }); });
-    deciding.join();
+                     [&] { deciding.emplace([&] { restore_or_start(manifest); }); });
+    deciding->join();
   }
 
   // Reads the image, which so is in memory for its restore.

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""`weightmap hold URL`, against a server that misbehaves.
+
+    hold_url_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import hashlib
+import json
+import mmap
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from range_server import ALWAYS, after, stalled, status, tag_of  # noqa: E402
+from remote_case import CLEAN, RemoteCase, digest, make, run  # noqa: E402
+
+INTERVAL = "0.02"
+SHARED = pathlib.Path("/dev/shm")
+
+
+class HoldUrl(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        # A socket's path is short, so not below the build folder.
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
+        self.addCleanup(folder.cleanup)
+        self.socket = pathlib.Path(folder.name) / "hold.sock"
+        self.environment = {**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+        # Both names say whose they are, since all of /dev/shm is looked at for what is left.
+        self.mark = f"weightmap-hold-{self.name_mark()}"
+        self.file = self.store / f"{self.mark}.pt"
+        make(self.file, count=3)
+        self.url = self.server.url(self.file.name)
+        self.copy = SHARED / self.file.name
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for path in SHARED.glob(f"*{self.mark}*"):
+            path.unlink()
+
+    def in_shared_memory(self):
+        return sorted(path.name for path in SHARED.glob(f"*{self.mark}*"))
+
+    def version(self):
+        """The name that the store's version has in shared memory."""
+        return f"{self.file.name}@" + tag_of(self.file.read_bytes()).strip('"')
+
+    def replace(self, content=None, count=4):
+        """Publishes a new version, as a store does: whole."""
+        new = self.file.with_suffix(".new")
+        if content is None:
+            make(new, count=count)
+        else:
+            new.write_bytes(content)
+        os.rename(new, self.file)
+
+    def keeper(self, *arguments, waits=True):
+        keeper = self.start("hold", "--json", "--interval", INTERVAL, *(arguments or [self.url]),
+                            env=self.environment)
+        if waits:
+            self.held_when(lambda file: file["version"] and file["state"] == "held")
+        return keeper
+
+    def status(self):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.socket))
+            client.sendall(b'{"op":"status"}\n')
+            with client.makefile() as answer:
+                return json.loads(answer.readline())
+
+    def held_when(self, condition):
+        """The first description of the only file of which it is true."""
+        while True:
+            try:
+                [file] = self.status()["files"]
+            except (OSError, ValueError):  # no daemon yet
+                continue
+            if condition(file):
+                return file
+
+    def asked_again(self):
+        """Returns when the store has been asked twice more, so that a round has passed."""
+        seen = len(self.server.requests)
+        self.server.wait(lambda server: len(server.requests) >= seen + 2)
+
+    def test_holds_the_version_of_the_store(self):
+        keeper = self.keeper()
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertEqual(self.in_shared_memory(), [self.file.name, self.version()])
+        self.assertTrue(os.path.samefile(self.copy, SHARED / self.version()))
+        [file] = self.status()["files"]
+        self.assertEqual((file["file"], file["url"], file["versions_fetched"], file["url_problem"],
+                          file["file_bytes"]),
+                         (str(self.copy), self.url, 1, None, self.file.stat().st_size))
+        run("ls", self.copy, code=0)
+        self.assertEqual(self.end(keeper, signal.SIGTERM), 0)
+        self.assertTrue(self.copy.exists())
+
+    def test_has_the_name_that_it_is_given(self):
+        name = f"{self.mark}-other.pt"
+        self.keeper("--name", name, self.url)
+        self.assertEqual(self.in_shared_memory(), sorted([name, self.version()]))
+
+    def test_asks_for_one_byte_as_long_as_nothing_changes(self):
+        self.keeper()
+        seen = len(self.server.requests)
+        self.asked_again()
+        self.assertEqual({request.range for request in self.server.requests[seen:]}, {"bytes=0-0"})
+
+    def test_a_new_version_takes_the_place_of_the_old_one(self):
+        self.keeper()
+        old = digest(self.file)
+        with open(self.copy, "rb") as opened, \
+                mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            self.replace()
+            file = self.held_when(lambda file: file["versions_fetched"] == 2
+                                  and file["reloads"] == 1 and file["state"] == "held")
+            self.assertEqual(digest(self.copy), digest(self.file))
+            self.assertEqual(file["file_bytes"], self.file.stat().st_size)
+            self.assertEqual(self.in_shared_memory(), [self.file.name, self.version()])
+            self.assertEqual(hashlib.sha256(mapped).hexdigest(), old)
+
+    def test_a_version_that_is_no_checkpoint_is_fetched_once_and_refused(self):
+        keeper = self.keeper()
+        held, right = digest(self.copy), self.file.read_bytes()
+        self.replace(right[:len(right) // 2])
+        self.held_when(lambda file: file["url_problem"])
+        seen = len(self.server.requests)
+        self.asked_again()
+        self.asked_again()
+        self.assertEqual({request.range for request in self.server.requests[seen + 1:]},
+                         {"bytes=0-0"})
+        self.assertEqual(digest(self.copy), held)
+        self.replace()
+        self.held_when(lambda file: file["versions_fetched"] == 2 and file["url_problem"] is None)
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.end(keeper, signal.SIGTERM)
+        told = [line for line in keeper.stderr.read().splitlines() if "stays held" in line]
+        self.assertEqual(len(told), 1, told)
+
+    def test_a_corrupt_version_is_refused(self):
+        self.keeper()
+        held, content = digest(self.copy), bytearray(self.file.read_bytes())
+        content[3 << 20] ^= 0xFF  # within a storage
+        self.replace(bytes(content))
+        file = self.held_when(lambda file: file["url_problem"])
+        self.assertIn("CRC-32", file["url_problem"])
+        self.assertEqual(digest(self.copy), held)
+        self.assertEqual(len(self.in_shared_memory()), 2)
+
+    def test_what_is_held_stays_held_while_the_store_is_away(self):
+        self.keeper()
+        self.server.fault(status(404), times=ALWAYS)
+        self.held_when(lambda file: file["url_problem"])
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.server.heal()
+        self.held_when(lambda file: file["url_problem"] is None)
+
+    def test_a_store_without_the_file_is_an_error_at_the_start(self):
+        done = run("hold", self.server.url("missing.pt"), env=self.environment, code=1)
+        self.assertIn("404", done.stderr)
+        self.assertEqual(self.in_shared_memory(), [])
+
+    def test_a_server_without_tags_is_refused(self):
+        server = self.serve(tags="none")
+        done = run("hold", server.url(self.file.name), env=self.environment, code=1)
+        self.assertIn("names no version (ETag)", done.stderr)
+
+    def test_answers_while_it_fetches(self):
+        self.server.fault(stalled(), first=2, times=ALWAYS)
+        keeper = self.keeper(waits=False)
+        file = self.held_when(lambda file: file["state"] == "fetching")
+        self.assertEqual((file["version"], file["file_bytes"]), (None, 0))
+        self.assertEqual(self.in_shared_memory(), [])
+        self.assertEqual(self.end(keeper, signal.SIGTERM), 0)
+        self.assertEqual(self.in_shared_memory(), [])
+
+    def test_the_next_daemon_takes_over_what_a_killed_one_has_left(self):
+        self.end(self.keeper())
+        seen = len(self.server.requests)
+        self.keeper()
+        [file] = self.status()["files"]
+        self.assertEqual(file["versions_fetched"], 0)
+        self.assertEqual({request.range for request in self.server.requests[seen:]}, {"bytes=0-0"})
+
+    def test_what_a_killed_daemon_has_not_named_is_removed(self):
+        (SHARED / f"{self.file.name}@old").write_bytes(b"old")
+        self.keeper()
+        self.assertEqual(self.in_shared_memory(), [self.file.name, self.version()])
+
+    def test_does_not_replace_what_is_not_its_own(self):
+        self.copy.write_bytes(b"mine")
+        done = run("hold", self.url, env=self.environment, code=1)
+        self.assertIn(f'"{self.copy}" is there already; remove it first', done.stderr)
+        self.assertEqual(self.copy.read_bytes(), b"mine")
+
+    def test_a_version_that_changes_while_it_is_fetched_is_fetched_anew(self):
+        new = self.file.with_suffix(".new")
+        make(new, count=4)
+        self.server.fault(after(lambda: os.rename(new, self.file)), first=4)
+        self.keeper()
+        self.held_when(lambda file: file["file_bytes"] == self.file.stat().st_size)
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertEqual(self.in_shared_memory(), [self.file.name, self.version()])
+
+    def test_release_removes_the_copy(self):
+        self.keeper()
+        run("hold", "--release", self.copy, env=self.environment, code=0)
+        self.assertEqual(self.in_shared_memory(), [])
+        self.assertEqual(self.status()["files"], [])
+
+    def test_peers_serve_what_others_hold(self):
+        self.keeper()
+        peer = self.serve(SHARED)
+        store = self.serve()
+        target = self.folder / "fetched.pt"
+        found = json.loads(run("fetch", store.url(self.file.name), target, "--json", "--peer",
+                               peer.url(), code=0).stdout)["files"][0]
+        self.assertEqual(digest(target), digest(self.file))
+        self.assertGreater(found["received_from_peers_bytes"], 0)
+
+    def test_metrics_have_the_copy(self):
+        metrics = self.folder / "metrics.prom"
+        self.keeper("--metrics", metrics, self.url)
+        size = self.file.stat().st_size
+        line = f'weightmap_file_bytes{{checkpoint="{self.copy}"}} {size}\n'
+        while line not in metrics.read_text():
+            pass
+
+    def test_wrong_usage(self):
+        for arguments in (["--name", "x", self.file], ["--name", "x"],
+                          ["--name", "x", self.url, self.url], ["--name", "x", "--status"],
+                          ["gs://bucket/x.pt"], ["http://"]):
+            self.assertEqual(run("hold", *arguments, env=self.environment).returncode, 2, arguments)
+        for name in (".x", "a/b"):
+            done = run("hold", "--name", name, self.url, env=self.environment, code=1)
+            self.assertIn("cannot be the name of a file in /dev/shm", done.stderr)
+
+    def test_says_no_secret(self):
+        url = f"http://user:SECRET@127.0.0.1:{self.server.port}/{self.file.name}?sig=SECRET"
+        keeper = self.keeper("--header", "X-Token: SECRET", url)
+        self.server.fault(status(403), times=ALWAYS)
+        self.held_when(lambda file: file["url_problem"])
+        shown = json.dumps(self.status())
+        self.end(keeper, signal.SIGTERM)
+        self.assertNotIn("SECRET", shown + keeper.stdout.read() + keeper.stderr.read())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
