@@ -1,4 +1,4 @@
-"""The parts of weightmap.ray that need no Ray: chunks, their order, deadlines, files in /dev/shm."""
+"""What of weightmap.ray needs no Ray: chunks, their order, deadlines, files in /dev/shm."""
 
 import errno
 import os

@@ -109,8 +109,8 @@ class Directory:
         ).remote(self._fleet)
 
     async def _adopt(self) -> None:
-        """Takes over what an earlier directory has left: what some node uses is the current version,
-        else what is being staged; anything newer was not published, and goes."""
+        """Takes over what an earlier directory has left: what some node uses is the current
+        version, else what is being staged; anything newer was not published, and goes."""
         told = await asyncio.gather(
             *[self._ask(node, "versions") for node in list(self._nodes)], return_exceptions=True
         )
@@ -273,7 +273,7 @@ class Directory:
 
     async def _point_all(self, version: Version) -> None:
         for node in self._nodes.values():
-            node.staging = {version.key: node.staging[version.key]} if version.key in node.staging else {}
+            node.staging = {key: node.staging[key] for key in node.staging if key == version.key}
         await self._answers(
             {node: asyncio.create_task(self._point(node, version)) for node in self._nodes}
         )
