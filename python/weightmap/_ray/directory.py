@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from weightmap._ray.request import Request
 
-# From so many nodes on one store would be slower than they are together: docs/ray.md.
-PEERS_FROM = 7
 _LOOK = 1.0  # seconds between two looks at the nodes
 _RETRY = 30.0  # seconds until a node tries again that could not bring in the current version
 _KEEPER_TRIES = 3
@@ -250,7 +248,9 @@ class Directory:
         table = self._table(version)
         table.join(node)
         try:
-            directory = self._self if self._uses_peers(version) else None
+            staging = [each.staging.get(version.key) for each in self._nodes.values()]
+            at_a_time = sum(task is not None and not task.done() for task in staging)
+            directory = self._self if self._request.uses_peers(at_a_time) else None
             if not await self._ask(node, "stage", version, directory):
                 return False
         except Error:
@@ -264,12 +264,6 @@ class Directory:
         if version == self._current:
             await self._point(node, version)
         return True
-
-    def _uses_peers(self, version: Version) -> bool:
-        if self._request.source != "auto":
-            return self._request.source == "peers"
-        tasks = [node.staging.get(version.key) for node in self._nodes.values()]
-        return sum(task is not None and not task.done() for task in tasks) >= PEERS_FROM
 
     async def _point_all(self, version: Version) -> None:
         for node in self._nodes.values():
