@@ -55,18 +55,19 @@ OLD, NEW = model(1), model(2)
 
 @pytest.fixture(scope="module")
 def cluster():
-    # Of the raylets, and so of all workers.
     found_in = [str(Path(weightmap.__file__).parents[1]), str(Path(__file__).parent)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")])
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     options = {"num_cpus": 2, "object_store_memory": 100 << 20}
-    made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **options})
-    for _ in range(NODES - 1):
-        made.add_node(**options)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        # Of the raylets, and so of all workers.
+        patch.setenv("PYTHONPATH", os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **options})
+        for _ in range(NODES - 1):
+            made.add_node(**options)
+        ray.init(address=made.address, log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.fixture
@@ -504,7 +505,9 @@ def test_an_object_that_is_not_there_is_an_error(start, store):
         hold(store.url.replace("folder", "missing"), name=NAME, opener=open_source)
 
 
-@pytest.mark.parametrize("arguments", [{"name": "a/b"}, {"name": ""}, {"source": "nearby"}, {"chunk_bytes": 0}])
+@pytest.mark.parametrize(
+    "arguments", [{"name": "a/b"}, {"name": ""}, {"source": "nearby"}, {"chunk_bytes": 0}]
+)
 def test_wrong_arguments_are_refused(cluster, arguments):
     with pytest.raises(weightmap.InvalidArgumentError):
         hold("http://127.0.0.1:1/model.pt", **arguments)

@@ -1,4 +1,4 @@
-"""The parts of weightmap.ray that need no Ray: chunks, their order, deadlines, files in /dev/shm."""
+"""What of weightmap.ray needs no Ray: chunks, their order, deadlines, files in /dev/shm."""
 
 import errno
 import os
@@ -15,6 +15,7 @@ from weightmap._ray.copy import Copy
 from weightmap._ray.deadline import Deadline
 from weightmap._ray.grid import ChunkGrid
 from weightmap._ray.node_files import NodeFiles
+from weightmap._ray.request import Request
 from weightmap._ray.stored import Stored, name_of
 from weightmap._ray.version import Version
 from weightmap._ray.window import RandomWindow
@@ -147,6 +148,23 @@ def test_a_node_that_stands_still_keeps_no_more_than_the_capacity():
     assert len(table) == 2
     assert table.get(6, "b", read) == 1
     assert table.get(5, "b", read) == 3
+
+
+# --- peers or the store -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "nodes", "uses_peers"),
+    [
+        ("auto", 6, False),
+        ("auto", 7, True),
+        ("peers", 1, True),
+        ("store", 1000, False),
+    ],
+)
+def test_peers_are_for_many_nodes_unless_told_otherwise(source, nodes, uses_peers):
+    request = Request("https://host/a", None, source, True, (), 1, 2.0, None)
+    assert request.uses_peers(nodes) is uses_peers
 
 
 # --- URLs -------------------------------------------------------------------------------------

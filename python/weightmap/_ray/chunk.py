@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Chunk:
-    """Bytes, and the node that read them from the store. Ray lends the bytes out of its object store
-    without a copy."""
+    """Bytes, and the node that read them from the store. Ray lends the bytes out of its object
+    store without a copy."""
 
     def __init__(self, node: str, content: Any) -> None:
         self.node = node

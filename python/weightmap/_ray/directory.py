@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from weightmap._ray.request import Request
 
-# From so many nodes on one store would be slower than they are together: docs/ray.md.
-PEERS_FROM = 7
 _LOOK = 1.0  # seconds between two looks at the nodes
 _RETRY = 30.0  # seconds until a node tries again that could not bring in the current version
 _KEEPER_TRIES = 3
@@ -71,6 +69,7 @@ class Directory:
 
     # --- nodes ---
 
+    @ray.method(max_task_retries=0)  # a directory that starts again calls it itself
     async def watch(self) -> None:
         """Runs as long as the fleet is held."""
         self._meet_nodes()
@@ -108,8 +107,8 @@ class Directory:
         ).remote(self._fleet)
 
     async def _adopt(self) -> None:
-        """Takes over what an earlier directory has left: what some node uses is the current version,
-        else what is being staged; anything newer was not published, and goes."""
+        """Takes over what an earlier directory has left: what some node uses is the current
+        version, else what is being staged; anything newer was not published, and goes."""
         told = await asyncio.gather(
             *[self._ask(node, "versions") for node in list(self._nodes)], return_exceptions=True
         )
@@ -249,7 +248,9 @@ class Directory:
         table = self._table(version)
         table.join(node)
         try:
-            directory = self._self if self._uses_peers(version) else None
+            staging = [each.staging.get(version.key) for each in self._nodes.values()]
+            at_a_time = sum(task is not None and not task.done() for task in staging)
+            directory = self._self if self._request.uses_peers(at_a_time) else None
             if not await self._ask(node, "stage", version, directory):
                 return False
         except Error:
@@ -264,15 +265,9 @@ class Directory:
             await self._point(node, version)
         return True
 
-    def _uses_peers(self, version: Version) -> bool:
-        if self._request.source != "auto":
-            return self._request.source == "peers"
-        tasks = [node.staging.get(version.key) for node in self._nodes.values()]
-        return sum(task is not None and not task.done() for task in tasks) >= PEERS_FROM
-
     async def _point_all(self, version: Version) -> None:
         for node in self._nodes.values():
-            node.staging = {version.key: node.staging[version.key]} if version.key in node.staging else {}
+            node.staging = {key: node.staging[key] for key in node.staging if key == version.key}
         await self._answers(
             {node: asyncio.create_task(self._point(node, version)) for node in self._nodes}
         )

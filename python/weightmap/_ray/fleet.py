@@ -39,7 +39,7 @@ class Fleet:
 
     @property
     def generation(self) -> int:
-        """Of the version that all nodes use; one more or higher after each publish(). 0: none yet."""
+        """Of the version that all nodes use; greater after each publish(). 0: none yet."""
         generation: int = answer(self._directory().generation.remote())
         return generation
 
@@ -90,7 +90,7 @@ def hold(
     patience: float = 2.0,
     opener: Opener | None = None,
 ) -> Fleet:
-    """Brings a remote checkpoint into the shared memory of nodes, once for each, and keeps it there.
+    """Brings a remote checkpoint into the shared memory of nodes, once each, and keeps it there.
 
     Returns when all nodes have it that are alive and answer, or `quorum` of them; those that join
     later get it, too. If a node fails (with a quorum: too many), or after `timeout` seconds, all is
@@ -98,8 +98,8 @@ def hold(
 
     url: of one file that weightmap.open() can open; https://, s3:// and what else `opener` takes.
     nodes: Ray's ids of some nodes.
-    source: "store": each node reads all from the store. "peers": each chunk is read by one node, and
-        passed on by Ray's object store. "auto": peers if 7 or more nodes stage it at a time.
+    source: "store": each node reads all from the store. "peers": each chunk is read by one node,
+        and passed on by Ray's object store. "auto": peers if 7 or more nodes stage it at a time.
     verify: compare the checksums, where the format has some, before the copy gets its name.
     name: of the fleet; made from the URL unless given.
     order: names of tensors, or patterns, whose bytes come first.
@@ -176,7 +176,7 @@ def _need_cluster() -> None:
 
 def _checked_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
-        raise InvalidArgumentError(f"{name!r} is no name of up to 100 letters, digits, '.', '_', '-'")
+        raise InvalidArgumentError(f"{name!r} is not up to 100 letters, digits, '.', '_' and '-'")
     return name
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class ChunkGrid:
-    """The chunks of a file of `size` bytes, numbered from its beginning; the last may be shorter."""
+    """The chunks of a file of `size` bytes, numbered from its start; the last may be shorter."""
 
     def __init__(self, size: int, chunk_bytes: int) -> None:
         self._size = size

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """Its calls run in threads, at the same time. It can be killed at any time: Ray starts it again,
-    and what it has is in /dev/shm."""
+    """Its calls run in threads, at the same time. It can be killed at any time: Ray starts it
+    again, and what it has is in /dev/shm."""
 
     def __init__(self, fleet: str) -> None:
         self._node = ray.get_runtime_context().get_node_id()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from weightmap._record import Record
 
+# Fewer nodes than this are served by a common store as fast as they can take it: docs/ray.md.
+PEERS_FROM = 7
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
@@ -20,3 +23,7 @@ class Request(Record):
     chunk_bytes: int
     patience: float  # seconds
     opener: Opener | None
+
+    def uses_peers(self, nodes: int) -> bool:
+        """Where so many stage at a time."""
+        return self.source == "peers" or (self.source == "auto" and nodes >= PEERS_FROM)

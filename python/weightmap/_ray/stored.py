@@ -38,7 +38,7 @@ class Stored(Record):
         return cls(url, source.tag, source.size, opener)
 
     def open(self) -> RangeSource:
-        """Each thread has its own. Raises FileError, "changed", if the store has another version."""
+        """For one thread. Raises FileError, "changed", if the store has another version."""
         source = _open(self.url, self.opener)
         if (source.tag, source.size) != (self.tag, self.size):
             raise FileError(

@@ -15,7 +15,7 @@ WIDTH = 32
 
 
 class RandomWindow:
-    """Gives each chunk once, at random among the next WIDTH of an order. For one thread at a time."""
+    """Gives each chunk once, at random among the next WIDTH of an order. One thread at a time."""
 
     def __init__(self, order: Iterable[int], chooser: random.Random | None = None) -> None:
         self._behind = iter(order)
