@@ -59,7 +59,7 @@ class WholeFile final : public RangeSource {
     const std::size_t first = std::min(head.size(), bytes.size());
     const std::size_t last = std::min(tail.size(), bytes.size());
     std::ranges::copy(bytes.first(first), head.begin());
-    std::ranges::copy(bytes.last(last), tail.begin());
+    std::ranges::copy(bytes.last(last), tail.last(last).begin());
     return RemoteVersion{.size = bytes.size()};
   }
 
