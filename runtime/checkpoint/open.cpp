@@ -151,7 +151,8 @@ Result<Checkpoint> Opening::finish() && {
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));
   }
   if (opened.view_memory != ViewMemory::mapped)
-    for (const SourceFile& source : opened.sources) source.remote->stop_keeping();
+    for (const SourceFile& source : opened.sources)
+      if (source.remote) source.remote->stop_keeping();
   opened.faults_at_open = mmap::process_faults();
   return checkpoint;
 }

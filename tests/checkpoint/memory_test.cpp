@@ -113,7 +113,7 @@ TEST_CASE("each format has the tensors of its file, in the memory itself") {
 
 TEST_CASE("memory may begin at any address") {
   for (const std::string& content : contents())
-    for (std::size_t shift : {1, 2, 4, 63})
+    for (std::size_t shift : {1u, 2u, 4u, 63u})
       check_equals_file(opened_memory(content, shift), content);
 }
 

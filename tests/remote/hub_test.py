@@ -273,6 +273,7 @@ class Fetching(HubCase):
             "    hub.snapshot_download('org/name', local_files_only=True),\n"
             "    hub.hf_hub_download('org/name', 'model.safetensors', local_files_only=True)]))\n")
         environment = os.environ | self.environment(HF_HUB_OFFLINE="1")
+        environment = {name: text for name, text in environment.items() if text}
         python = os.environ.get("WEIGHTMAP_TEST_PYTHON", sys.executable)
         if subprocess.run([python, "-c", "import huggingface_hub"], capture_output=True).returncode:
             self.skipTest("huggingface_hub is not installed")
