@@ -1,6 +1,7 @@
 # Installs the libraries: headers, exported targets, a CMake package and pkg-config files; as a
-# top-level project also the manuals and, with the tool, its systemd unit. Components: library (the
-# shared one), remote_library, development, tool (whose files tools/CMakeLists.txt installs, too), manual, license.
+# top-level project also the manuals and, with the tool, its systemd units. Components: library (the
+# shared one), remote_library, development, tool (whose files tools/CMakeLists.txt installs, too),
+# manual, license.
 
 include(CMakePackageConfigHelpers)
 
@@ -87,7 +88,8 @@ if(PROJECT_IS_TOP_LEVEL)
   install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT manual
     PATTERN __pycache__ EXCLUDE)
   if(TARGET weightmap_tool)  # systemd looks there whatever CMAKE_INSTALL_LIBDIR is
-    install(FILES examples/systemd/weightmap-hold.service DESTINATION lib/systemd/system
-      COMPONENT tool)
+    install(FILES examples/systemd/weightmap-hold.service
+        examples/systemd/weightmap-hold-url.service
+      DESTINATION lib/systemd/system COMPONENT tool)
   endif()
 endif()

@@ -157,6 +157,12 @@ Result<Mapping> Mapping::map(std::span<const PlacedFile> files, const MapOptions
   return mapping;
 }
 
+Mapping Mapping::over(std::span<const std::byte> memory) noexcept {
+  Mapping mapping;
+  mapping.bytes_ = {const_cast<std::byte*>(memory.data()), memory.size()};
+  return mapping;
+}
+
 Result<Mapping> Mapping::reserve(std::span<const PlacedFile> files) {
   const std::uint64_t size = size_of(files);
   Reservation all(size, os::page_bytes(), Reservation::Access::none);
@@ -164,12 +170,6 @@ Result<Mapping> Mapping::reserve(std::span<const PlacedFile> files) {
   Mapping mapping;
   mapping.bytes_ = all.bytes();
   mapping.gaps_.push_back(std::move(all));
-  return mapping;
-}
-
-Mapping Mapping::over(std::span<const std::byte> memory) noexcept {
-  Mapping mapping;
-  mapping.bytes_ = {const_cast<std::byte*>(memory.data()), memory.size()};
   return mapping;
 }
 

@@ -24,7 +24,7 @@ bool has_scheme(std::string_view text, std::string_view scheme) noexcept {
 }  // namespace
 
 bool is_url(const std::string& text) noexcept {
-  constexpr std::array<std::string_view, 4> schemes = {"http", "https", "s3", "file"};
+  constexpr std::array<std::string_view, 5> schemes = {"http", "https", "s3", "file", "hf"};
   return std::any_of(schemes.begin(), schemes.end(),
                      [&](std::string_view scheme) { return has_scheme(text, scheme); });
 }
@@ -34,6 +34,10 @@ Result<std::unique_ptr<RangeSource>> open_url(const std::string& url,
   if (has_scheme(url, "s3")) {
     TRY_ASSIGN(remote::S3Object object, remote::S3Object::parse(url));
     return remote::HttpSource::open(url, std::move(object), options);
+  }
+  if (has_scheme(url, "hf")) {
+    TRY_ASSIGN(std::shared_ptr<HubClient> client, hub_client(options));
+    return open_hub_model(std::move(client), url);
   }
   TRY_ASSIGN(remote::Url parsed, remote::Url::parse(url));
   if (parsed.scheme == "file") return std::make_unique<remote::FileSource>(std::move(parsed));

@@ -16,7 +16,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds longest_wait{50};
 constexpr milliseconds between_looks{20};
 constexpr milliseconds peers_connect_timeout{2'000};
-constexpr unsigned most_redirects = 5;
 // A request is slow if it takes three times as long as the median of the last ones, and this.
 constexpr milliseconds never_slow{1'000};
 constexpr std::size_t fewest_times = 4;
@@ -166,8 +165,8 @@ Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) 
   return feed.finished({{piece.ask, piece.into}, outcome, piece.found});
 }
 
-// On a new connection: the old one may be what is wrong.
-Result<void> RangeRun::ask_again(Attempt& attempt, const std::string& why) {
+// On a new connection: the old one may be what is wrong. `why` may be of the attempt, which ends.
+Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
   Piece& piece = attempt.piece();
   if (attempt.place().is_peer()) {
     leave_out(attempt);

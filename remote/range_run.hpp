@@ -78,7 +78,7 @@ class RangeRun {
   Result<void> end(RangeFeed& feed, Attempt& attempt, CURLcode code);
   Result<void> end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code);
   Result<void> complete(RangeFeed& feed, Piece& piece, Outcome outcome);
-  Result<void> ask_again(Attempt& attempt, const std::string& why);
+  Result<void> ask_again(Attempt& attempt, std::string why);
   Result<void> count_failure(Piece& piece, const std::string& why) const;
   Result<void> follow(Attempt& attempt);
   Result<void> renew(Attempt& attempt);

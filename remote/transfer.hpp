@@ -15,6 +15,8 @@ namespace weightmap::remote {
 
 using Clock = std::chrono::steady_clock;
 
+inline constexpr unsigned most_redirects = 5;  // in a row
+
 // The transfers on their way, and the connections that are kept for the next ones.
 class Transfers {
  public:

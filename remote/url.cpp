@@ -79,7 +79,7 @@ Result<Url> from_handle(CURLU* handle) {
   Url url;
   url.scheme = part(handle, CURLUPART_SCHEME);
   if (url.scheme != "http" && url.scheme != "https" && url.scheme != "file")
-    return refusal("its scheme is none of https, http, s3 and file");
+    return refusal("its scheme is none of https, http, s3, hf and file");
   url.host = part(handle, CURLUPART_HOST);
   url.port = part(handle, CURLUPART_PORT, CURLU_DEFAULT_PORT);
   url.path = with_ascii_only(part(handle, CURLUPART_PATH));

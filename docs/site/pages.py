@@ -21,7 +21,8 @@ HEADERS = {header.name: header for header in sorted(ROOT.glob("include/weightmap
 NOTEBOOKS = {str(path.relative_to(ROOT)): path for path in ROOT.glob("docs/tutorials/*.ipynb")}
 TOP = {path.name: f"project/{path.name}" for path in ROOT.glob("*.md")} | {"README.md": "index.md"}
 LINK = re.compile(r"\]\(([^)#\s]+)(?=[)#])")
-LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".service": "ini", "": "bash"}
+LANGUAGES = {".py": "python", ".cpp": "cpp", ".hpp": "cpp", ".service": "ini", ".conf": "nginx",
+             ".yaml": "yaml", ".sbatch": "bash", "": "bash"}
 
 
 def uri_of(path: str) -> str:

@@ -70,9 +70,10 @@ struct CheckpointInfo {
 
 // A file of a checkpoint or, behind the files, the memory of inflated storages.
 struct SourceInfo {
-  std::filesystem::path path;  // absolute, or a remote file's name; empty: a descriptor, or memory
-  Generation generation;       // at the moment of opening
-  std::uint64_t bytes = 0;     // size of the file
+  // Absolute, or a remote file's name; empty: a descriptor, or memory.
+  std::filesystem::path path;
+  Generation generation;             // at the moment of opening
+  std::uint64_t bytes = 0;           // size of the file
   std::uint64_t mapping_offset = 0;  // where it begins in Checkpoint::mapping()
   bool is_copy = false;              // true for that memory, which has no path
 };

@@ -66,6 +66,8 @@ class WEIGHTMAP_API Staging {
   // stay valid until this object ends.
   Result<StagedFile> finish();
   void cancel() const noexcept;
+  // cancel(), and returns once nothing reads the source any more.
+  void stop() noexcept;
   FetchReport report() const;  // of now
 
   struct WEIGHTMAP_LOCAL State;  // for other parts of the library
@@ -86,11 +88,11 @@ WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
 WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
                                        const RemoteStageOptions& options = {});
 
-// Fetches a checkpoint of one file into a file. Until that is whole, on the disk and has been opened
-// it is `path`.part, beside which `path`.part.journal has the version and what is there of it, so
-// that a fetch that failed, was cancelled or was killed goes on where it was, if the store still
-// has this version. Where the file system keeps extended attributes, user.weightmap.version of the
-// file says which one it is. One fetch at a time.
+// Fetches a checkpoint of one file into a file. Until that is whole, on the disk and has been
+// opened it is `path`.part, beside which `path`.part.journal has the version and what is there of
+// it, so that a fetch that failed, was cancelled or was killed goes on where it was, if the store
+// still has this version. Where the file system keeps extended attributes, user.weightmap.version
+// of the file says which one it is. One fetch at a time.
 //
 // Fails as Checkpoint::open() of the same file does, with the name of the source; with unsupported
 // for one of several files; with invalid_argument if `path` exists, unless it is to be replaced;

@@ -16,9 +16,9 @@
 namespace weightmap {
 
 // Opens a remote checkpoint, and reads only its metadata: tensors(), find(), root() and info() are
-// those of Checkpoint::open() of the same file. A few requests get it, except where it is scattered
-// over the file: a legacy stream, npz, and torch.distributed.checkpoint have some beside each
-// tensor. Files of a set are found beside the first one by RangeSource::sibling().
+// those of Checkpoint::open() of the same file. A few requests get it, except where some of it is
+// beside each tensor: in a legacy stream, npz and torch.distributed.checkpoint; these requests are
+// made together. Files of a set are found beside the first one by RangeSource::sibling().
 //
 // Paths (opened_paths(), source()) and errors are RangeSource::name(). state() is always `current`,
 // since all reads are of one version, or fail. gather() and copy_bytes() fetch the bytes that they

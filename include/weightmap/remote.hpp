@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "weightmap/export.hpp"
+#include "weightmap/hub_model.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 
@@ -48,13 +49,18 @@ struct RemoteOptions {
   std::function<bool()> goes_on = {};
 };
 
-// True for what open_url() takes: http://, https://, s3://, file://.
+// True for what open_url() takes: http://, https://, s3://, file://, and hf:// (hub_model.hpp).
 WEIGHTMAP_API bool is_url(const std::string& text) noexcept;
 
 // Checks the URL, and asks nothing of the network yet. Fails with invalid_argument for a URL that
 // cannot be used.
 WEIGHTMAP_API Result<std::unique_ptr<RangeSource>> open_url(const std::string& url,
                                                             const RemoteOptions& options = {});
+
+// The hub of hub_access(): https://huggingface.co unless HF_ENDPOINT says otherwise. The token is
+// sent to this host only. Of the options all but the signer apply. Fails with invalid_argument for
+// an endpoint or options that cannot be used.
+WEIGHTMAP_API Result<std::shared_ptr<HubClient>> hub_client(const RemoteOptions& options = {});
 
 // The name of a file in a folder of a peer: "model.pt@TAG". The tag is without its quotes, and each
 // byte of it but letters, digits, "-" and "." is "_" and two hexadecimal digits. Empty without a

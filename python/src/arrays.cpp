@@ -98,14 +98,15 @@ nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
+  const MappedBytes lent = lent_bytes(tensor.owner, storage.nbytes, how);
   nb::object made =
       nb::module_::import_("weightmap._torch.tensors")
-          .attr("view")(lent_bytes(tensor.owner, storage.nbytes, how), position, storage.nbytes,
-                        to_string(view.dtype()).data(), tensor.named.storage_offset,
-                        shape_of(tensor), strides_of(tensor), view.is_conjugate(),
-                        view.is_negative(), view.is_foreign_byte_order());
+          .attr("view")(lent, position, storage.nbytes, to_string(view.dtype()).data(),
+                        tensor.named.storage_offset, shape_of(tensor), strides_of(tensor),
+                        view.is_conjugate(), view.is_negative(), view.is_foreign_byte_order());
   const std::size_t alignment = std::min<std::size_t>(element_size(view.dtype()), 8);
-  const bool is_copy = view.is_foreign_byte_order() || position % alignment != 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(lent.bytes.data()) + position;
+  const bool is_copy = view.is_foreign_byte_order() || address % alignment != 0;
   if (is_copy) value_or_raise(check_unchanged(checkpoint, view));
   return made;
 }
@@ -121,6 +122,7 @@ nb::dict array_interface(const Tensor& tensor) {
   }
   const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
   const bool is_big = view.is_foreign_byte_order() != native_is_big;
+  value_or_raise(tensor.owner->check_bytes());
   nb::dict description;
   description["version"] = 3;
   description["typestr"] = std::string(1, size == 1 ? '|'

@@ -12,6 +12,7 @@ void bind_cuda(nanobind::module_& module);
 void bind_fill(nanobind::module_& module);
 void bind_globals(nanobind::module_& module);
 void bind_processes(nanobind::module_& module);
+void bind_remote(nanobind::module_& module);
 void bind_safetensors_writer(nanobind::module_& module);
 void bind_staging(nanobind::module_& module);
 void bind_writer(nanobind::module_& module);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python/src/bindings.hpp"
+#include "python/src/errors.hpp"
 #include "weightmap/element_format.hpp"
 
 namespace weightmap::python {
@@ -107,6 +108,7 @@ PyType_Slot tensor_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_tens
 }  // namespace
 
 nb::object buffer_of(const Tensor& tensor) {
+  value_or_raise(tensor.owner->check_bytes());
   return checked(PyMemoryView_FromObject(nb::cast(TensorBuffer{tensor}).ptr()));
 }
 

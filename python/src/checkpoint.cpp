@@ -17,12 +17,14 @@
 #include "python/src/composed.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
+#include "python/src/exported_memory.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "python/src/writable_buffer.hpp"
 #include "weightmap/check_unchanged.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/composed_tensor.hpp"
@@ -86,15 +88,25 @@ OpenCheckpoint open_descriptor(int descriptor, const nb::dict& options, bool lik
       [&](const OpenOptions& read) { return Checkpoint::open_descriptor(descriptor, read); });
 }
 
+OpenCheckpoint open_memory(nb::handle buffer, bool trusted, const nb::dict& options,
+                           nb::handle progress) {
+  const ExportedMemory memory = export_memory(buffer, trusted);
+  return hold({"memory", read_options(options, false)}, progress, [&](const OpenOptions& read) {
+    return Checkpoint::open_memory(memory.bytes, memory.owner, read);
+  });
+}
+
 OpenCheckpoint reopen(const OpenCheckpoint& self) {
   return hold(without_gil([&] { return self.checkpoint().reopen(); }), self.owner->origin());
 }
 
 nb::tuple origin_of(const OpenCheckpoint& self) {
+  const Origin& origin = self.owner->origin();
   nb::list paths;
-  for (const std::filesystem::path& path : self.checkpoint().opened_paths())
-    paths.append(to_bytes(path.native()));
-  return nb::make_tuple(paths, to_dict(self.owner->origin().options));
+  if (!origin.is_remote)
+    for (const std::filesystem::path& path : self.checkpoint().opened_paths())
+      paths.append(to_bytes(path.native()));
+  return nb::make_tuple(paths, to_dict(origin.options));
 }
 
 nb::object reduce(nb::handle self) {
@@ -223,12 +235,14 @@ nb::dict stats(const OpenCheckpoint& self) {
 }
 
 void verify_headers(const OpenCheckpoint& self) {
-  value_or_raise(without_gil([&] { return self.checkpoint().verify_headers(); }));
+  const Checkpoint& checkpoint = self.with_bytes();
+  value_or_raise(without_gil([&] { return checkpoint.verify_headers(); }));
 }
 
 nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
+  const Checkpoint& checkpoint = self.with_bytes();
   LongCall call(progress);
-  const CrcReport report = call.run([&] { return self.checkpoint().verify_crc(call.progress()); });
+  const CrcReport report = call.run([&] { return checkpoint.verify_crc(call.progress()); });
   if (!report.faults.empty()) raise(report.faults.front());
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
@@ -250,6 +264,7 @@ Result<WarmReport> warm_up(const Checkpoint& checkpoint, const WarmOptions& opti
 nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
               const std::vector<Tensor>& parts, unsigned threads, std::uint64_t budget_bytes,
               bool crc, bool one_reader, nb::handle told) {
+  const Checkpoint& checkpoint = self.with_bytes();
   WarmOptions options;
   options.tensors = std::move(tensors);
   for (const Tensor& part : parts)
@@ -260,7 +275,7 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
   options.one_reader = one_reader;
   LongCall call(told);
   const Result<WarmReport> warmed =
-      call.run([&] { return warm_up(self.checkpoint(), options, call.progress()); });
+      call.run([&] { return warm_up(checkpoint, options, call.progress()); });
   const WarmReport report = value_or_raise(warmed);
   if (!report.crc.faults.empty()) raise(report.crc.faults.front());
   nb::dict fields;
@@ -281,7 +296,8 @@ nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
 }
 
 void demand(const OpenCheckpoint& self, const Tensor& tensor) {
-  value_or_raise(without_gil([&] { return self.checkpoint().demand(tensor.view()); }));
+  const Checkpoint& checkpoint = self.with_bytes();
+  value_or_raise(without_gil([&] { return checkpoint.demand(tensor.view()); }));
 }
 
 void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
@@ -348,28 +364,10 @@ nb::tuple evict(const nb::bytes& path, nb::handle progress) {
                         report.unwritten_bytes, report.lives_in_memory);
 }
 
-// The memory of a writable object, until it is given back.
-class WritableBuffer {
- public:
-  explicit WritableBuffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_WRITABLE) != 0) throw nb::python_error();
-  }
-  WritableBuffer(const WritableBuffer&) = delete;
-  WritableBuffer& operator=(const WritableBuffer&) = delete;
-  ~WritableBuffer() { PyBuffer_Release(&buffer_); }
-
-  std::span<std::byte> bytes() const noexcept {
-    return {static_cast<std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
-  }
-
- private:
-  Py_buffer buffer_{};
-};
-
 void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer) {
+  const Checkpoint& checkpoint = self.with_bytes();
   const WritableBuffer memory(buffer);
-  value_or_raise(
-      without_gil([&] { return self.checkpoint().copy_bytes(tensor.view(), memory.bytes()); }));
+  value_or_raise(without_gil([&] { return checkpoint.copy_bytes(tensor.view(), memory.bytes()); }));
 }
 
 // For tensors that Python has copied out of lent memory.
@@ -380,10 +378,11 @@ void check_unchanged_since(const OpenCheckpoint& self, const Tensor& tensor) {
 void gather(const OpenCheckpoint& self, const nb::str& name,
             const std::vector<std::int64_t>& offsets, const std::vector<std::int64_t>& sizes,
             nb::handle buffer) {
+  const Checkpoint& checkpoint = self.with_bytes();
   const WritableBuffer memory(buffer);
   const std::string text = to_utf8(name);
   value_or_raise(without_gil([&] {
-    return weightmap::gather(self.checkpoint(), text, Box{offsets, sizes}, memory.bytes());
+    return weightmap::gather(checkpoint, text, Box{offsets, sizes}, memory.bytes());
   }));
 }
 
@@ -464,10 +463,12 @@ void bind_checkpoint(nb::module_& module) {
           "Of what is open: the same for all that share it, as long as one of them is there.")
       .def(
           "file", [](const OpenCheckpoint& c) { return to_bytes(c.owner->origin().file); },
-          "As it was given to open(); b\"descriptor 5\" if that was a descriptor.")
+          "As it was given to open(); b\"descriptor 5\" if that was a descriptor, b\"memory\".")
       .def("origin", origin_of,
            nb::sig("def origin(self) -> tuple[list[bytes], dict[str, typing.Any]]"),
-           "The paths, absolute as of the open, none if that was by descriptor; and the options.")
+           "The paths, absolute as of the open, none if that was by descriptor or in memory; and "
+           "the "
+           "options.")
       .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
       .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
@@ -607,6 +608,12 @@ void bind_checkpoint(nb::module_& module) {
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> "
                      "Checkpoint"));
+  module.def("open_memory", open_memory, nb::arg("buffer"), nb::arg("trusted"), nb::arg("options"),
+             nb::arg("progress") = nb::none(),
+             nb::sig("def open_memory(buffer: typing.Any, trusted: bool, options: dict[str, "
+                     "typing.Any], progress: "
+                     "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"),
+             "Keeps the buffer exported until the last tensor is gone.");
   module.def("evict", evict, nb::arg("path"), nb::arg("progress").none(),
              nb::sig("def evict(path: bytes, progress: typing.Callable[[int, int], typing.Any] | "
                      "None, /) -> tuple[int, int, int, int, bool]"));

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/src/errors.hpp"
 #include "python/src/holder.hpp"
 
 namespace weightmap::python {
@@ -11,6 +12,11 @@ namespace weightmap::python {
 struct OpenCheckpoint {
   Owner owner;
   const Checkpoint& checkpoint() const noexcept { return owner->checkpoint(); }
+  // Raises if the bytes of its tensors are not there.
+  const Checkpoint& with_bytes() const {
+    value_or_raise(owner->check_bytes());
+    return checkpoint();
+  }
 };
 
 void bind_checkpoint(nanobind::module_& module);

@@ -97,6 +97,7 @@ nb::dict facts_of(const cuda::Uploader& uploader) {
 
 std::unique_ptr<Upload> start(cuda::Uploader& uploader, const OpenCheckpoint& opened,
                               const nb::list& tensors) {
+  value_or_raise(opened.owner->check_bytes());
   std::vector<TensorView> views;
   views.reserve(tensors.size());
   for (nb::handle tensor : tensors) views.push_back(nb::cast<const Tensor&>(tensor).view());

@@ -6,6 +6,7 @@
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "runtime/base/try.hpp"
 #include "weightmap/check_unchanged.hpp"
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
@@ -126,6 +127,7 @@ nb::object to_object(const std::optional<double>& number) {
 }  // namespace
 
 Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out) {
+  TRY(tensor.owner->check_bytes());
   return tensor.owner->checkpoint().gather(tensor.view(), out);
 }
 
@@ -185,6 +187,7 @@ nb::object to_index(const Tensor& tensor) {
 }
 
 nb::object stats_of(const Tensor& tensor) {
+  value_or_raise(tensor.owner->check_bytes());
   const nb::object nobody = nb::none();
   LongCall call(nobody);
   const TensorStatistics stats =

@@ -7,11 +7,11 @@ namespace weightmap::python {
 
 namespace nb = nanobind;
 
-Progress LongCall::progress() {
-  return [this](std::uint64_t done, std::uint64_t all) {
-    all_ = all;
-    done_ = done;
-    return !stopped_;
+Progress progress_of(std::shared_ptr<Watched> watched) {
+  return [watched = std::move(watched)](std::uint64_t done, std::uint64_t all) {
+    watched->all = all;
+    watched->done = done;
+    return !watched->stopped;
   };
 }
 
@@ -33,7 +33,7 @@ void LongCall::run_and_watch(const std::function<void()>& work) {
   try {
     watch();
   } catch (...) {
-    stopped_ = true;
+    watched_->stopped = true;
     join();
     throw;
   }
@@ -57,8 +57,8 @@ void LongCall::watch() {
 
 // Only what is new: a call that has not begun to read, or is stuck, says nothing.
 void LongCall::tell() {
-  const std::uint64_t all = all_;
-  const std::uint64_t done = done_;
+  const std::uint64_t all = watched_->all;
+  const std::uint64_t done = watched_->done;
   if (told_.is_none() || done == last_told_) return;
   last_told_ = done;
   told_(done, all);

@@ -16,13 +16,24 @@
 
 namespace weightmap::python {
 
+// What a call tells the one who waits for it, and the other way round.
+struct Watched {
+  std::atomic<bool> stopped{false};
+  std::atomic<std::uint64_t> done{0};
+  std::atomic<std::uint64_t> all{0};
+};
+
+// For the call; any thread may run it.
+Progress progress_of(std::shared_ptr<Watched> watched);
+
 class LongCall {
  public:
-  // `told` is called as told(done, all), or None.
-  explicit LongCall(nanobind::handle told) noexcept : told_(told) {}
+  // `told` is called as told(done, all), or None. `watched` is given where the call began before.
+  explicit LongCall(nanobind::handle told,
+                    std::shared_ptr<Watched> watched = std::make_shared<Watched>()) noexcept
+      : told_(told), watched_(std::move(watched)) {}
 
-  // For the call; any thread may run it.
-  Progress progress();
+  Progress progress() const { return progress_of(watched_); }
 
   // Runs `work` in a thread of its own, without the GIL, while this one looks for signals and tells
   // of the progress, some twenty times a second. Raises what either of them raises, after `work`
@@ -42,9 +53,7 @@ class LongCall {
   void tell();
 
   nanobind::handle told_;
-  std::atomic<bool> stopped_{false};
-  std::atomic<std::uint64_t> done_{0};
-  std::atomic<std::uint64_t> all_{0};
+  std::shared_ptr<Watched> watched_;
   std::uint64_t last_told_ = 0;
   std::mutex mutex_;
   std::condition_variable ended_;

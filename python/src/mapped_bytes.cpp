@@ -25,6 +25,7 @@ PyType_Slot mapped_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_mapp
 }  // namespace
 
 MappedBytes mapped_bytes(const Owner& owner) {
+  value_or_raise(owner->check_bytes());
   const Checkpoint& checkpoint = owner->checkpoint();
   return {owner, checkpoint.mapping(), checkpoint.info().writable};
 }
@@ -39,6 +40,10 @@ void bind_mapped_bytes(nb::module_& module) {
                           "The bytes of a mapped file, by the buffer protocol. Keeps the mapping "
                           "alive.")
       .def("__len__", [](const MappedBytes& self) { return self.bytes.size(); })
+      .def_prop_ro("address",
+                   [](const MappedBytes& self) {
+                     return reinterpret_cast<std::uintptr_t>(self.bytes.data());
+                   })
       .def_prop_ro("writable", [](const MappedBytes& self) { return self.writable; });
 }
 

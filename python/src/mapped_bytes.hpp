@@ -18,7 +18,7 @@ struct MappedBytes {
   bool writable;
 };
 
-// The mapping as it was opened.
+// Returns the mapping as it was opened. Raises if the bytes are not there.
 MappedBytes mapped_bytes(const Owner& owner);
 // Returns the memory of Checkpoint::lend(). It is marked writable, since torch warns of memory that
 // is not. Raises if it cannot be had.

@@ -23,6 +23,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_options(module);
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);
+  weightmap::python::bind_remote(module);
   weightmap::python::bind_processes(module);
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);

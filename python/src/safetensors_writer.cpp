@@ -62,6 +62,7 @@ class SafetensorsWriter {
 
   void add_mapped(nb::handle name, nb::object tensor) {
     const Tensor& mapped = nb::cast<const Tensor&>(tensor);
+    value_or_raise(mapped.owner->check_bytes());
     const auto& reserved = mapped.owner->checkpoint().info().reserved;
     if (reserved && reserved->is_unwritten(mapped.named.storage))
       raise(mapped.named.about(
@@ -72,7 +73,7 @@ class SafetensorsWriter {
 
   // Adds the whole of a tensor that lies in several pieces.
   void add_chunked(nb::object opened, nb::handle name) {
-    const Checkpoint& checkpoint = nb::cast<const OpenCheckpoint&>(opened).checkpoint();
+    const Checkpoint& checkpoint = nb::cast<const OpenCheckpoint&>(opened).with_bytes();
     const std::string& kept = names_.emplace_back(to_utf8(name));
     const WholeTensor tensor = value_or_raise(whole_tensor(checkpoint, kept));
     tensors_.push_back({.name = kept,

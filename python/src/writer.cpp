@@ -245,6 +245,7 @@ std::size_t Writer::mapped_storage(const Owner& owner, std::size_t index, const 
   const auto [place, is_new] = mapped_.try_emplace({owner.get(), index}, storages_.size());
   if (!is_new) return place->second;
   if (mappings_.empty() || mappings_.back() != owner) mappings_.push_back(owner);
+  value_or_raise(owner->check_bytes());
   const Checkpoint& checkpoint = owner->checkpoint();
   const NamedStorage storage = checkpoint.storage(index);
   const std::uint64_t position =

@@ -15,7 +15,7 @@ FAMILY = [
     weightmap.Error, weightmap.FileError, weightmap.MissingFileError, weightmap.FilePermissionError,
     weightmap.NotACheckpointError, weightmap.CorruptError, weightmap.UnsupportedError,
     weightmap.UnsafePickleError, weightmap.LimitExceededError, weightmap.InvalidArgumentError,
-    weightmap.TensorNotFoundError, weightmap.MissingPackageError,
+    weightmap.TensorNotFoundError, weightmap.CancelledError, weightmap.MissingPackageError,
 ]
 
 
@@ -126,6 +126,7 @@ def test_a_compressed_storage_is_not_zero_copy_and_has_a_place(data):
             "not_found",
             [weightmap.InvalidArgumentError, KeyError, LookupError],
         ),
+        (weightmap.CancelledError, "cancelled", []),
         (weightmap.MissingPackageError, "unsupported", [weightmap.UnsupportedError, ImportError]),
     ],
 )

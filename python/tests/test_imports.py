@@ -53,6 +53,16 @@ print(sorted({set(SLOW)!r} & (set(sys.modules) - before)))
     assert ran.stdout == "[]\n", ran.stderr
 
 
+def test_only_who_opens_a_url_loads_libcurl(python):
+    program = """
+import sys
+from weightmap import remote
+print(sorted({"weightmap._curl", "obstore", "fsspec", "pyarrow"} & set(sys.modules)))
+"""
+    ran = python(program)
+    assert ran.stdout == "[]\n", ran.stderr
+
+
 def test_importing_gives_no_warning(python):
     ran = python("import warnings; warnings.simplefilter('error'); import weightmap")
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -140,7 +150,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_exports_what_it_says():
-    for module in (weightmap, weightmap.reports):
+    for module in (weightmap, weightmap.remote, weightmap.reports):
         for name in module.__all__:
             assert getattr(module, name) is not None
         assert module.__all__ == sorted(set(module.__all__))

@@ -8,7 +8,7 @@ import pytest
 
 import weightmap
 
-MODULES = [weightmap, weightmap.config, weightmap.cuda, weightmap.reports]
+MODULES = [weightmap, weightmap.config, weightmap.cuda, weightmap.remote, weightmap.reports]
 STUBS = ast.parse(Path(weightmap.__file__).with_name("_core.pyi").read_text())
 
 
@@ -111,6 +111,12 @@ def test_a_docstring_says_what_threads_may_do():
         and "thread" not in inspect.getdoc(getattr(weightmap, name))
     }
     assert silent == SAY_NOTHING_OF_THREADS
+
+
+def test_a_docstring_of_weightmap_remote_says_what_threads_may_do():
+    for name in weightmap.remote.__all__:
+        said = inspect.getdoc(getattr(weightmap.remote, name))
+        assert "thread" in said and "fork" in said, name
 
 
 def test_a_docstring_of_weightmap_torch_says_what_threads_may_do():

@@ -23,6 +23,7 @@ def opening(path: Path) -> None:
     assert_type(weightmap.open([path, "second.safetensors"]), weightmap.Checkpoint)
     with open(path, "rb") as file:
         assert_type(weightmap.open(file, progress=print), weightmap.Checkpoint)
+    assert_type(weightmap.open(memoryview(b""), trust=True), weightmap.Checkpoint)
     assert_type(weightmap.guard_is_active(), bool)
     assert_type(weightmap.unsafe_globals(path, safe_globals=["argparse.Namespace"]), list[str])
 
@@ -174,6 +175,26 @@ def on_a_device(checkpoint: weightmap.Checkpoint) -> None:
         assert_type(name, str)
         assert_type(tensor, weightmap.cuda.DeviceTensor)
         assert_type(tensor.torch(), torch.Tensor)
+
+
+def remotely(path: Path) -> None:
+    class Own:
+        name = "own"
+        size = 3
+        tag = ""
+
+        def read_into(self, offset: int, buffer: memoryview) -> None: ...
+
+    source = weightmap.remote.open_url("https://host/a", signer=lambda url, again: url)
+    assert_type(source, weightmap.remote.Source)
+    assert_type(source.read_into(0, bytearray(3)), int)
+    assert_type(weightmap.remote.metadata(Own()), weightmap.Checkpoint)
+    with weightmap.remote.stage(source, order=["a"], progress=print) as staging:
+        assert_type(staging.wait("a"), weightmap.Tensor)
+        assert_type(staging.checkpoint, weightmap.Checkpoint)
+        assert_type(staging.finish(), weightmap.StagedFile)
+    assert_type(weightmap.remote.fetch("s3://bucket/a", path), list[reports.FetchReport])
+    assert_type(weightmap.remote.from_obstore(object(), "a").tag, str)
 
 
 def errors(path: Path) -> str | None:

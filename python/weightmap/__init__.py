@@ -10,7 +10,7 @@
 open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
 weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
 save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
-safetensors files. weightmap.cuda copies tensors to CUDA devices.
+safetensors files. weightmap.cuda copies tensors to CUDA devices, weightmap.remote brings checkpoints from stores.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._core import Tensor
 from weightmap._core import version as __version__
 from weightmap._errors import (
+    CancelledError,
     CorruptError,
     Error,
     FileError,
@@ -41,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, reports, sglang, torch, transformers, vllm
+    from weightmap import accelerate, cuda, ray, remote, reports, sglang, torch, transformers, vllm
     from weightmap._chunked import ChunkedTensor
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
@@ -55,11 +56,13 @@ if TYPE_CHECKING:
     from weightmap._saving.save import empty, save
     from weightmap._slice_plan import SlicePart, SlicePlan
     from weightmap._snapshot import snapshot_here
-    from weightmap._staging import StagedFile, remove_staged, stage
+    from weightmap._stage import stage
+    from weightmap._staging import StagedFile, remove_staged
     from weightmap._subtree import Subtree
     from weightmap._typing import CheckpointTensor
 
 __all__ = [
+    "CancelledError",
     "Checkpoint",
     "CheckpointTensor",
     "ChunkedTensor",
@@ -135,12 +138,22 @@ _MODULE_OF = {
     "save": "_saving.save",
     "save_safetensors": "_saving.safetensors",
     "snapshot_here": "_snapshot",
-    "stage": "_staging",
+    "stage": "_stage",
     "unsafe_globals": "_files",
 }
 
 
-_SUBMODULES = ("accelerate", "cuda", "reports", "sglang", "torch", "transformers", "vllm")
+_SUBMODULES = (
+    "accelerate",
+    "cuda",
+    "ray",
+    "remote",
+    "reports",
+    "sglang",
+    "torch",
+    "transformers",
+    "vllm",
+)
 
 
 def __getattr__(name: str) -> Any:

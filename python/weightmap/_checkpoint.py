@@ -49,7 +49,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
     __slots__ = ("_opened", "_pieced", "path", "__weakref__")
 
     path: str
-    """The file as it was given to open(); "descriptor 5" if that was a descriptor."""
+    """The file as it was given to open(); "descriptor 5" if that was a descriptor, "memory"."""
 
     def __init__(self, opened: _core.Checkpoint, path: str) -> None:
         self._opened: _core.Checkpoint | None = opened
@@ -209,7 +209,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
     @property
     def files(self) -> list[str]:
         """The paths of the files that it was opened from: of a set the index first, if it has one.
-        An empty path is a file that was opened by descriptor."""
+        An empty path is a file that was opened by descriptor, or memory."""
         return [os.fsdecode(path) for path, _ in self._core.files()]
 
     def root(self) -> Any:

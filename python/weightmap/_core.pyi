@@ -22,6 +22,9 @@ class MappedBytes:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
     @property
+    def address(self) -> int: ...
+
+    @property
     def writable(self) -> bool: ...
 
 class Tensor:
@@ -294,11 +297,13 @@ class Checkpoint:
         """
 
     def file(self) -> bytes:
-        """As it was given to open(); b"descriptor 5" if that was a descriptor."""
+        """
+        As it was given to open(); b"descriptor 5" if that was a descriptor, b"memory".
+        """
 
     def origin(self) -> tuple[list[bytes], dict[str, Any]]:
         """
-        The paths, absolute as of the open, none if that was by descriptor; and the options.
+        The paths, absolute as of the open, none if that was by descriptor or in memory; and the options.
         """
 
     def __reduce__(self) -> tuple[Any, ...]: ...
@@ -422,6 +427,9 @@ def guard_is_active() -> bool:
 
 def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
 
+def open_memory(buffer: Any, trusted: bool, options: dict[str, Any], progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
+    """Keeps the buffer exported until the last tensor is gone."""
+
 def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
 
 class StagedFile:
@@ -436,6 +444,42 @@ class StagedFile:
 def stage(path: bytes, name: bytes, budget_bytes: int, pinnable: bool, progress: Callable[[int, int], Any] | None, /) -> StagedFile: ...
 
 def remove_staged(name: bytes, /) -> None: ...
+
+class UrlSource:
+    def name(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def tag(self) -> str: ...
+
+    def read_into(self, offset: int, buffer: Any, /) -> int: ...
+
+    def sibling(self, relative: str, /) -> UrlSource: ...
+
+    def counts(self) -> dict[str, int]: ...
+
+class Staging:
+    def checkpoint(self) -> Checkpoint: ...
+
+    def wait(self, name: str, /) -> Tensor: ...
+
+    def finish(self, progress: Callable[[int, int], Any] | None, /) -> StagedFile: ...
+
+    def cancel(self) -> None: ...
+
+    def stop(self) -> None:
+        """cancel(), and waits for the reads that have begun."""
+
+    def report(self) -> dict[str, Any]: ...
+
+def url_source(opener: Any, /) -> UrlSource:
+    """opener: of _curl.opener()."""
+
+def remote_metadata(source: Any, /) -> Checkpoint: ...
+
+def start_staging(source: Any, order: list[str], verify: bool, chunk_bytes: int, name: bytes, budget_bytes: int, /) -> Staging: ...
+
+def fetch(source: Any, path: bytes, is_folder: bool, order: list[str], verify: bool, chunk_bytes: int, replaces: bool, progress: Callable[[int, int], Any] | None, /) -> list[dict[str, Any]]: ...
 
 def protect(path: bytes, /) -> tuple[int, int, int]:
     """

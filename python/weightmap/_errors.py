@@ -15,7 +15,7 @@ class Error(Exception):
     """What every exception of weightmap is.
 
     code: "io", "not_a_checkpoint", "corrupt", "unsupported", "unsafe_pickle", "limit_exceeded",
-        "invalid_argument" or "not_found"; grouped by what can be done about it.
+        "invalid_argument", "not_found" or "cancelled"; grouped by what can be done about it.
     message: one sentence, safe to print; text from the file is escaped and cut.
     file: the path as it was given, or None.
     file_offset: the first byte of the file that is to blame, or None.
@@ -124,6 +124,12 @@ class TensorNotFoundError(InvalidArgumentError, KeyError):
     code = "not_found"
 
 
+class CancelledError(Error):
+    """What was waited for was cancelled: a Staging, by another thread."""
+
+    code = "cancelled"
+
+
 class MissingPackageError(UnsupportedError, ImportError):
     """An optional package is needed for this and is not installed."""
 
@@ -143,6 +149,7 @@ _BY_CODE: dict[str, type[Error]] = {
         LimitExceededError,
         InvalidArgumentError,
         TensorNotFoundError,
+        CancelledError,
     )
 }
 _BY_ERRNO: dict[int, type[Error]] = {

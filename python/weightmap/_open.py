@@ -6,6 +6,8 @@ import os
 
 from weightmap import _core, config
 from weightmap._checkpoint import Checkpoint
+from weightmap._errors import InvalidArgumentError
+from weightmap._urls import file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from inspect import Signature
     from typing import Any
 
-    from typing_extensions import Unpack
+    from typing_extensions import Buffer, Unpack
 
     from weightmap._options import OpenOptions
     from weightmap._typing import HasDescriptor, PathLike, Progress
@@ -30,9 +32,21 @@ def descriptor_of(source: Any) -> int | None:
     return descriptor if isinstance(descriptor, int) else None
 
 
+def content_of(source: Any) -> memoryview | None:
+    """What has a checkpoint in it; None for what leads to one. No path has a zero byte, and no
+    checkpoint has none."""
+    if isinstance(source, (str, os.PathLike)) or (isinstance(source, bytes) and 0 not in source):
+        return None
+    try:
+        return memoryview(source)
+    except TypeError:
+        return None
+
+
 def open(
-    path: PathLike | Sequence[PathLike] | HasDescriptor | int,
+    path: PathLike | Sequence[PathLike] | HasDescriptor | int | Buffer,
     *,
+    trust: bool = False,
     progress: Progress | None = None,
     safe_globals: Iterable[str] = (),
     **options: Unpack[OpenOptions],
@@ -43,7 +57,12 @@ def open(
         folder with one checkpoint, or "org/name" or "org/name@revision" of a model in the local
         cache of huggingface_hub, where there is no such file; a list of such files, which become
         one checkpoint; or a descriptor that is open for reading, or what has one
-        (fileno()), which stays open and may be closed afterwards.
+        (fileno()), which stays open and may be closed afterwards. Or what has the bytes of a
+        checkpoint of one file: any contiguous object with the buffer protocol, which nothing is
+        copied of, and which stays exported until the last tensor over it is gone. bytes are
+        content if they have a zero byte, as every checkpoint and no path does.
+    trust: takes a buffer that is writable, too: nobody may write to it as long as tensors lie in
+        it. For torch tensors that are written to, copy_on_write=True copies all of a buffer.
     sharing: "shared" (default) or "private". Read-only, both share pages between processes. With
         writable=True, writes reach the file ("shared") or stay in this process ("private").
     writable: whether numpy arrays may be written to. Default False: writing to them raises.
@@ -70,8 +89,8 @@ def open(
         locked reads the file. What it raises, and Ctrl-C, ends the open.
 
     What is left None comes from weightmap.config, then the environment (WEIGHTMAP_SHARING, ...),
-    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError. The GIL is
-    released meanwhile.
+    then the default. Raises weightmap.Error; a missing file is also a FileNotFoundError, and so is
+    a URL, for which there is weightmap.remote. The GIL is released meanwhile.
 
     Any thread may call it, also several at once, and a forked child.
     """
@@ -79,14 +98,18 @@ def open(
     if safe_globals:
         completed["safe_globals"] = safe_globals
     if isinstance(path, (list, tuple)):
-        files = [os.fsencode(each) for each in path]
+        files = [file_of(each) for each in path]
         if not files:
             raise TypeError("the list of files to open is empty")
         opened = _core.open_files(files, completed, False, progress)
         return Checkpoint(opened, os.fsdecode(files[0]))
+    if (content := content_of(path)) is not None:
+        return Checkpoint(_core.open_memory(content, trust, completed, progress), "memory")
+    if trust:
+        raise InvalidArgumentError("trust is about buffers, and this is none")
     descriptor = descriptor_of(path)
     if descriptor is None:
-        file = os.fsencode(path)  # type: ignore[arg-type]
+        file = file_of(path)  # type: ignore[arg-type]
         opened = _core.open(file, completed, False, progress)
         return Checkpoint(opened, os.fsdecode(file))
     opened = _core.open_descriptor(descriptor, completed, False, progress)

@@ -1,4 +1,4 @@
-"""weightmap.stage() and what it returns."""
+"""What weightmap.stage() returns, and budgets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import os
 from weightmap import _core
 from weightmap._errors import InvalidArgumentError
 from weightmap.reports import StageReport
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from weightmap._typing import PathLike, Progress
 
 
 class StagedFile:
@@ -85,36 +81,6 @@ def bytes_allowed(name: str, budget: int | None) -> int:
             f"{name} is {budget!r}, expected None or a number of bytes from 1 to {_MOST_BYTES:,}"
         )
     return budget
-
-
-def stage(
-    path: PathLike,
-    *,
-    name: str = "",
-    budget_bytes: int | None = None,
-    pinnable: bool = False,
-    progress: Progress | None = None,
-) -> StagedFile:
-    """Copies a checkpoint into shared memory, for file systems that are slow to map.
-
-    name: of a file to make in /dev/shm, mode 0600, which stays until remove_staged(). Default:
-        memory without a name, sealed, which is gone with the last who has it open or mapped.
-    budget_bytes: refuse a larger file. None: what the machine's memory has left.
-    pinnable: keep the copy mapped for writing in this process, and seal it against every other way
-        to write to it, for drivers that pin memory with write intent: see pinnable_memory(). Not
-        together with a name.
-    progress: is called with the bytes copied and the bytes in all. What it raises, and Ctrl-C, ends
-        the copy and leaves nothing of it.
-
-    What is not in the page cache is read past it. Raises weightmap.Error. The GIL is released
-    meanwhile.
-
-    Any thread may call it, and a forked child.
-    """
-    allowed = bytes_allowed("budget_bytes", budget_bytes)
-    return StagedFile(
-        _core.stage(os.fsencode(path), os.fsencode(name), allowed, pinnable, progress)
-    )
 
 
 def remove_staged(name: str) -> None:

@@ -15,6 +15,19 @@ PathLike: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Progress: TypeAlias = Callable[[int, int], object]
 
 
+class RangeSource(Protocol):
+    """A remote file that is read by ranges; weightmap.remote says what each of these does, and
+    which methods it may have beside them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def tag(self) -> str: ...
+    def read_into(self, offset: int, buffer: memoryview, /) -> object: ...
+
+
 class HasDescriptor(Protocol):
     """A file, a socket, a StagedFile."""
 

@@ -19,6 +19,7 @@ __all__ = [
     "ComposedTensor",
     "CrcReport",
     "EvictReport",
+    "FetchReport",
     "Generation",
     "Info",
     "LoadReport",
@@ -285,6 +286,24 @@ class StageReport(Record):
     why_not_direct: str  # what the file system said to direct reads; empty if it did them
     huge_bytes: int  # of the copy, in pages of 2 MiB
     sealed: bool  # nobody can change it, but for pinnable_memory()
+    seconds: float
+
+
+class FetchReport(Record):
+    """What came of a remote file, in bytes; of a set there is one for each file."""
+
+    path: str  # of the file that was fetched; "" in memory
+    file_bytes: int
+    tag: str  # the version: HTTP's ETag with its quotes, or what its source calls it
+    version_id: str  # S3's versionId; "" if there is none
+    requests: int  # of all kinds, including those that failed
+    retries: int  # requests for the rest of a range whose first request failed
+    hedges: int  # second requests for a range that was slow
+    bytes: int  # that came
+    bytes_twice: int  # of these, that had come before
+    bytes_of_peers: int  # of these, from peers
+    resumed_bytes: int  # that an earlier fetch, which was ended, had left
+    verified_bytes: int  # of storages whose CRC-32 was compared
     seconds: float
 
 

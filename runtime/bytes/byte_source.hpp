@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "runtime/bytes/byte_range.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::bytes {
@@ -19,6 +20,9 @@ class ByteSource {
   virtual std::uint64_t size() const noexcept = 0;
   // Fills `out` from `offset`. A range outside the source is corrupt; a failed read is io.
   virtual Result<void> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+  // Announces reads of many small ranges: a source that waits for each of them gets all at once.
+  // Ranges outside the source are ignored. Fails as read() does.
+  virtual Result<void> will_read(std::span<const ByteRange>) const { return {}; }
 };
 
 // Borrowed bytes, which must outlive the source.

@@ -80,7 +80,8 @@ Result<Identified> identify(RangeSource& source, FirstReads first) {
   known.version = std::move(*version);
   const std::uint64_t size = known.version.size;
   known.head.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.head)));
-  known.tail.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.tail)));
+  const auto unused = first.tail - std::min<std::uint64_t>(size, first.tail);
+  known.tail.erase(known.tail.begin(), known.tail.begin() + static_cast<std::ptrdiff_t>(unused));
   return known;
 }
 
@@ -144,14 +145,15 @@ ByteRange ArrivingFile::with_surroundings(ByteRange range) const noexcept {
   return {begin, std::min(end, size()) - begin};
 }
 
-// Reads what is missing into the copy.
-Result<void> ArrivingFile::keep(ByteRange wanted) const {
+// Reads what is missing of disjoint ranges into the copy.
+Result<void> ArrivingFile::keep(std::span<const ByteRange> wanted) const {
   std::vector<std::vector<std::byte>> memory;
   std::vector<Part> parts;
-  for (const ByteRange& range : arrived_.missing(with_surroundings(wanted))) {
-    memory.emplace_back(static_cast<std::size_t>(range.length));
-    parts.push_back({range.offset, memory.back()});
-  }
+  for (const ByteRange& range : wanted)
+    for (const ByteRange& missing : arrived_.missing(range)) {
+      memory.emplace_back(static_cast<std::size_t>(missing.length));
+      parts.push_back({missing.offset, memory.back()});
+    }
   TRY(read_parts(*source_, parts));
   for (const Part& part : parts) TRY(put(part.offset, part.into));
   return {};
@@ -175,17 +177,40 @@ Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) 
 
 Result<void> ArrivingFile::read_locked(std::uint64_t offset, std::span<std::byte> out) const {
   if (!keeps_) return pass(offset, out);
-  TRY(keep({offset, out.size()}));
+  const ByteRange wanted = with_surroundings({offset, out.size()});
+  TRY(keep({&wanted, 1}));
   return copy_.read(offset, out);
 }
 
+// A connection belongs to the process that opened it, and in a child the mutex may be locked for
+// good.
+Result<void> ArrivingFile::check_own() const {
+  if (os::fork_count() == forks_) return {};
+  return about(*source_, {ErrorCode::unsupported,
+                          "a remote file is read by the process that opened it only",
+                          Error::no_offset,
+                          {}});
+}
+
+Result<void> ArrivingFile::will_read(std::span<const ByteRange> ranges) const {
+  constexpr std::uint64_t unit = 4096;  // joins ranges that are closer than that
+  TRY(check_own());
+  bytes::RangeSet wanted;
+  for (const ByteRange& range : ranges) {
+    if (!bytes::contains(size(), range.offset, range.length)) continue;
+    const std::uint64_t begin = range.offset / unit * unit;
+    const std::uint64_t end = bytes::round_up(range.offset + range.length, unit);
+    wanted.add({begin, std::min(end, size()) - begin});
+  }
+  const std::lock_guard lock(mutex_);
+  if (!keeps_ || arrive_) return {};
+  if (Result<void> done = keep(wanted.ranges()); !done)
+    return about(*source_, std::move(done.error()));
+  return {};
+}
+
 Result<void> ArrivingFile::read(std::uint64_t offset, std::span<std::byte> out) const {
-  // A connection belongs to the process that opened it, and the mutex may be locked for good.
-  if (os::fork_count() != forks_)
-    return about(*source_, {ErrorCode::unsupported,
-                            "a remote file is read by the process that opened it only",
-                            offset,
-                            {}});
+  TRY(check_own());
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
   const ByteRange wanted{offset, out.size()};

@@ -46,8 +46,8 @@ class ArrivingFile final : public bytes::ByteSource {
   using Arrive = std::function<Result<void>(ByteRange range)>;
 
   // `copy` is a descriptor for reading and writing of a file with as many bytes as the version; the
-  // caller keeps it. Puts `known` into it. Fails with not_a_checkpoint for an empty file, with io if
-  // the system refuses.
+  // caller keeps it. Puts `known` into it. Fails with not_a_checkpoint for an empty file, with io
+  // if the system refuses.
   static Result<std::shared_ptr<ArrivingFile>> make(std::shared_ptr<RangeSource> source,
                                                     Identified known, int copy);
   // The same with the first reads of a file of this name, and memory as the copy, which takes only
@@ -62,6 +62,9 @@ class ArrivingFile final : public bytes::ByteSource {
   // Fills `out` from the copy, after reading what is missing there and, since the metadata of a
   // checkpoint lies close together, some bytes around it.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+  // Reads what is missing of all of them together, into the copy. Does nothing once that is not
+  // kept, or handed over.
+  Result<void> will_read(std::span<const ByteRange> ranges) const override;
 
   // What is in the copy. None of it is read again.
   std::vector<ByteRange> arrived() const;
@@ -79,10 +82,11 @@ class ArrivingFile final : public bytes::ByteSource {
 
  private:
   ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version, os::File copy) noexcept;
+  Result<void> check_own() const;
   Result<void> put(std::uint64_t offset, std::span<const std::byte> content) const;
   ByteRange with_surroundings(ByteRange range) const noexcept;
   Result<void> read_locked(std::uint64_t offset, std::span<std::byte> out) const;
-  Result<void> keep(ByteRange wanted) const;
+  Result<void> keep(std::span<const ByteRange> wanted) const;
   Result<void> pass(std::uint64_t offset, std::span<std::byte> out) const;
 
   const std::shared_ptr<RangeSource> source_;

@@ -18,7 +18,7 @@ bool State::is_lost() const noexcept {
 }
 
 Result<void> State::check_view_memory() const {
-  if (view_memory == ViewMemory::mapped) return {};
+  if (view_memory == ViewMemory::mapped || is_in_memory()) return {};
   return about_shown(Error{ErrorCode::unsupported,
                            "only its metadata was read, so its tensors have no memory; stage or "
                            "fetch it"},

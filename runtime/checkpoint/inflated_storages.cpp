@@ -40,14 +40,6 @@ Result<void> inflate(const os::File& file, const CompressedStorage& storage,
                  storage.file_offset);
 }
 
-Result<void> check_is_mapped(const State& state) {
-  if (!state.is_in_memory()) return {};
-  return failure(ErrorCode::unsupported,
-                 "has compressed storages, which are copied behind the mapping of a file, and this "
-                 "is memory; weightmap convert writes the file again without compression",
-                 state.content().compressed.front().file_offset);
-}
-
 // Writes would reach the pages of both kinds of mapping but not the file.
 Result<void> check_not_written_to(const OpenOptions& options) {
   if (!*options.writable || *options.sharing != Sharing::shared) return {};
@@ -59,10 +51,13 @@ Result<void> check_not_written_to(const OpenOptions& options) {
 Result<void> check_can_inflate(const State& state) {
   if (state.view_memory == ViewMemory::mapped) return check_not_written_to(state.options);
   const CompressedStorage& first = state.content().compressed.front();
+  const std::string why = state.is_in_memory()
+                              ? "it is copied behind the mapping of a file, and this is memory; "
+                                "weightmap convert writes the file again without compression"
+                              : "all of it would have to be read to open the checkpoint; stage or "
+                                "fetch it";
   return failure(ErrorCode::unsupported,
-                 "record " + bytes::quote(first.record) +
-                     " is compressed: all of it would have to be read to open the checkpoint; "
-                     "stage or fetch it",
+                 "record " + bytes::quote(first.record) + " is compressed: " + why,
                  first.file_offset);
 }
 
@@ -100,7 +95,6 @@ Result<void> inflate_storages(State& state) {
   const std::span<const CompressedStorage> compressed = state.content().compressed;
   if (compressed.empty() || state.view_memory == ViewMemory::unused) return {};
   TRY(check_can_inflate(state));
-  TRY(check_is_mapped(state));
   const auto began = std::chrono::steady_clock::now();
   const SourceFile& source = state.sources.front();
   const std::uint64_t base = state.sources.next_base();

@@ -182,15 +182,15 @@ Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options) {
   return open_files(std::move(given), options);
 }
 
-Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
-                                 ViewMemory view_memory) {
-  TRY_ASSIGN(GivenFiles given, open_given(std::move(file), view_memory));
-  return open_files(std::move(given), options);
-}
-
 Result<Checkpoint> open_memory(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
                                const OpenOptions& options) {
   TRY_ASSIGN(GivenFiles given, open_given(bytes, std::move(owner), options));
+  return open_files(std::move(given), options);
+}
+
+Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
+                                 ViewMemory view_memory) {
+  TRY_ASSIGN(GivenFiles given, open_given(std::move(file), view_memory));
   return open_files(std::move(given), options);
 }
 

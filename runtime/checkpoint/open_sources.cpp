@@ -198,6 +198,19 @@ Result<GivenFiles> open_given(int descriptor, const OpenOptions& options) {
   return files;
 }
 
+Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
+                              const OpenOptions& options) {
+  const std::string name = "memory";
+  Result<os::File> file = os::File::in_memory(memory);
+  Result<void> ok = check_options_of_memory(options);
+  if (!ok) return about_shown(std::move(ok.error()), name);
+  if (!file) return about_shown(std::move(file.error()), name);
+  const Generation generation = file->generation();
+  GivenFiles files{.owner = std::move(owner), .leading = 1, .view_memory = ViewMemory::given};
+  TRY(files.sources.add({std::move(*file), {{}, generation, generation.size, 0}, name}));
+  return files;
+}
+
 Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory) {
   const std::string name = remote->source()->name();
   if (sets::is_rank_metadata(std::filesystem::path(name).filename().native()))
@@ -209,19 +222,6 @@ Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory v
   std::string own = own_name(*remote);
   TRY_ASSIGN(SourceFile source, remote_source(std::move(remote), std::move(own)));
   TRY(files.sources.add(std::move(source)));
-  return files;
-}
-
-Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
-                              const OpenOptions& options) {
-  const std::string name = "memory";
-  Result<os::File> file = os::File::in_memory(memory);
-  Result<void> ok = check_options_of_memory(options);
-  if (!ok) return about_shown(std::move(ok.error()), name);
-  if (!file) return about_shown(std::move(file.error()), name);
-  const Generation generation = file->generation();
-  GivenFiles files{.owner = std::move(owner), .leading = 1};
-  TRY(files.sources.add({std::move(*file), {{}, generation, generation.size, 0}, name}));
   return files;
 }
 

@@ -29,6 +29,7 @@ GivenPath given(const std::filesystem::path& path);
 // The memory behind a checkpoint's views.
 enum class ViewMemory : std::uint8_t {
   mapped,
+  given,   // the memory of Checkpoint::open_memory()
   none,    // only metadata is read: their addresses are reserved, and cannot be read
   unused,  // likewise, and nobody will ask for any, so that storages may be compressed
 };
@@ -53,10 +54,10 @@ struct GivenFiles {
 // Opens the files and reads nothing. All options here are complete.
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options);
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options);
-Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory);
 // Fails with invalid_argument for options that need a mapped file.
 Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr<const void> owner,
                               const OpenOptions& options);
+Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory view_memory);
 
 // Opens and places files in the folder of `first`, or of the link by which it was found, or below.
 // Those beside a remote file are its siblings.

@@ -69,8 +69,7 @@ void tell_refused_write(const void* context, std::uint64_t position) noexcept {
 
 void tell_refused_writes(Checkpoint::State& state) {
   if (state.view_memory != ViewMemory::mapped) return;
-  if (state.info.writable || state.info.protection == Protection::guard || state.is_in_memory())
-    return;
+  if (state.info.writable || state.info.protection == Protection::guard) return;
   if (state.write_watch.load(std::memory_order_acquire) != nullptr) return;
   Result<mmap::Guard> watch =
       mmap::Guard::against_writes(state.mapping.bytes(), {tell_refused_write, &state});

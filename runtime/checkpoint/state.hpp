@@ -87,7 +87,7 @@ struct Checkpoint::State {
     return given.empty() ? sources.front().shown_name : given.front().shown;
   }
   // True if there is no file, but the memory of Checkpoint::open_memory().
-  bool is_in_memory() const noexcept { return sources.front().file.is_in_memory(); }
+  bool is_in_memory() const noexcept { return view_memory == ViewMemory::given; }
   // True if it was made of several files, each a checkpoint of its own.
   bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.

@@ -52,7 +52,12 @@ class PartsOfFile {
   }
   Result<void> read_wanted() {
     std::uint64_t size = 0;
-    for (const Part& part : wanted_) size += part.end - part.begin;
+    std::vector<ByteRange> ranges;
+    for (const Part& part : wanted_) {
+      ranges.push_back({part.begin, part.end - part.begin});
+      size += ranges.back().length;
+    }
+    TRY(file_.will_read(ranges));
     memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
     std::byte* to = memory_.get();
     for (Part& part : wanted_) {

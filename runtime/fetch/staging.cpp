@@ -77,7 +77,9 @@ struct Staging::State {
     for (const ByteRange& range : source().remote->arrived())
       fetching.add_present(range, memory->bytes().subspan(range.offset, range.length));
   }
-  ~State() {
+  ~State() { stop(); }
+
+  void stop() {
     fetching.cancel();
     if (thread.joinable()) thread.join();
   }
@@ -134,7 +136,7 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
 
 Result<StagedFile> Staging::State::finish() {
   if (thread.joinable()) thread.join();
-  TRY(fetched);
+  if (!fetched) return tl::unexpected<Error>(fetched.error());  // each time
   if (!memory) return failure(ErrorCode::invalid_argument, "is staged already");
   auto staged = std::make_unique<StagedFile::State>();
   StageReport& report = staged->report;
@@ -177,6 +179,7 @@ Staging::~Staging() = default;
 
 const Checkpoint& Staging::checkpoint() const& noexcept { return state_->checkpoint; }
 void Staging::cancel() const noexcept { state_->fetching.cancel(); }
+void Staging::stop() noexcept { state_->stop(); }
 FetchReport Staging::report() const { return state_->report(); }
 
 Result<TensorView> Staging::wait(std::string_view tensor) const& {

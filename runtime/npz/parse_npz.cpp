@@ -86,6 +86,7 @@ class Parser {
   };
 
   Result<void> read_directory();
+  Result<void> announce_headers() const;
   Result<void> place_records();
   Result<void> add_tensor(const zip::StorageExtent& extent);
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload);
@@ -119,8 +120,19 @@ Result<void> Parser::read_directory() {
   return {};
 }
 
+// Each array has two headers in front, that of its record and its own.
+Result<void> Parser::announce_headers() const {
+  constexpr std::uint64_t usual_bytes = 512;
+  std::vector<ByteRange> headers;
+  for (const zip::Record& record : directory_.records())
+    headers.push_back({record.header_offset,
+                       std::min(usual_bytes, directory_.limit_of(record) - record.header_offset)});
+  return input_.file->will_read(headers);
+}
+
 // numpy's zip writer follows no rule by which a record's place could be calculated.
 Result<void> Parser::place_records() {
+  TRY(announce_headers());
   for (const zip::Record& record : directory_.records()) {
     TRY_ASSIGN(const std::uint64_t payload,
                zip::read_local_header(*input_.file, record, directory_.limit_of(record)));

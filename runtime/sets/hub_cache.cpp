@@ -1,13 +1,14 @@
 #include "runtime/sets/hub_cache.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <fstream>
+#include <initializer_list>
 #include <iomanip>
 #include <system_error>
 
 #include "runtime/bytes/escape.hpp"
+#include "runtime/sets/file_name.hpp"
 
 namespace weightmap::sets {
 namespace {
@@ -19,7 +20,7 @@ constexpr std::string_view name_characters =
 
 constexpr int longest_name = 96;
 
-bool is_name(std::string_view text) {
+bool is_name(std::string_view text) noexcept {
   return !text.empty() && text.size() <= longest_name && text.front() != '.' &&
          text.front() != '-' && text.find("--") == std::string_view::npos &&
          text.find("..") == std::string_view::npos &&
@@ -39,15 +40,14 @@ fs::path with_home(std::string_view path) {
   return path;
 }
 
-// Returns an empty path if no variable is set.
-fs::path hub_folder() {
-  struct Place {
-    const char* variable;
-    const char* below;
-  };
-  for (const Place& place :
-       {Place{"HF_HUB_CACHE", ""}, Place{"HUGGINGFACE_HUB_CACHE", ""}, Place{"HF_HOME", "hub"},
-        Place{"XDG_CACHE_HOME", "huggingface/hub"}, Place{"HOME", ".cache/huggingface/hub"}}) {
+struct Place {
+  const char* variable;
+  const char* below = "";
+};
+
+// In the folder of the first variable that is set; an empty path if none is.
+fs::path first_of(std::initializer_list<Place> places) {
+  for (const Place& place : places) {
     const char* const value = std::getenv(place.variable);
     if (value == nullptr || *value == '\0') continue;
     const fs::path folder =
@@ -57,6 +57,13 @@ fs::path hub_folder() {
     return unknown ? folder : whole;
   }
   return {};
+}
+
+std::string without_escaped_slashes(std::string text) {
+  constexpr std::string_view escaped = "%2F";
+  for (std::size_t at = 0; (at = text.find(escaped, at)) != std::string::npos;)
+    text.replace(at++, escaped.size(), "/");
+  return text;
 }
 
 // Returns the first word of a small file, cut if it is too long for a name; empty if there is none.
@@ -69,6 +76,41 @@ std::string word_in(const fs::path& file) {
 
 }  // namespace
 
+std::optional<HubName> HubName::parse(std::string_view text) {
+  const std::size_t org = text.find('/');
+  if (org == std::string_view::npos) return std::nullopt;
+  const std::size_t end = std::min(text.find('/', org + 1), text.size());
+  const std::string_view whole = text.substr(0, end);
+  const std::size_t at = whole.find('@');
+  HubName name{.model = std::string(whole.substr(0, at))};
+  if (at != std::string_view::npos)
+    name.revision = without_escaped_slashes(std::string(whole.substr(at + 1)));
+  if (end != text.size()) name.file = text.substr(end + 1);
+  const bool is_known = is_name(whole.substr(0, org)) && is_name(name.model.substr(org + 1)) &&
+                        is_revision(name.revision) &&
+                        (end == text.size() || stays_below(name.file));
+  return is_known ? std::optional(std::move(name)) : std::nullopt;
+}
+
+bool is_hub_commit(std::string_view text) noexcept { return is_name(text); }
+
+fs::path hub_home() {
+  return first_of({{"HF_HOME"}, {"XDG_CACHE_HOME", "huggingface"}, {"HOME", ".cache/huggingface"}});
+}
+
+fs::path hub_cache() {
+  fs::path folder = first_of({{"HF_HUB_CACHE"}, {"HUGGINGFACE_HUB_CACHE"}});
+  if (!folder.empty()) return folder;
+  folder = hub_home();
+  return folder.empty() ? folder : folder / "hub";
+}
+
+std::string hub_folder_name(std::string_view model) {
+  std::string folder = "models--" + std::string(model);
+  folder.replace(folder.find('/'), 1, "--");
+  return folder;
+}
+
 Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
   const std::size_t at = name.find('@');
   const std::string_view model = name.substr(0, at);
@@ -80,11 +122,9 @@ Result<std::optional<HubSnapshot>> find_in_hub_cache(std::string_view name) {
   std::error_code ignored;
   // The name is a file of a local folder, not a model.
   if (fs::exists(fs::path(model.substr(0, slash)), ignored)) return std::nullopt;
-  const fs::path hub = hub_folder();
+  const fs::path hub = hub_cache();
   if (hub.empty()) return std::nullopt;
-  std::string folder = "models--" + std::string(model);
-  folder.replace(folder.find('/'), 1, "--");
-  const fs::path repository = hub / folder;
+  const fs::path repository = hub / hub_folder_name(model);
   const auto missing = [&](const std::string& what) {
     return failure(ErrorCode::not_found, what + " in the hub cache " +
                                              bytes::escape(hub.native(), 4096) +

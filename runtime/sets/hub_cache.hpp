@@ -14,6 +14,27 @@
 
 namespace weightmap::sets {
 
+// "org/name", "org/name@revision" or, with a file of it, "org/name@revision/model.gguf". A slash in
+// a revision is then written %2F.
+struct HubName {
+  std::string model;              // "org/name"
+  std::string revision = "main";  // a branch, a tag or a commit
+  std::string file = {};          // empty: the model's checkpoint
+
+  // nullopt for any other text.
+  static std::optional<HubName> parse(std::string_view text);
+};
+
+// True for what can be the name of a commit, and so of a folder.
+bool is_hub_commit(std::string_view text) noexcept;
+
+// The folder of huggingface_hub's files (~/.cache/huggingface), and that of its cache; empty if no
+// variable tells. Read the environment (getenv).
+std::filesystem::path hub_home();
+std::filesystem::path hub_cache();
+// "models--org--name", in the cache.
+std::string hub_folder_name(std::string_view model);
+
 struct HubSnapshot {
   std::filesystem::path folder;    // with the files of one commit
   std::filesystem::path ref_file;  // has the name of the commit; empty if a commit was given

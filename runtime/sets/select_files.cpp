@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
@@ -43,7 +44,6 @@ Result<Names> names_in(const path& folder) {
     error.os_error = failed.value();
     return tl::unexpected<Error>(std::move(error));
   }
-  std::ranges::sort(names);
   return names;
 }
 
@@ -155,20 +155,23 @@ bool is_distributed_metadata(std::string_view name) noexcept {
   return name == ".metadata" || is_rank_metadata(name);
 }
 
-Result<std::vector<path>> select_files(const path& folder) {
-  TRY_ASSIGN(const Names names, names_in(folder));
-  TRY_ASSIGN(const Names metadata, select_metadata(names));
-  if (!metadata.empty()) return std::vector<path>(metadata.begin(), metadata.end());
+Result<Names> select_names(Names names) {
+  std::ranges::sort(names);
+  TRY_ASSIGN(Names metadata, select_metadata(names));
+  if (!metadata.empty()) return metadata;
   for (const Family& family : families) {
-    TRY_ASSIGN(const Names chosen, select(names, family));
-    if (chosen.empty()) continue;
-    std::vector<path> files;
-    files.assign(chosen.begin(), chosen.end());
-    return files;
+    TRY_ASSIGN(Names chosen, select(names, family));
+    if (!chosen.empty()) return chosen;
   }
   return failure(ErrorCode::not_a_checkpoint,
                  "is a folder in which there is no checkpoint: expected an index of shards, "
                  "*.safetensors, pytorch_model.bin, or *.gguf");
+}
+
+Result<std::vector<path>> select_files(const path& folder) {
+  TRY_ASSIGN(Names names, names_in(folder));
+  TRY_ASSIGN(const Names chosen, select_names(std::move(names)));
+  return std::vector<path>(chosen.begin(), chosen.end());
 }
 
 }  // namespace weightmap::sets

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,5 +24,7 @@ bool is_rank_metadata(std::string_view name) noexcept;
 // several, such as an index and model.safetensors; with not_found if a shard or metadata is
 // missing; with not_a_checkpoint if there is nothing; with io if the folder cannot be read.
 Result<std::vector<std::filesystem::path>> select_files(const std::filesystem::path& folder);
+// Does the same for the names of a folder's files.
+Result<std::vector<std::string>> select_names(std::vector<std::string> names);
 
 }  // namespace weightmap::sets

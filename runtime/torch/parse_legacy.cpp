@@ -66,6 +66,8 @@ class LegacyParser {
   Result<void> place_tensors(const Part& object, const Part& keys);
   Result<void> place_tensors(const Part& object, const Part& keys, std::uint32_t first_mark);
   Result<Extents> locate(const TensorTable& table, const Part& keys);
+  Result<void> announce_counts(std::span<const zip::StorageRequest> storages,
+                               std::span<const std::uint32_t> order) const;
   Result<void> place(const zip::StorageRequest& storage, zip::StorageExtent& extent);
   Result<std::uint64_t> read_count();
   void describe();
@@ -183,6 +185,7 @@ Result<Extents> LegacyParser::locate(const TensorTable& table, const Part& keys)
   std::ranges::sort(by_key, {}, key_of);
   Extents extents(storages.size(), {0, 0, 0, 0}, &memory_);
   std::vector<bool> is_placed(storages.size());
+  std::vector<std::uint32_t> order;
 
   const Value list(keys.tree.get(), keys.tree->root());
   if (list.kind() != Value::Kind::list)
@@ -200,8 +203,10 @@ Result<Extents> LegacyParser::locate(const TensorTable& table, const Part& keys)
       return failure(ErrorCode::corrupt,
                      "the list of keys has storage " + bytes::quote(*key) + " twice", keys.offset);
     is_placed[*known] = true;
-    TRY(place(storages[*known], extents[*known]));
+    order.push_back(*known);
   }
+  TRY(announce_counts(storages, order));
+  for (const std::uint32_t number : order) TRY(place(storages[number], extents[number]));
   const auto missing = std::ranges::find(is_placed, false);
   if (missing == is_placed.end()) return extents;
   const auto number = static_cast<std::uint32_t>(missing - is_placed.begin());
@@ -209,6 +214,20 @@ Result<Extents> LegacyParser::locate(const TensorTable& table, const Part& keys)
                  "the object refers to storage " + bytes::quote(key_of(number)) +
                      ", which the list of keys does not have",
                  keys.offset);
+}
+
+// The object says where the counts lie, if they are what they are to be.
+Result<void> LegacyParser::announce_counts(std::span<const zip::StorageRequest> storages,
+                                           std::span<const std::uint32_t> order) const {
+  const std::uint64_t size = input_.file->size();
+  std::vector<ByteRange> counts;
+  std::uint64_t at = at_;
+  for (const std::uint32_t number : order) {
+    if (!bytes::contains(size, at, count_bytes)) break;
+    counts.push_back({at, std::min<std::uint64_t>(ahead_.size(), size - at)});
+    if (!bytes::checked_add(at + count_bytes, storages[number].nbytes, &at)) break;
+  }
+  return input_.file->will_read(counts);
 }
 
 Result<void> LegacyParser::place(const zip::StorageRequest& storage, zip::StorageExtent& extent) {

@@ -98,6 +98,34 @@ TEST_CASE_FIXTURE(Arriving, "only the gaps of a read are requested") {
         Requests{{"a", 19 * mebi, mebi}, {"a", 20 * mebi + 128 * 1024, mebi - 64 * 1024}});
 }
 
+TEST_CASE_FIXTURE(Arriving, "announced ranges are read together, those that are close as one") {
+  store.rounds = 0;
+  const Ranges ranges = {
+      {20 * mebi + 1, 10}, {20 * mebi + 4096, 10}, {10 * mebi, 10}, {0, 10}, {size - 1, 2}};
+  REQUIRE_OK(file->will_read(ranges));
+  CHECK(store.rounds == 1);
+  const Requests wanted = {{"a", 10 * mebi, 4096}, {"a", 20 * mebi, 8192}};
+  CHECK(store.requests() == wanted);
+  check_read(20 * mebi, 8192);
+  REQUIRE_OK(file->will_read(ranges));
+  CHECK(store.requests() == wanted);
+}
+
+TEST_CASE_FIXTURE(Arriving, "what is not kept is not read ahead") {
+  file->stop_keeping();
+  const ByteRange range{20 * mebi, 10};
+  REQUIRE_OK(file->will_read({&range, 1}));
+  CHECK(store.requests().empty());
+}
+
+TEST_CASE_FIXTURE(Arriving, "announced ranges that cannot be read are an error") {
+  store.fail_from(0);
+  const ByteRange range{20 * mebi, 10};
+  const Result<void> failed = file->will_read({&range, 1});
+  CHECK_FAILS(failed, ErrorCode::io, "HTTP 503");
+  CHECK(failed.error().file == "https://host/a");
+}
+
 TEST_CASE_FIXTURE(Arriving, "what another one has put into the copy is not read") {
   file->add_arrived({30 * mebi, mebi});
   std::vector<std::byte> bytes(4, std::byte{'x'});

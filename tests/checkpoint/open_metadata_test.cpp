@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/archive_builder.hpp"
 #include "tests/support/byte_store.hpp"
 #include "tests/support/checkpoints.hpp"
+#include "tests/support/dcp_builder.hpp"
 #include "tests/support/gguf_builder.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/shards.hpp"
@@ -205,6 +207,67 @@ TEST_CASE("a few requests get the metadata of many tensors") {
   }
 }
 
+constexpr std::size_t scattered = 20;
+const std::string one_megabyte(1'000'000, 'a');
+
+// Opens a file whose metadata is beside each of its tensors.
+void check_few_rounds(ByteStore& store, const std::string& file, std::uint64_t most) {
+  const Checkpoint remote = opened_of(store, file);
+  CHECK(remote.tensors().size() == scattered);
+  CHECK(store.rounds <= most);
+  CHECK(store.bytes() < 8'000'000);
+}
+
+TEST_CASE("the headers of the arrays of an npz file are read together") {
+  test::ArchiveBuilder builder;
+  const std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000,), }\n";
+  const std::string preamble = "\x93NUMPY" + std::string{1, 0, static_cast<char>(header.size()), 0};
+  for (std::size_t i = 0; i < scattered; ++i)
+    builder.add_plain(std::to_string(i) + ".npy", preamble + header + one_megabyte);
+  builder.finish();
+  ByteStore store;
+  store.put("a.npz",
+            {reinterpret_cast<const char*>(builder.bytes().data()), builder.bytes().size()});
+  check_few_rounds(store, "a.npz", 3);
+}
+
+TEST_CASE("the counts in a legacy stream are read together") {
+  const std::string proto = "\x80\x02";
+  const auto text = [](const std::string& value) {
+    return "X" + std::string{static_cast<char>(value.size()), 0, 0, 0} + value;
+  };
+  const std::string bytes_of_number = "\x40\x42\x0f";  // of 1000000
+  const std::string number = "J" + bytes_of_number + std::string(1, '\0');
+  const std::string count = bytes_of_number + std::string(5, '\0');
+  std::string object = proto + "}(", keys = proto + "](", storages;
+  for (std::size_t i = 0; i < scattered; ++i) {
+    const std::string key = std::to_string(i);
+    object += text(key) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") +
+              "ctorch\nByteStorage\n" + text(key) + text("cpu") + number + "NtQK" +
+              std::string(1, '\0') + number +
+              "\x85K\x01\x85\x89"
+              "ccollections\nOrderedDict\n)RtR";
+    keys += text(key);
+    storages += count + one_megabyte;
+  }
+  const std::string magic("\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.", 13);
+  ByteStore store;
+  store.put("a.bin", proto + magic + proto + "M\xe9\x03." + proto + "}." + object + "u." + keys +
+                         "e." + storages);
+  check_few_rounds(store, "a.bin", 3);
+}
+
+TEST_CASE("the items of torch.distributed.checkpoint are read together") {
+  test::DcpFolder folder;
+  for (std::size_t i = 0; i < scattered; ++i)
+    folder.add(std::to_string(i), {1'000'000}, {{{0}, {1'000'000}, one_megabyte}},
+               test::uint8_elements);
+  ByteStore store;
+  for (const auto& [file, content] : folder.files) store.put(file, content);
+  store.put(".metadata", folder.metadata());
+  check_few_rounds(store, ".metadata", 4);
+}
+
 TEST_CASE("the first requests are both ends of a file") {
   ByteStore store;
   store.put("model.pt", test::torch_zip({{"a", std::string(3'000'000, 'a')}}));
@@ -326,7 +389,9 @@ TEST_CASE("truncated and damaged files are refused as local ones") {
       {"a.safetensors", test::safetensors({{"a", "aaaa"}, {"b", "bb"}})},
       {"a.gguf", gguf({{"a", "aaaa"}})},
   };
-  for (const auto& [name, content] : files) {
+  for (const auto& file : files) {
+    const std::string& name = file.first;
+    const std::string& content = file.second;
     const std::size_t step = content.size() / 61 + 1;
     for (std::size_t at = 1; at < content.size(); at += step) {
       INFO(name << " at " << at);

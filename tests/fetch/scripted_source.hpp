@@ -61,7 +61,7 @@ class ScriptedSource final : public RangeSource {
     const std::size_t back = std::min(tail.size(), content.size());
     std::copy_n(std::as_bytes(std::span(content)).begin(), front, head.begin());
     std::copy_n(std::as_bytes(std::span(content)).end() - static_cast<std::ptrdiff_t>(back), back,
-                tail.begin());
+                tail.end() - static_cast<std::ptrdiff_t>(back));
     store_.bytes += front + back;
     return RemoteVersion{.size = content.size(), .tag = store_.tag};
   }

@@ -34,7 +34,8 @@ if(FINDS STREQUAL "prepare")
       share/doc/weightmap/README.md share/doc/weightmap/CHANGELOG.md
       share/doc/weightmap/docs/serving.md share/doc/weightmap/examples/libtorch/main.cpp)
   if(EXISTS ${prefix}/bin/weightmap)  # the tool may be left out
-    list(APPEND files lib/systemd/system/weightmap-hold.service)
+    list(APPEND files lib/systemd/system/weightmap-hold.service
+      lib/systemd/system/weightmap-hold-url.service)
   endif()
   foreach(file IN LISTS files)
     if(NOT EXISTS ${prefix}/${file})

@@ -136,8 +136,9 @@ TEST_CASE("percent-encoding is undone") {
 }
 
 TEST_CASE("is_url knows the schemes in any case") {
-  for (const char* text : {"http://h", "HTTPS://h", "s3://b/k", "file:///x"}) CHECK(is_url(text));
-  for (const char* text : {"", "http:/h", "model.pt", "://", "s3:/b", "xs3://b", "hf://o/n"})
+  for (const char* text : {"http://h", "HTTPS://h", "s3://b/k", "file:///x", "hf://o/n"})
+    CHECK(is_url(text));
+  for (const char* text : {"", "http:/h", "model.pt", "://", "s3:/b", "xs3://b", "gs://b/k"})
     CHECK_FALSE(is_url(text));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -46,6 +47,8 @@ class ByteStore {
     return requests_;
   }
   void clear_requests() { requests_.clear(); }
+  // How often requests were made together: each identify() and read() of a source.
+  std::atomic<std::uint64_t> rounds = 0;
   std::uint64_t bytes() const {
     std::uint64_t all = 0;
     for (const Request& request : requests()) all += request.length;
@@ -79,10 +82,11 @@ class StoreSource final : public RangeSource {
   const std::string& name() const noexcept override { return name_; }
 
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
+    ++store_.rounds;
     if (!store_.has(file_)) return failure(ErrorCode::io, "HTTP 404 Not Found");
     const std::uint64_t size = store_.content(file_).size();
     const auto front = head.first(std::min<std::uint64_t>(size, head.size()));
-    const auto back = tail.first(std::min<std::uint64_t>(size, tail.size()));
+    const auto back = tail.last(std::min<std::uint64_t>(size, tail.size()));
     if (Result<void> ok = store_.serve(file_, 0, front); !ok)
       return tl::unexpected<Error>(ok.error());
     if (!back.empty())
@@ -92,6 +96,7 @@ class StoreSource final : public RangeSource {
   }
 
   Result<void> read(RangeReader& reader) override {
+    ++store_.rounds;
     if (store_.ends_early) return {};
     while (const std::optional<RangeRequest> request = reader.next()) {
       if (Result<void> ok = store_.serve(file_, request->offset, request->into); !ok) return ok;

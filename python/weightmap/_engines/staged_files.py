@@ -10,7 +10,8 @@ import time
 from weightmap._engines.owned_file import OwnedFile, content_of, key_of
 from weightmap._errors import Error
 from weightmap._open import open as open_checkpoint
-from weightmap._staging import StagedFile, stage
+from weightmap._stage import stage
+from weightmap._staging import StagedFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from weightmap._torch.weights_only import (
     storage_loader,
     validate_sparse_tensors,
 )
+from weightmap._urls import file_of
 
 Place: TypeAlias = str | tuple[str | int, ...]
 MACHINES = {"refuse": WeightsOnlyMachine, "object": LenientMachine}
@@ -174,7 +175,7 @@ def open_for_load(
         except UnsafePickleError as error:
             raise explained_refusal(error, path, registered) from None
     elif isinstance(f, (str, bytes, os.PathLike)):
-        path = os.fsencode(f)
+        path = file_of(f)
         file = os.fsdecode(f)
         try:
             opened = _core.open(path, completed, True)

@@ -66,7 +66,7 @@ def view(
     whole = storage(memory, offset, nbytes)
     if foreign:
         whole = swapped(whole, dtype)
-    elif offset % min(dtype.itemsize, 8):
+    elif (memory.address + offset) % min(dtype.itemsize, 8):
         whole = whole.clone()
     return _over(whole, dtype, storage_offset, shape, strides, conjugate, negative)
 
@@ -106,11 +106,12 @@ def state_dict(
 
     def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
         offset, nbytes = opened.storage_place(tensor.storage_index)
-        misaligned = offset % min(kind.itemsize, 8) != 0
+        memory = opened.lend(nbytes)
+        misaligned = (memory.address + offset) % min(kind.itemsize, 8) != 0
         foreign = tensor.byteorder == "foreign"  # of a set some files may be
         key = tensor.storage_index, kind if foreign or misaligned else None
         if key not in storages:
-            whole = storage(opened.lend(nbytes), offset, nbytes)
+            whole = storage(memory, offset, nbytes)
             if foreign:
                 whole = swapped(whole, kind)
             storages[key] = whole.clone() if misaligned and not foreign else whole

@@ -189,8 +189,11 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         for memory in (opened.lend(0), opened.lend(_core.small_storage))
     )
     foreign_dtypes = _foreign_dtypes(opened)
-    # Storages of a stream lie anywhere; those of an archive do where its writer wanted it.
-    is_legacy = opened.info()["format"] == "torch_legacy"
+    # Storages of a stream lie anywhere, as those in memory do; those of an archive do where its
+    # writer wanted it.
+    lies_anywhere = opened.info()["format"] == "torch_legacy" or bool(
+        (small.data_ptr() | large.data_ptr()) & 7
+    )
 
     def load_mapped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
         place = find_storage(key)  # place_of(), without another call for each tensor
@@ -199,7 +202,7 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         offset = place[0]
         whole = small if place[1] < _core.small_storage else large
         storage = whole[offset : offset + nbytes]
-        if is_legacy and offset & 7 and offset % _tensors.alignment_of(dtype):
+        if lies_anywhere and storage.data_ptr() % _tensors.alignment_of(dtype):
             storage = storage.clone()
         if foreign_dtypes is not None:
             return _restore_foreign(storage, foreign_dtypes.get(key, [dtype]), restore, location)

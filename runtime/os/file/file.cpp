@@ -143,8 +143,8 @@ tl::unexpected<Error> File::changed(const Generation& now) const {
 Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
-  if (origin_) return origin_->read(offset, out);
   if (is_in_memory()) return read_memory(offset, out);
+  if (origin_) return origin_->read(offset, out);
   while (!out.empty()) {
     const ssize_t count = uninterrupted([&] {
       return ::pread(descriptor_.get(), out.data(), out.size(), static_cast<off_t>(offset));

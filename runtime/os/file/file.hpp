@@ -37,17 +37,17 @@ class File final : public bytes::ByteSource {
   // Fails likewise, with io for an invalid descriptor.
   static Result<File> from_descriptor(int descriptor);
 
-  // From here on read() asks `origin`, which has as many bytes and puts them into this file as they
-  // arrive. So changes of this file tell nothing: its generation stays the one of now.
-  void read_through(std::shared_ptr<const bytes::ByteSource> origin) noexcept {
-    origin_ = std::move(origin);
-  }
-
   // A file whose content is this memory, which must stay valid and unchanged. It has no descriptor
   // (-1), and of its generation only the size. Fails with not_a_checkpoint if it is empty.
   static Result<File> in_memory(std::span<const std::byte> content);
   bool is_in_memory() const noexcept { return !memory_.empty(); }
   std::span<const std::byte> memory() const noexcept { return memory_; }
+
+  // From here on read() asks `origin`, which has as many bytes and puts them into this file as they
+  // arrive. So changes of this file tell nothing: its generation stays the one of now.
+  void read_through(std::shared_ptr<const bytes::ByteSource> origin) noexcept {
+    origin_ = std::move(origin);
+  }
 
   // As of the time of opening.
   std::uint64_t size() const noexcept override { return generation_.size; }
@@ -62,6 +62,9 @@ class File final : public bytes::ByteSource {
   // Continues after short counts and signals. A truncated file is an io error with its own message;
   // so are pages of memory that are not there (any more), which raise no signal.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+  Result<void> will_read(std::span<const ByteRange> ranges) const override {
+    return origin_ ? origin_->will_read(ranges) : Result<void>();
+  }
 
   // Announce the next accesses: a few small scattered reads, or faults through a mapping. One
   // descriptor serves both, and its readahead (8 MiB on many systems) would otherwise come with

@@ -1,0 +1,207 @@
+// What weightmap.remote is built on.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/src/bindings.hpp"
+#include "python/src/checkpoint.hpp"
+#include "python/src/errors.hpp"
+#include "python/src/long_call.hpp"
+#include "python/src/own_source.hpp"
+#include "python/src/remote_staging.hpp"
+#include "python/src/tensor.hpp"
+#include "python/src/text.hpp"
+#include "python/src/url_source.hpp"
+#include "python/src/writable_buffer.hpp"
+#include "weightmap/fetch.hpp"
+#include "weightmap/open_metadata.hpp"
+
+namespace weightmap::python {
+namespace {
+
+namespace nb = nanobind;
+
+constexpr const char* metadata_only =
+    "has only its metadata here; weightmap.remote.stage() brings the bytes";
+
+std::unique_ptr<UrlSource> url_source(const nb::capsule& opener) {
+  const auto& open = *static_cast<const UrlSource::Open*>(opener.data(opener_name));
+  return value_or_raise(without_gil([&] { return UrlSource::make(open); }));
+}
+
+// `source` is a UrlSource, or what bridge.py makes of an object.
+std::unique_ptr<RangeSource> source_of(nb::handle source) {
+  if (!nb::isinstance<UrlSource>(source)) return own_source(source);
+  const auto& opened = nb::cast<const UrlSource&>(source);
+  return value_or_raise(without_gil([&] { return opened.open(); }));
+}
+
+RemoteVersion version_at_url(UrlSource& source) {
+  const nb::object nobody = nb::none();
+  LongCall call(nobody);
+  return value_or_raise(call.run([&] { return source.version(); }));
+}
+
+std::size_t read_from_url(UrlSource& source, std::uint64_t offset, nb::handle buffer) {
+  const WritableBuffer memory(buffer);
+  const nb::object nobody = nb::none();
+  LongCall call(nobody);
+  value_or_raise(call.run([&] { return source.read(offset, memory.bytes(), call.progress()); }));
+  return memory.bytes().size();
+}
+
+nb::dict range_counts(const RangeCounts& counts) {
+  nb::dict fields;
+  fields["requests"] = counts.requests;
+  fields["retries"] = counts.retries;
+  fields["hedges"] = counts.hedges;
+  fields["bytes"] = counts.bytes;
+  fields["bytes_twice"] = counts.bytes_twice;
+  fields["bytes_of_peers"] = counts.bytes_of_peers;
+  return fields;
+}
+
+nb::dict fetch_report(const FetchReport& report) {
+  nb::dict fields = range_counts(report.counts);
+  fields["path"] = to_bytes(report.path.native());
+  fields["file_bytes"] = report.file_bytes;
+  fields["tag"] = to_str(report.version.tag);
+  fields["version_id"] = to_str(report.version.id);
+  fields["resumed_bytes"] = report.resumed_bytes;
+  fields["verified_bytes"] = report.verified_bytes;
+  fields["seconds"] = seconds(report.time);
+  return fields;
+}
+
+OpenCheckpoint read_metadata(nb::handle source) {
+  std::unique_ptr<RangeSource> from = source_of(source);
+  std::string name = from->name();
+  const nb::object nobody = nb::none();
+  LongCall call(nobody);
+  OpenOptions options;
+  options.progress = call.progress();
+  Result<Checkpoint> opened = call.run([&] { return open_metadata(std::move(from), options); });
+  auto checkpoint = std::make_shared<const Checkpoint>(value_or_raise(std::move(opened)));
+  return {std::make_shared<const Holder>(std::move(checkpoint), Origin{std::move(name), {}, true},
+                                         metadata_only)};
+}
+
+FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
+                           Progress progress) {
+  FetchOptions options;
+  options.order = std::move(order);
+  options.verify = verify;
+  if (chunk_bytes != 0) options.chunk_bytes = chunk_bytes;
+  options.progress = std::move(progress);
+  return options;
+}
+
+RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, bool verify,
+                            std::uint64_t chunk_bytes, const nb::bytes& name,
+                            std::uint64_t budget_bytes) {
+  std::unique_ptr<RangeSource> from = source_of(source);
+  const std::string called = from->name();
+  const auto watched = std::make_shared<Watched>();
+  RemoteStageOptions options;
+  options.fetch = fetch_options(std::move(order), verify, chunk_bytes, progress_of(watched));
+  options.name = text_of(name);
+  options.budget_bytes = budget_bytes;
+  const nb::object nobody = nb::none();
+  LongCall call(nobody, watched);
+  const auto running = call.run([&] { return RemoteStaging::start(std::move(from), options); });
+  return {value_or_raise(running), called, watched};
+}
+
+// Ctrl-C ends the staging.
+Tensor wait_for(const RemoteStaging& self, const nb::str& name) {
+  const std::string tensor = to_utf8(name);
+  const Staging& staging = self.staging();
+  const nb::object nobody = nb::none();
+  LongCall call(nobody, self.watched());
+  value_or_raise(call.run([&] { return staging.wait(tensor); }));
+  return {self.with_bytes(), value_or_raise(staging.checkpoint().get(tensor))};
+}
+
+StagedFile finish_staging(const RemoteStaging& self, nb::handle progress) {
+  Staging& staging = self.staging();
+  LongCall call(progress, self.watched());
+  return value_or_raise(call.run([&] { return staging.finish(); }));
+}
+
+nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
+                  std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
+                  bool replaces, nb::handle progress) {
+  std::unique_ptr<RangeSource> from = source_of(source);
+  const std::filesystem::path target = text_of(path);
+  LongCall call(progress);
+  const FetchOptions options =
+      fetch_options(std::move(order), verify, chunk_bytes, call.progress());
+  const auto fetched = call.run([&]() -> Result<std::vector<FetchReport>> {
+    if (is_folder) return fetch_into(std::move(from), target, options);
+    return fetch(*from, target, options, replaces).transform([](const FetchReport& report) {
+      return std::vector{report};
+    });
+  });
+  nb::list reports;
+  for (const FetchReport& report : value_or_raise(fetched)) reports.append(fetch_report(report));
+  return reports;
+}
+
+}  // namespace
+
+void bind_remote(nb::module_& module) {
+  nb::class_<UrlSource>(module, "UrlSource")
+      .def(
+          "name", [](const UrlSource& source) { return to_str(source.name()); },
+          nb::sig("def name(self) -> str"))
+      .def("size", [](UrlSource& source) { return version_at_url(source).size; })
+      .def(
+          "tag", [](UrlSource& source) { return to_str(version_at_url(source).tag); },
+          nb::sig("def tag(self) -> str"))
+      .def("read_into", read_from_url, nb::arg("offset"), nb::arg("buffer"),
+           nb::sig("def read_into(self, offset: int, buffer: typing.Any, /) -> int"))
+      .def(
+          "sibling",
+          [](const UrlSource& source, const std::string& relative) {
+            return value_or_raise(without_gil([&] { return source.sibling(relative); }));
+          },
+          nb::arg("relative"), nb::sig("def sibling(self, relative: str, /) -> UrlSource"))
+      .def(
+          "counts", [](const UrlSource& source) { return range_counts(source.counts()); },
+          nb::sig("def counts(self) -> dict[str, int]"));
+  nb::class_<RemoteStaging>(module, "Staging")
+      .def("checkpoint", [](const RemoteStaging& self) { return OpenCheckpoint{self.metadata()}; })
+      .def("wait", wait_for, nb::arg("name"), nb::sig("def wait(self, name: str, /) -> Tensor"))
+      .def("finish", finish_staging, nb::arg("progress").none(),
+           nb::sig("def finish(self, progress: typing.Callable[[int, int], typing.Any] | None, /) "
+                   "-> StagedFile"))
+      .def("cancel", [](const RemoteStaging& self) { self.staging().cancel(); })
+      .def("stop", &RemoteStaging::stop, "cancel(), and waits for the reads that have begun.")
+      .def(
+          "report", [](const RemoteStaging& self) { return fetch_report(self.staging().report()); },
+          nb::sig("def report(self) -> dict[str, typing.Any]"));
+  module.def("url_source", url_source, nb::arg("opener"),
+             nb::sig("def url_source(opener: typing.Any, /) -> UrlSource"),
+             "opener: of _curl.opener().");
+  module.def("remote_metadata", read_metadata, nb::arg("source"),
+             nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
+  module.def("start_staging", begin_staging, nb::arg("source"), nb::arg("order"), nb::arg("verify"),
+             nb::arg("chunk_bytes"), nb::arg("name"), nb::arg("budget_bytes"),
+             nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
+                     "chunk_bytes: int, name: bytes, budget_bytes: int, /) -> Staging"));
+  module.def("fetch", fetch_to, nb::arg("source"), nb::arg("path"), nb::arg("is_folder"),
+             nb::arg("order"), nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("replaces"),
+             nb::arg("progress").none(),
+             nb::sig("def fetch(source: typing.Any, path: bytes, is_folder: bool, "
+                     "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
+                     "progress: typing.Callable[[int, int], typing.Any] | None, /) "
+                     "-> list[dict[str, typing.Any]]"));
+}
+
+}  // namespace weightmap::python

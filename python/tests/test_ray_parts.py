@@ -1,0 +1,367 @@
+"""The parts of weightmap.ray that need no Ray: chunks, their order, deadlines, files in /dev/shm."""
+
+import errno
+import os
+import random
+import uuid
+from pathlib import Path
+
+import pytest
+
+import weightmap
+from weightmap._ray import copy as copy_module
+from weightmap._ray.chunk_table import ChunkTable
+from weightmap._ray.copy import Copy
+from weightmap._ray.deadline import Deadline
+from weightmap._ray.grid import ChunkGrid
+from weightmap._ray.node_files import NodeFiles
+from weightmap._ray.stored import Stored, name_of
+from weightmap._ray.version import Version
+from weightmap._ray.window import RandomWindow
+
+# --- chunks -----------------------------------------------------------------------------------
+
+
+def test_the_last_chunk_is_what_is_left():
+    grid = ChunkGrid(10, 4)
+    assert [grid.range_of(index) for index in range(len(grid))] == [(0, 4), (4, 4), (8, 2)]
+
+
+def test_a_file_of_whole_chunks_has_no_empty_one():
+    assert len(ChunkGrid(8, 4)) == 2
+    assert ChunkGrid(8, 4).range_of(1) == (4, 4)
+
+
+def test_an_empty_file_has_no_chunk():
+    assert len(ChunkGrid(0, 4)) == 0
+
+
+def test_ranges_are_covered_in_their_order():
+    grid = ChunkGrid(40, 4)
+    assert grid.covering([(20, 4), (3, 2), (7, 1), (12, 0)]) == [5, 0, 1]
+    assert grid.in_order([5, 0, 1]) == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+# --- their order ------------------------------------------------------------------------------
+
+
+def all_of(window):
+    return list(iter(window.next, None))
+
+
+def test_each_chunk_is_asked_for_once():
+    assert sorted(all_of(RandomWindow(range(1000)))) == list(range(1000))
+
+
+class Last(random.Random):
+    def randrange(self, end):
+        return end - 1
+
+
+class First(random.Random):
+    def randrange(self, _end):
+        return 0
+
+
+def test_only_the_next_32_are_asked_for():
+    window = RandomWindow(range(100), Last())
+    assert [window.next() for _ in range(3)] == [31, 32, 33]
+    assert all_of(RandomWindow(range(5), Last())) == [4, 3, 2, 1, 0]
+
+
+def test_the_order_is_that_which_was_given():
+    assert all_of(RandomWindow([7, 3, 5], First())) == [7, 3, 5]
+
+
+def test_an_end_stays_one():
+    window = RandomWindow([1])
+    assert [window.next(), window.next(), window.next()] == [1, None, None]
+
+
+# --- deadlines --------------------------------------------------------------------------------
+
+
+def test_the_first_chunks_have_time_to_start_workers():
+    assert Deadline(2.0).limit() == 12.0
+
+
+def test_a_deadline_is_three_medians_and_the_patience():
+    deadline = Deadline(2.0)
+    for seconds in (0.5, 100.0, 1.0):
+        deadline.note(seconds)
+    assert deadline.limit() == 5.0
+
+
+def test_old_times_are_forgotten():
+    deadline = Deadline(0.0)
+    for seconds in [100.0] * 63 + [1.0] * 32:
+        deadline.note(seconds)
+    assert deadline.limit() == 3.0
+
+
+# --- chunks in the object store ---------------------------------------------------------------
+
+
+class Reads(list):
+    """Gives 0, 1, 2, … as the references of what is read."""
+
+    def __call__(self):
+        self.append(len(self))
+        return self[-1]
+
+
+def test_a_chunk_is_read_once_for_all():
+    table, read = ChunkTable(10), Reads()
+    table.join("b")
+    assert [table.get(7, node, read) for node in ("a", "b", "a")] == [0, 0, 0]
+    assert (read, len(table), table.nodes) == ([0], 1, 2)
+
+
+def test_a_chunk_is_freed_when_all_nodes_have_it():
+    table, read = ChunkTable(10), Reads()
+    table.join("b")
+    table.get(7, "a", read)
+    table.note("a", [7])
+    assert len(table) == 1
+    table.note("b", [7, 99])
+    assert len(table) == 0
+    assert table.get(7, "b", read) == 1
+
+
+def test_nobody_waits_for_a_node_that_left():
+    table, read = ChunkTable(10), Reads()
+    table.join("b")
+    table.get(7, "a", read), table.get(8, "a", read)
+    table.note("a", [7])
+    table.leave("b")
+    assert len(table) == 1
+    table.leave("a")
+    assert (len(table), table.nodes) == (0, 0)
+
+
+def test_a_node_that_stands_still_keeps_no_more_than_the_capacity():
+    table, read = ChunkTable(2), Reads()
+    table.join("b")
+    for index in (5, 6, 7):
+        table.get(index, "a", read)
+    assert len(table) == 2
+    assert table.get(6, "b", read) == 1
+    assert table.get(5, "b", read) == 3
+
+
+# --- URLs -------------------------------------------------------------------------------------
+
+SECRET = "https://user:password@host:8/folder/model.pt?X-Amz-Signature=secret#part"
+
+
+class Fixed:
+    size, tag = 8, '"a"'
+
+    def __init__(self, url):
+        pass
+
+
+class Changed(Fixed):
+    tag = '"b"'
+
+
+class Untagged(Fixed):
+    tag = ""
+
+
+def test_a_name_is_of_the_url_without_its_signature():
+    assert name_of(SECRET) == name_of("https://host:8/folder/model.pt") == "model.pt-35750ff4"
+    assert name_of("s3://bucket/other/model.pt") != name_of("s3://bucket/model.pt")
+
+
+def test_a_digest_is_of_url_tag_and_size():
+    one = Stored("https://host/a", '"a"', 8, None)
+    others = [
+        Stored("https://host/b", '"a"', 8, None),
+        Stored("https://host/a", '"b"', 8, None),
+        Stored("https://host/a", '"a"', 9, None),
+    ]
+    assert len({each.digest for each in [one, *others]}) == 4
+    assert Stored("https://host/a?signed", '"a"', 8, Fixed).digest == one.digest
+
+
+def test_a_version_is_opened_while_the_store_has_it():
+    stored = Stored.at(SECRET, Fixed)
+    assert (stored.tag, stored.size) == ('"a"', 8)
+    assert isinstance(stored.open(), Fixed)
+
+
+def test_another_version_is_refused():
+    stored = Stored(SECRET, '"a"', 8, Changed)
+    with pytest.raises(weightmap.FileError) as raised:
+        stored.open()
+    assert str(raised.value) == (
+        "https://host:8/folder/model.pt: changed: the store has \"b\" of 8 bytes instead of \"a\""
+        " of 8 bytes"
+    )
+
+
+def test_a_store_that_names_no_version_is_refused():
+    with pytest.raises(weightmap.UnsupportedError, match="no ETag"):
+        Stored.at(SECRET, Untagged)
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+class InFile:
+    tag = '"a"'
+
+    def __init__(self, path):
+        self.name = path
+        self._content = Path(path).read_bytes()
+        self.size = len(self._content)
+
+    def read_into(self, offset, buffer):
+        buffer[:] = self._content[offset : offset + len(buffer)]
+
+
+def test_the_chunks_of_named_tensors_are_first(float_archive):
+    path = float_archive({name: bytes(4000) for name in ("a.x", "b.x", "a.y")})
+    [first, second, third] = [
+        weightmap.open(path)[name].file_offset // 1000 for name in ("a.x", "b.x", "a.y")
+    ]
+    made = Version(1, Stored.at(str(path), InFile), 1000, (), True, 2.0)
+    assert made.with_order(["b.x"]).first == tuple(range(second, second + 5))
+    assert made.with_order(["a.y", "nothing", "a.*"]).first == (
+        *range(third, third + 5),
+        *range(first, first + 5),
+    )
+    assert made.with_order([]) == made.with_order(["b.x"]).without_order() == made
+
+
+# --- files in /dev/shm ------------------------------------------------------------------------
+
+
+def version(generation, tag='"a"'):
+    return Version(generation, Stored("https://host/model.pt", tag, 4, None), 4, (), True, 2.0)
+
+
+@pytest.fixture
+def files():
+    made = NodeFiles(f"test-{uuid.uuid4().hex}", "node")
+    yield made
+    made.remove_all()
+
+
+def put(files, version, content=b"data"):
+    with Copy(4) as copy:
+        copy.write(0, memoryview(content))
+        copy.name(files.copy_of(version))
+
+
+def test_a_copy_without_a_name_leaves_nothing(files):
+    with Copy(4) as copy:
+        copy.write(0, memoryview(b"data"))
+        assert not files.has(version(1))
+        assert os.pread(copy.descriptor, 9, 0) == b"data"
+    assert not files.has(version(1))
+
+
+def test_a_copy_can_be_read_and_no_more(files):
+    put(files, version(1))
+    path = Path(files.copy_of(version(1)))
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"data", 0o400)
+
+
+def test_a_name_is_given_once(files):
+    put(files, version(1))
+    with pytest.raises(FileExistsError):
+        put(files, version(1))
+
+
+def test_memory_is_reserved_in_steps(monkeypatch):
+    monkeypatch.setattr(copy_module, "_STEP", 1 << 20)
+    with Copy(3 << 19) as copy:
+        reserved = [os.fstat(copy.descriptor).st_blocks * 512 for _ in copy.reserving()]
+    assert reserved == [1 << 20, 3 << 19]
+
+
+def test_more_memory_than_there_is_is_refused_at_once():
+    status = os.statvfs("/dev/shm")
+    if status.f_blocks == 0:
+        pytest.skip("/dev/shm has no limit here")
+    with pytest.raises(weightmap.FileError, match="^/dev/shm: has [0-9,]+ bytes left") as raised:
+        Copy((status.f_blocks + 1) * status.f_frsize)
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_nothing_is_current_at_first(files):
+    assert (files.current(), files.current_generation()) == (None, 0)
+
+
+def test_the_current_copy_is_pointed_to(files):
+    put(files, version(12))
+    files.point_to(version(12))
+    assert (files.current(), files.current_generation()) == (files.copy_of(version(12)), 12)
+    files.point_nowhere()
+    assert (files.current(), files.has(version(12))) == (None, True)
+
+
+def test_a_copy_that_was_removed_is_not_current(files):
+    put(files, version(1))
+    files.point_to(version(1))
+    files.remove(version(1))
+    assert files.current() is None
+
+
+def test_older_copies_are_removed_and_newer_ones_stay(files):
+    for generation in (2, 3, 10):
+        put(files, version(generation))
+    files.remove_copies(before=3)
+    assert [files.has(version(each)) for each in (2, 3, 10)] == [False, True, True]
+
+
+def test_a_link_leads_to_each_current_copy(files, tmp_path):
+    link = tmp_path / "model.pt"
+    put(files, version(1), b"old.")
+    files.point_to(version(1))
+    files.keep_link(str(link))
+    assert link.read_bytes() == b"old."
+    put(files, version(2), b"new.")
+    files.point_to(version(2))
+    assert link.read_bytes() == b"new."
+    files.keep_link(str(link))  # again
+    files.remove_all()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_is_made_where_nothing_is(files, tmp_path):
+    mine = tmp_path / "model.pt"
+    mine.write_bytes(b"mine")
+    with pytest.raises(weightmap.InvalidArgumentError, match="is no link to a copy"):
+        files.keep_link(str(mine))
+    files.remove_all()
+    assert mine.read_bytes() == b"mine"
+
+
+def test_a_link_that_was_replaced_is_left_alone(files, tmp_path):
+    link = tmp_path / "model.pt"
+    put(files, version(1))
+    files.point_to(version(1))
+    files.keep_link(str(link))
+    link.unlink()
+    link.write_bytes(b"mine")
+    files.remove_all()
+    assert link.read_bytes() == b"mine"
+
+
+def test_nodes_of_one_machine_have_files_of_their_own():
+    fleet = f"test-{uuid.uuid4().hex}"
+    one, other = NodeFiles(fleet, "one"), NodeFiles(fleet, "other")
+    put(one, version(1)), put(other, version(1))
+    one.remove_all()
+    assert (one.has(version(1)), other.has(version(1))) == (False, True)
+    other.remove_all()
+
+
+def test_the_file_of_another_user_is_not_trusted(files, monkeypatch):
+    put(files, version(1))
+    files.point_to(version(1))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert (files.current(), files.has(version(1))) == (None, False)

@@ -1,0 +1,805 @@
+"""Checkpoints in stores: sources of one's own, over other clients, and by URL."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import importlib.util
+import json
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+
+import weightmap
+from weightmap import remote
+
+MIB = 1 << 20
+CHUNK = 2 * MIB  # the least that a request asks for
+
+
+def safetensors_file(tensors):
+    """Of uint8 tensors; the first one begins some hundred bytes into the file."""
+    header, begin = {}, 0
+    for name, content in tensors.items():
+        end = begin + len(content)
+        header[name] = {"dtype": "U8", "shape": [len(content)], "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + b"".join(tensors.values())
+
+
+# Each is longer than what metadata is read with, and touches three chunks.
+LARGE = {name: bytes([value]) * (4 * MIB) for name, value in zip("abc", (1, 2, 3), strict=True)}
+LARGE_FILE = safetensors_file(LARGE)
+
+
+class Memory:
+    """A source over bytes. `hold` keeps the reads that begin at these offsets until release()."""
+
+    def __init__(self, content, name="memory://model", tag='"1"', hold=()):
+        self.content, self.name, self.tag = content, name, tag
+        self.size = len(content)
+        self.reads = []
+        self._hold = hold
+        self._released = threading.Event()
+
+    def release(self):
+        self._released.set()
+
+    def read_into(self, offset, buffer):
+        self.reads.append(offset)
+        if offset in self._hold:
+            self._released.wait()
+        buffer[:] = self.content[offset : offset + len(buffer)]
+
+
+class Failing(Memory):
+    """Its reads behind the first chunk raise."""
+
+    def __init__(self, error, content=LARGE_FILE, **options):
+        super().__init__(content, **options)
+        self._error = error
+
+    def read_into(self, offset, buffer):
+        if CHUNK <= offset < len(self.content) - CHUNK:
+            raise self._error
+        super().read_into(offset, buffer)
+
+
+class Folder(Memory):
+    """A file of a folder, with the others beside it."""
+
+    def __init__(self, folder, file):
+        super().__init__((folder / file).read_bytes(), name=f"folder://{file}")
+        self._folder = folder
+
+    def sibling(self, relative):
+        return Folder(self._folder, relative)
+
+
+@pytest.fixture
+def training(data):
+    return Memory((data / "training.pt").read_bytes())
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """The folder of a set of two files with an index, and its tensors."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    tensors = {"one": b"1" * 100, "two": b"2" * 200}
+    for name, content in tensors.items():
+        (folder / f"{name}.safetensors").write_bytes(safetensors_file({name: content}))
+    index = {"metadata": {}, "weight_map": {name: f"{name}.safetensors" for name in tensors}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder, tensors
+
+
+# --- metadata ---------------------------------------------------------------------------------
+
+
+def facts(checkpoint):
+    return {name: (t.shape, t.dtype, t.nbytes, t.file_offset) for name, t in checkpoint.items()}
+
+
+def test_metadata_is_that_of_the_file(data, training):
+    opened = remote.metadata(training)
+    with weightmap.open(data / "training.pt") as local:
+        assert facts(opened) == facts(local)
+        assert opened.paths() == local.paths()
+        assert opened.info.format == "torch_zip"
+    assert opened.path == "memory://model"
+
+
+def test_metadata_of_a_large_file_is_not_the_whole_file():
+    source = Memory(LARGE_FILE)
+    assert list(remote.metadata(source)) == ["a", "b", "c"]
+    assert len(source.reads) <= 4
+
+
+TOUCHES = {
+    "tobytes": lambda c, t, p: t.tobytes(),
+    "numpy": lambda c, t, p: t.numpy(),
+    "tolist": lambda c, t, p: t.tolist(),
+    "item": lambda c, t, p: t[0, 0].item(),
+    "buffer": lambda c, t, p: t.buffer(),
+    "stats": lambda c, t, p: t.stats(),
+    "__array_interface__": lambda c, t, p: t.__array_interface__,
+    "__dlpack__": lambda c, t, p: t.__dlpack__(max_version=(1, 0)),
+    "copy by __dlpack__": lambda c, t, p: t.__dlpack__(copy=True),
+    "bits": lambda c, t, p: t.bits().numpy(),
+    "a part": lambda c, t, p: t[1:].tobytes(),
+    "torch": lambda c, t, p: t.torch(),
+    "state dict": lambda c, t, p: c.torch(),
+    "arrays": lambda c, t, p: c.numpy(),
+    "demand": lambda c, t, p: c.demand(t),
+    "copy_to": lambda c, t, p: c.copy_to(t, bytearray(t.nbytes)),
+    "warm": lambda c, t, p: c.warm(),
+    "verify_crc": lambda c, t, p: c.verify_crc(),
+    "verify_headers": lambda c, t, p: c.verify_headers(),
+    "save_safetensors": lambda c, t, p: weightmap.save_safetensors({"t": t}, p / "t.safetensors"),
+    "save": lambda c, t, p: weightmap.save({"t": t}, p / "t.pt"),
+    "torch.load": lambda c, t, p: weightmap.torch.load(c),
+}
+NEEDS_TORCH = {"torch", "state dict", "torch.load"}
+NEEDS_NUMPY = {"numpy", "arrays", "bits", "save"}
+
+
+def touch(way, checkpoint, tensor, path):
+    for needed in (["torch"] if way in NEEDS_TORCH else []) + (["numpy"] if way in NEEDS_NUMPY else []):
+        pytest.importorskip(needed)
+    TOUCHES[way](checkpoint, tensor, path)
+
+
+@pytest.mark.parametrize("way", TOUCHES)
+def test_metadata_has_no_bytes(way, training, tmp_path):
+    opened = remote.metadata(training)
+    with pytest.raises(weightmap.UnsupportedError, match=r"stage\(\) brings the bytes"):
+        touch(way, opened, opened["model.0.weight"], tmp_path)
+
+
+def test_metadata_cannot_be_pickled(training):
+    for opened in (remote.metadata(training), remote.stage(training).wait("model.0.weight")):
+        with pytest.raises(weightmap.InvalidArgumentError, match="memory://model: cannot be pickled"):
+            pickle.dumps(opened)
+
+
+def test_metadata_of_a_set_is_found_beside_its_index(shards):
+    folder, tensors = shards
+    opened = remote.metadata(Folder(folder, "model.safetensors.index.json"))
+    assert {name: opened[name].shape for name in opened} == {
+        name: (len(content),) for name, content in tensors.items()
+    }
+
+
+def test_a_source_without_sibling_has_no_sets(shards):
+    index = Memory((shards[0] / "model.safetensors.index.json").read_bytes())
+    with pytest.raises(weightmap.UnsupportedError, match=r"a source without sibling\(\)"):
+        remote.metadata(index)
+
+
+# --- what a source is -------------------------------------------------------------------------
+
+
+def test_what_is_no_source_is_told_what_it_lacks():
+    with pytest.raises(TypeError, match="this int has no name, no size, no tag, no read_into"):
+        remote.metadata(3)
+
+
+def test_what_read_into_raises_is_the_text_of_the_error(training):
+    class Broken(Memory):
+        def read_into(self, offset, buffer):
+            raise ValueError("no token for https://me:word@host/model.pt?X-Signature=abc now")
+
+    with pytest.raises(weightmap.FileError) as raised:
+        remote.metadata(Broken(b"x" * 100))
+    assert str(raised.value) == (
+        "memory://model: ValueError: no token for https://host/model.pt now"
+    )
+
+
+def test_an_oserror_of_a_source_keeps_its_errno():
+    class Gone(Memory):
+        def read_into(self, offset, buffer):
+            raise FileNotFoundError(2, "gone")
+
+    with pytest.raises(FileNotFoundError):
+        remote.metadata(Gone(b"x" * 100))
+
+
+def test_a_short_read_is_an_error():
+    class Short(Memory):
+        def read_into(self, offset, buffer):
+            return len(buffer) - 1
+
+    with pytest.raises(weightmap.FileError, match="answered 99 for the 100 bytes from 0 on"):
+        remote.metadata(Short(b"x" * 100))
+
+
+def test_the_size_of_a_source_is_a_number():
+    class Odd(Memory):
+        def __init__(self):
+            super().__init__(b"")
+            self.size = "large"
+
+    with pytest.raises(weightmap.FileError):
+        remote.metadata(Odd())
+
+
+def test_the_buffer_is_gone_after_the_read():
+    kept = []
+
+    class Keeping(Memory):
+        def read_into(self, offset, buffer):
+            super().read_into(offset, buffer)
+            kept.append(buffer)
+
+    remote.metadata(Keeping(LARGE_FILE))
+    for buffer in kept:
+        with pytest.raises(ValueError, match="released"):
+            buffer[0]
+
+
+def test_a_source_that_lends_the_buffer_on_is_refused():
+    lent = []
+
+    class Lending(Memory):
+        def read_into(self, offset, buffer):
+            super().read_into(offset, buffer)
+            lent.append(memoryview(bytearray(1)) if not lent else (pickle.PickleBuffer(buffer)))
+
+    with pytest.raises(weightmap.FileError, match="BufferError"):
+        remote.metadata(Lending(LARGE_FILE))
+
+
+def test_check_is_called_when_the_bytes_are_there():
+    class Replaced(Memory):
+        def check(self):
+            raise weightmap.FileError("changed: another tag")
+
+    with remote.stage(Replaced(LARGE_FILE), chunk_bytes=CHUNK) as staging:
+        with pytest.raises(weightmap.FileError, match="memory://model: changed: another tag"):
+            staging.finish()
+
+
+def test_as_many_threads_read_at_once_as_there_are_connections():
+    together = threading.Barrier(3)
+    middle = [2 * MIB, 4 * MIB, 6 * MIB]
+
+    class Meeting(Memory):
+        def read_into(self, offset, buffer):
+            if offset in middle:
+                together.wait()
+            super().read_into(offset, buffer)
+
+    with remote.stage(Meeting(LARGE_FILE), chunk_bytes=CHUNK, connections=3) as staging:
+        with open(staging.finish().fileno(), "rb", closefd=False) as copy:
+            assert copy.read() == LARGE_FILE
+
+
+def test_nothing_keeps_a_source():
+    source = Memory(LARGE_FILE)
+    gone = weakref.ref(source)
+    with remote.stage(source, chunk_bytes=CHUNK) as staging:
+        tensor = staging.wait("b")
+        staging.finish()
+    opened = remote.metadata(source)
+    del source, staging, tensor, opened
+    gc.collect()
+    assert gone() is None
+
+
+# --- stage ------------------------------------------------------------------------------------
+
+
+def test_a_staged_copy_is_the_file(data, training):
+    with remote.stage(training) as staging:
+        staged = staging.finish()
+    assert isinstance(staged, weightmap.StagedFile)
+    with open(staged.fileno(), "rb", closefd=False) as copy:
+        assert copy.read() == (data / "training.pt").read_bytes()
+    with weightmap.open(staged, verify="crc") as opened, weightmap.open(data / "training.pt") as local:
+        assert facts(opened) == facts(local)
+
+
+def test_finish_answers_the_same_again(training):
+    with remote.stage(training) as staging:
+        assert staging.finish() is staging.finish()
+
+
+def test_a_staged_copy_can_have_a_name(training):
+    name = f"weightmap-remote-test-{os.getpid()}"
+    with remote.stage(training, name=name) as staging:
+        staging.finish()
+    try:
+        weightmap.open(f"/dev/shm/{name}", verify="crc").close()
+    finally:
+        weightmap.remove_staged(name)
+
+
+def test_a_tensor_is_there_before_the_rest():
+    source = Memory(LARGE_FILE, hold=[2 * MIB])
+    with remote.stage(source, chunk_bytes=CHUNK, connections=2) as staging:
+        try:
+            assert staging.wait("b").tobytes() == LARGE["b"]
+            assert 2 * MIB in source.reads  # a part of "a", which is held back
+            assert staging.checkpoint["a"].shape == (4 * MIB,)
+        finally:
+            source.release()
+        assert staging.wait("a").tobytes() == LARGE["a"]
+        assert staging.wait("c").tobytes() == LARGE["c"]
+
+
+def test_several_threads_wait():
+    source = Memory(LARGE_FILE, hold=[2 * MIB])
+    found = {}
+    with remote.stage(source, chunk_bytes=CHUNK, connections=2) as staging:
+
+        def wait(name):
+            found[name] = staging.wait(name).tobytes()
+
+        threads = [threading.Thread(target=wait, args=(name,)) for name in LARGE]
+        for thread in threads:
+            thread.start()
+        source.release()
+        staging.finish()
+        for thread in threads:
+            thread.join()
+    assert found == LARGE
+
+
+def test_what_is_ordered_comes_first():
+    source = Memory(LARGE_FILE)
+    options = {"chunk_bytes": CHUNK, "connections": 1}
+    with remote.stage(source, order=["c", "no such name", "a*"], **options) as staging:
+        staging.finish()
+    at = [source.reads.index(offset) for offset in (8 * MIB, 2 * MIB, 6 * MIB)]  # of c, a, b alone
+    assert at == sorted(at)
+
+
+def test_tensors_outlive_a_staging():
+    with remote.stage(Memory(LARGE_FILE), chunk_bytes=CHUNK) as staging:
+        tensor = staging.wait("b")
+    del staging
+    gc.collect()
+    assert tensor[-2:].tolist() == [2, 2]
+
+
+def test_a_staging_tells_what_came(training):
+    with remote.stage(training) as staging:
+        staging.finish()
+        report = staging.report
+    assert (report.file_bytes, report.tag) == (training.size, '"1"')
+    assert report.verified_bytes > 0
+    assert report.requests == len(training.reads)
+
+
+@pytest.mark.parametrize("way", TOUCHES)
+def test_the_checkpoint_of_a_staging_has_no_bytes(way, training, tmp_path):
+    with remote.stage(training) as staging:
+        opened = staging.checkpoint
+        with pytest.raises(weightmap.UnsupportedError, match=r"wait\(name\) of its Staging"):
+            touch(way, opened, opened["model.0.weight"], tmp_path)
+
+
+def test_a_name_that_is_none(training):
+    with remote.stage(training) as staging:
+        with pytest.raises(weightmap.TensorNotFoundError):
+            staging.wait("nothing")
+
+
+def test_a_wrong_byte_is_found(data):
+    content = bytearray((data / "training.pt").read_bytes())
+    with weightmap.open(data / "training.pt") as local:
+        content[local["model.0.weight"].file_offset] ^= 1
+    with remote.stage(Memory(bytes(content))) as staging:
+        with pytest.raises(weightmap.CorruptError):
+            staging.finish()
+    with remote.stage(Memory(bytes(content)), verify=False) as staging:
+        staging.finish()
+
+
+def test_what_a_read_raises_comes_out_of_wait_and_finish():
+    with remote.stage(Failing(KeyError("lost")), chunk_bytes=CHUNK) as staging:
+        for ask in (lambda: staging.wait("b"), staging.finish, staging.finish):
+            with pytest.raises(weightmap.FileError, match="memory://model: KeyError: 'lost'"):
+                ask()
+
+
+def test_a_cancelled_staging_lets_go_of_those_who_wait():
+    source = Memory(LARGE_FILE, hold=[2 * MIB])
+    with remote.stage(source, chunk_bytes=CHUNK, connections=1) as staging:
+        staging.cancel()
+        source.release()
+        for ask in (lambda: staging.wait("a"), staging.finish):
+            with pytest.raises(weightmap.CancelledError):
+                ask()
+
+
+def test_leaving_the_block_cancels():
+    source = Memory(LARGE_FILE, hold=[2 * MIB])
+    with remote.stage(source, chunk_bytes=CHUNK, connections=1) as staging:
+        source.release()
+    reads = len(source.reads)
+    with pytest.raises(weightmap.CancelledError):
+        staging.wait("c")
+    assert len(source.reads) == reads
+
+
+def test_progress_is_told_in_the_thread_that_finishes(training):
+    told = []
+    progress = lambda done, all: told.append((threading.get_ident(), done, all))
+    with remote.stage(training, progress=progress) as staging:
+        staging.finish()
+    assert told[-1] == (threading.get_ident(), training.size, training.size)
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+class Enough(Exception):
+    pass
+
+
+def enough(done, all):
+    raise Enough
+
+
+def test_what_progress_raises_ends_a_staging(training):
+    with remote.stage(training, progress=enough) as staging:
+        with pytest.raises(Enough):
+            staging.finish()
+
+
+@pytest.fixture
+def interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupting(Memory):
+    """Ctrl-C comes while the first read from this offset on is under way."""
+
+    def __init__(self, offset):
+        super().__init__(LARGE_FILE)
+        self._offset = offset
+
+    def read_into(self, offset, buffer):
+        if offset >= self._offset:
+            _thread.interrupt_main()
+        super().read_into(offset, buffer)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: remote.metadata(Interrupting(0)),
+        lambda path: remote.stage(Interrupting(0)),
+        lambda path: remote.stage(Interrupting(2 * MIB), chunk_bytes=CHUNK).finish(),
+        lambda path: remote.fetch(Interrupting(2 * MIB), path / "model", chunk_bytes=CHUNK),
+    ],
+    ids=["metadata", "stage", "finish", "fetch"],
+)
+def test_ctrl_c_ends_it(call, tmp_path, interrupts):
+    with pytest.raises(KeyboardInterrupt):
+        call(tmp_path)
+        for _ in range(100):  # a short call Python looks after itself
+            pass
+
+
+def test_what_does_not_fit_is_refused(training):
+    with pytest.raises(weightmap.FileError, match="memory"):
+        remote.stage(training, budget_bytes=1)
+    with pytest.raises(weightmap.InvalidArgumentError, match="chunk_bytes is 0"):
+        remote.stage(training, chunk_bytes=0)
+    with pytest.raises(TypeError, match="order is a list of names"):
+        remote.stage(training, order="a")
+
+
+def test_a_set_is_not_staged(shards):
+    with pytest.raises(weightmap.UnsupportedError):
+        remote.stage(Folder(shards[0], "model.safetensors.index.json"))
+
+
+AFTER_A_FORK = """
+import os, sys, weightmap
+from weightmap import remote
+content = open(sys.argv[1], "rb").read()
+class Source:
+    name, size, tag = "memory://model", len(content), ""
+    def read_into(self, offset, buffer):
+        buffer[:] = content[offset : offset + len(buffer)]
+staging = remote.stage(Source())
+tensor = staging.wait("model.0.weight")
+child = os.fork()
+if child == 0:
+    assert len(bytes(tensor.buffer())) == tensor.nbytes
+    try:
+        staging.wait("model.0.weight")
+    except weightmap.InvalidArgumentError as error:
+        print(error, flush=True)
+    del staging, tensor
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+staging.finish()
+"""
+
+
+def test_a_forked_child_has_no_staging(python, data):
+    ran = python(AFTER_A_FORK, data / "training.pt")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "is staged by the process that began it" in ran.stdout
+
+
+AT_THE_END = """
+import sys, weightmap
+from weightmap import remote
+content = open(sys.argv[1], "rb").read()
+class Source:
+    name, size, tag = "memory://model", len(content), ""
+    def read_into(self, offset, buffer):
+        buffer[:] = content[offset : offset + len(buffer)]
+staging = remote.stage(Source())
+kept = remote.metadata(Source()), staging.checkpoint
+print("end")
+"""
+
+
+def test_a_program_ends_while_bytes_come(python, data):
+    ran = python(AT_THE_END, data / "training.pt")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
+
+
+# --- fetch ------------------------------------------------------------------------------------
+
+
+def test_a_fetched_file_is_the_file(training, tmp_path):
+    target = tmp_path / "model.pt"
+    [report] = remote.fetch(training, target)
+    assert target.read_bytes() == training.content
+    assert (report.file_bytes, report.tag, report.resumed_bytes) == (training.size, '"1"', 0)
+    with pytest.raises(weightmap.InvalidArgumentError):
+        remote.fetch(training, target)
+    assert report.path == str(target)
+    remote.fetch(Memory(LARGE_FILE), target, replace=True)
+    assert target.read_bytes() == LARGE_FILE
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_a_set_is_fetched_into_a_folder(shards, tmp_path):
+    folder, _ = shards
+    target = tmp_path / "new"
+    reports = remote.fetch(Folder(folder, "model.safetensors.index.json"), f"{target}/")
+    names = ["model.safetensors.index.json", "one.safetensors", "two.safetensors"]
+    assert sorted(os.listdir(target)) == names
+    assert all((target / name).read_bytes() == (folder / name).read_bytes() for name in names)
+    assert len(reports) == 3
+
+
+def test_what_progress_raises_ends_a_fetch(tmp_path):
+    with pytest.raises(Enough):
+        remote.fetch(Memory(LARGE_FILE), tmp_path / "model", progress=enough)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_fetch_that_failed_goes_on(tmp_path):
+    with pytest.raises(weightmap.FileError, match="ValueError: broken"):
+        remote.fetch(Failing(ValueError("broken")), tmp_path / "model", chunk_bytes=CHUNK)
+    remote.fetch(Memory(LARGE_FILE), tmp_path / "model", chunk_bytes=CHUNK)
+    assert (tmp_path / "model").read_bytes() == LARGE_FILE
+
+
+# --- other clients ----------------------------------------------------------------------------
+
+
+def obstore_source(folder, name):
+    pytest.importorskip("obstore", reason="reads through obstore, which is not installed")
+    from obstore.store import LocalStore
+
+    return remote.from_obstore(LocalStore(folder), name)
+
+
+def fsspec_source(folder, name):
+    fsspec = pytest.importorskip("fsspec", reason="reads through fsspec, which is not installed")
+    return remote.from_fsspec(fsspec.filesystem("file"), str(folder / name))
+
+
+def pyarrow_source(folder, name):
+    fs = pytest.importorskip("pyarrow.fs", reason="reads through pyarrow, which is not installed")
+    return remote.from_pyarrow(fs.LocalFileSystem(), str(folder / name))
+
+
+CLIENTS = {"obstore": obstore_source, "fsspec": fsspec_source, "pyarrow": pyarrow_source}
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request):
+    """Makes a source over a file of a folder."""
+    return CLIENTS[request.param]
+
+
+def test_a_client_reads_the_file(client, tmp_path):
+    (tmp_path / "model").write_bytes(LARGE_FILE)
+    source = client(tmp_path, "model")
+    assert source.size == len(LARGE_FILE) and source.tag
+    with remote.stage(source, chunk_bytes=CHUNK) as staging:
+        with open(staging.finish().fileno(), "rb", closefd=False) as copy:
+            assert copy.read() == LARGE_FILE
+
+
+def test_a_client_finds_the_files_of_a_set(client, shards, tmp_path):
+    folder, tensors = shards
+    remote.fetch(client(folder, "model.safetensors.index.json"), f"{tmp_path}/new/")
+    with weightmap.open(tmp_path / "new") as opened:
+        assert {name: tensor.tobytes() for name, tensor in opened.items()} == tensors
+
+
+def test_a_client_notices_another_version(client, tmp_path):
+    (tmp_path / "model").write_bytes(LARGE_FILE)
+    source = client(tmp_path, "model")
+    (tmp_path / "new").write_bytes(LARGE_FILE[::-1])
+    os.utime(tmp_path / "new", ns=(1, 1))
+    os.replace(tmp_path / "new", tmp_path / "model")
+    with pytest.raises(weightmap.Error, match="changed"):
+        remote.fetch(source, tmp_path / "copy", verify=False)
+
+
+def test_a_client_refuses_a_file_that_is_not_there(client, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        client(tmp_path, "model")
+
+
+# --- URLs -------------------------------------------------------------------------------------
+
+SECRET = "https://user:hunter2@host.test/folder/model.pt?X-Amz-Signature=abcdef#part"
+
+
+def test_opening_a_url_says_what_to_call():
+    for ask in (weightmap.open, lambda url: weightmap.open([url]), weightmap.safe_open):
+        for scheme in ("https", "s3", "hf"):
+            with pytest.raises(weightmap.MissingFileError, match=r"weightmap.remote.stage\(url\)"):
+                ask(f"{scheme}://host/model.pt")
+
+
+def test_torch_load_of_a_url_says_what_to_call(torch):
+    with pytest.raises(FileNotFoundError, match=r"weightmap.remote.stage\(url\)"):
+        weightmap.torch.load("https://host/model.pt")
+
+
+def test_the_error_about_a_url_has_no_secret():
+    with pytest.raises(weightmap.MissingFileError) as raised:
+        weightmap.open(SECRET)
+    assert raised.value.file == "https://host.test/folder/model.pt"
+    assert "hunter2" not in str(raised.value) and "abcdef" not in str(raised.value)
+
+
+def test_a_file_may_be_called_like_a_url(tmp_path, data, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("https:")
+    os.symlink(data / "views.pt", "https:/views.pt")
+    assert "base" in weightmap.open("https://views.pt")
+
+
+def test_a_build_without_libcurl_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "weightmap._curl", None)
+    for ask in (remote.open_url, remote.metadata, remote.stage, weightmap.stage):
+        with pytest.raises(weightmap.UnsupportedError, match="this build has no libcurl") as raised:
+            ask(SECRET)
+        assert "hunter2" not in str(raised.value) and "abcdef" not in str(raised.value)
+
+
+needs_libcurl = pytest.mark.skipif(
+    importlib.util.find_spec("weightmap._curl") is None,
+    reason="this build of the package has no libcurl",
+)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Serves the files of tmp_path / "served"."""
+    path = Path(__file__).resolve().parents[2] / "tests" / "remote" / "range_server.py"
+    spec = importlib.util.spec_from_file_location("range_server", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "served").mkdir()
+    with module.RangeServer(tmp_path / "served") as running:
+        running.module = module
+        yield running
+
+
+@needs_libcurl
+def test_a_url_is_staged(server, data):
+    content = (data / "training.pt").read_bytes()
+    (server.folder / "training.pt").write_bytes(content)
+    url = server.url("training.pt")
+    assert list(remote.metadata(url)) == list(weightmap.open(data / "training.pt"))
+    with remote.stage(url) as staging, weightmap.stage(url) as staged:
+        for copy in (staging.finish(), staged):
+            with open(copy.fileno(), "rb", closefd=False) as file:
+                assert file.read() == content
+
+
+@needs_libcurl
+def test_a_source_by_url_reads_ranges(server):
+    (server.folder / "model").write_bytes(LARGE_FILE)
+    source = remote.open_url(server.url("model"))
+    assert server.requests == []
+    assert (source.size, source.tag) == (len(LARGE_FILE), server.module.tag_of(LARGE_FILE))
+    buffer = bytearray(9 * MIB)
+    assert source.read_into(MIB, buffer) == 9 * MIB
+    assert bytes(buffer) == LARGE_FILE[MIB : 10 * MIB]
+    with pytest.raises(weightmap.InvalidArgumentError, match="has 12[0-9]+ bytes"):
+        source.read_into(4 * MIB, buffer)
+    with pytest.raises(BufferError):
+        source.read_into(0, b"read-only")
+    assert source.sibling("model").size == len(LARGE_FILE)
+    assert source.counts["requests"] >= 3
+
+
+@needs_libcurl
+def test_a_source_by_url_is_one_version(server):
+    (server.folder / "model").write_bytes(LARGE_FILE)
+    source = remote.open_url(server.url("model"))
+    assert source.size == len(LARGE_FILE)
+    (server.folder / "model").write_bytes(LARGE_FILE[::-1])
+    with pytest.raises(weightmap.FileError, match="changed"):
+        remote.metadata(source)
+
+
+@needs_libcurl
+def test_a_source_has_no_secret_in_its_repr():
+    source = remote.open_url(SECRET, headers=["Authorization: Bearer hunter2"])
+    assert source.name == "https://host.test/folder/model.pt"
+    assert repr(source) == "<weightmap.remote.Source https://host.test/folder/model.pt>"
+
+
+@needs_libcurl
+def test_a_signer_makes_the_url(server):
+    (server.folder / "model").write_bytes(LARGE_FILE)
+    asked = []
+
+    def signer(url, again):
+        asked.append((url, again))
+        return f"{url}?signature={len(asked)}"
+
+    assert list(remote.metadata(remote.open_url(server.url("model"), signer=signer))) == [*"abc"]
+    assert asked[0] == (server.url("model"), False)
+    assert {request.query["signature"] for request in server.requests} == {"1"}
+
+
+@needs_libcurl
+def test_what_a_signer_raises_is_the_text_of_the_error(server):
+    def signer(url, again):
+        raise RuntimeError(f"no key for {url}?signature=abcdef")
+
+    with pytest.raises(weightmap.Error, match="RuntimeError: no key for") as raised:
+        remote.metadata(remote.open_url(server.url("model"), signer=signer))
+    assert "abcdef" not in str(raised.value)
+
+
+@needs_libcurl
+def test_nothing_keeps_a_signer():
+    signer = lambda url, again: url
+    gone = weakref.ref(signer)
+    source = remote.open_url("https://host.test/model", signer=signer)
+    del source, signer
+    gc.collect()
+    assert gone() is None
+
+
+@needs_libcurl
+def test_wrong_arguments_of_open_url():
+    with pytest.raises(weightmap.InvalidArgumentError):
+        remote.open_url("ftp://host/model")
+    with pytest.raises(weightmap.InvalidArgumentError, match="deadline is 0"):
+        remote.open_url("https://host/model", deadline=0)
+    with pytest.raises(TypeError, match="headers are a list"):
+        remote.open_url("https://host/model", headers="Authorization: x")
+    with pytest.raises(weightmap.InvalidArgumentError, match="chosen by open_url"):
+        remote.metadata(remote.open_url("https://host/model"), connections=4)

@@ -1,0 +1,1 @@
+"""Checkpoints in stores: what weightmap.remote has."""

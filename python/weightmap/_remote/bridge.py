@@ -1,0 +1,50 @@
+"""Sources of one's own as python/src/own_source.hpp calls them."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from weightmap._typing import RangeSource
+
+
+class Bridge:
+    """Its methods are called by threads of the library, read_into() by several at once."""
+
+    def __init__(self, source: RangeSource, connections: int) -> None:
+        lacking = [
+            name for name in ("name", "size", "tag", "read_into") if not hasattr(source, name)
+        ]
+        if lacking:
+            raise TypeError(
+                "a source is a URL or has name, size, tag and read_into(offset, buffer); this "
+                f"{type(source).__name__} has no {', no '.join(lacking)}"
+            )
+        self._source = source
+        self.connections = connections
+        self.name: str = source.name
+
+    @property
+    def size(self) -> int:
+        return self._source.size
+
+    @property
+    def tag(self) -> str:
+        return self._source.tag
+
+    def read_into(self, offset: int, memory: memoryview) -> None:
+        """All of it, or an error. Nothing may keep the memory, which is not there afterwards."""
+        wanted = len(memory)
+        with memory:
+            came = self._source.read_into(offset, memory)
+        if came is not None and came != wanted:
+            raise EOFError(f"read_into() answered {came!r} for the {wanted} bytes from {offset} on")
+
+    def check(self) -> None:
+        """After the last range: that all of them were of the version of `tag`."""
+        if check := getattr(self._source, "check", None):
+            check()
+
+    def sibling(self, relative: str) -> Bridge | None:
+        """None if it knows no other files."""
+        sibling = getattr(self._source, "sibling", None)
+        return None if sibling is None else Bridge(sibling(relative), self.connections)

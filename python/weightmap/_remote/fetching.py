@@ -1,0 +1,87 @@
+"""metadata(), fetch(), and what they have in common with stage()."""
+
+from __future__ import annotations
+
+import os
+
+from weightmap import _core
+from weightmap._checkpoint import Checkpoint
+from weightmap._remote.source import core_source
+from weightmap._staging import bytes_allowed
+from weightmap.reports import FetchReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from weightmap._remote.source import Source
+    from weightmap._typing import PathLike, Progress, RangeSource
+
+
+def order_of(order: Iterable[str]) -> list[str]:
+    if isinstance(order, (str, bytes)):
+        raise TypeError(f"order is a list of names: [{order!r}]")
+    return list(order)
+
+
+def chunk_size(chunk_bytes: int | None) -> int:
+    return bytes_allowed("chunk_bytes", chunk_bytes)
+
+
+def fetch_report(fields: dict[str, Any]) -> FetchReport:
+    return FetchReport(**{**fields, "path": os.fsdecode(fields["path"])})
+
+
+def metadata(source: str | Source | RangeSource, *, connections: int = 0) -> Checkpoint:
+    """The metadata of a remote checkpoint, or of a set by its index: names, shapes, dtypes, root().
+
+    A few requests, whatever the size of the tensors. Their bytes are not there: what would read
+    them raises UnsupportedError, and stage() and fetch() bring them.
+
+    source, connections: as of stage(). Raises weightmap.Error. The GIL is released meanwhile.
+
+    Any thread may call it, and a forked child; the result is safe to use from any thread.
+    """
+    core = _core.remote_metadata(core_source(source, connections))
+    return Checkpoint(core, os.fsdecode(core.file()))
+
+
+def fetch(
+    source: str | Source | RangeSource,
+    path: PathLike,
+    *,
+    replace: bool = False,
+    order: Iterable[str] = (),
+    verify: bool = True,
+    chunk_bytes: int | None = None,
+    connections: int = 0,
+    progress: Progress | None = None,
+) -> list[FetchReport]:
+    """Fetches a remote checkpoint into a file, or, with all files of its set, into a folder.
+
+    path: of the file, which must not be there yet; or of a folder, which is there or whose path ends
+        with a slash. There files of the same version stay.
+    replace: the file may be there.
+    order, verify, chunk_bytes, connections: as of stage().
+    progress: is called with the bytes that have come and the bytes in all. What it raises, and
+        Ctrl-C, ends the fetch.
+
+    Until it is whole the file is `path`.part; a fetch that was ended or killed goes on where it was.
+    One report for each file. Raises weightmap.Error. The GIL is released meanwhile.
+
+    Any thread may call it, and a forked child.
+    """
+    target = os.fsencode(path)
+    is_folder = target.endswith(b"/") or os.path.isdir(target)
+    reports = _core.fetch(
+        core_source(source, connections),
+        target,
+        is_folder,
+        order_of(order),
+        verify,
+        chunk_size(chunk_bytes),
+        replace,
+        progress,
+    )
+    return [fetch_report(fields) for fields in reports]

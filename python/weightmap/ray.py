@@ -1,0 +1,27 @@
+"""One copy of a remote checkpoint on each node of a Ray cluster, of one generation for all.
+
+    fleet = weightmap.ray.hold("https://host/model.safetensors")
+    path = weightmap.ray.local(fleet)           # on any node
+    fleet.publish("https://host/model-2.safetensors")
+
+docs/ray.md is the manual.
+"""
+
+from __future__ import annotations
+
+from weightmap._errors import MissingPackageError
+
+try:
+    import ray as _ray  # noqa: F401
+except ImportError:
+    raise MissingPackageError(
+        "weightmap.ray needs the package ray: pip install 'weightmap[ray]'"
+    ) from None
+
+from weightmap._ray.fleet import Fleet, hold, local
+from weightmap._ray.status import NodeStatus
+
+__all__ = ["Fleet", "NodeStatus", "hold", "local"]
+
+for _public in (Fleet, NodeStatus):
+    _public.__module__ = __name__  # where people import them from
