@@ -90,7 +90,7 @@ Result<Copied> stage_url(StageCommand& options, Progress progress) {
 
 Result<Copied> stage_with_bar(StageCommand& options) {
   ProgressBar bar;
-  if (options.is_remote()) return stage_url(options, bar.follow());
+  if (options.is_remote()) return about(options, stage_url(options, bar.follow()));
   options.stage.progress = bar.follow();
   TRY_ASSIGN(StagedFile staged, stage(options.file, options.stage));
   return Copied{std::move(staged)};
@@ -137,7 +137,7 @@ Error become(const std::vector<std::string>& command, const StagedFile& staged) 
 }
 
 Result<int> run_stage(Output& out, StageCommand& options) {
-  TRY_ASSIGN(const Copied copied, about(options, stage_with_bar(options)));
+  TRY_ASSIGN(const Copied copied, stage_with_bar(options));
   const StagedFile& staged = copied.file;
   say_what_was_done(copied);
   if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, staged));
