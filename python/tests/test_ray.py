@@ -400,13 +400,15 @@ def tensor_of(content):
 
 
 class FailsOn:
-    """An opener whose second file cannot be read on a node."""
+    """An opener whose second file cannot be read on a node, once all others have it."""
 
     def __init__(self, node):
         self._node = node
 
     def __call__(self, url):
         if "second" in url and ray.get_runtime_context().get_node_id() == self._node:
+            while len(glob.glob(f"/dev/shm/weightmap-{NAME}.2-*")) < NODES - 1:
+                time.sleep(0.1)
             raise weightmap.FilePermissionError("refused")
         return open_source(url)
 
@@ -428,6 +430,8 @@ def test_a_quorum_is_enough(start, store):
     store.content = NEW
     assert fleet.publish(f"{store.url}&second", quorum=NODES - 1) == 2
     assert [path.read_bytes() == NEW for path in copies()] == [True] * (NODES - 1)
+    with pytest.raises(ray.exceptions.RayTaskError, match="refused"):
+        path_on(bad)
     status = fleet.status()
     assert (status[bad].state, status[bad].generation) == ("failed", 0)
     assert "refused" in status[bad].error
