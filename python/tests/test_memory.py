@@ -193,7 +193,7 @@ def test_memory_is_not_reopened():
 
 
 def is_exported(buffer):
-    """Whether a bytearray may not be resized, since somebody has its memory."""
+    """Whether a bytearray may not be resized, since its memory is exported."""
     try:
         buffer.append(0)
     except BufferError:
