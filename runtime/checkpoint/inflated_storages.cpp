@@ -12,6 +12,8 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/os/memory/sealed_memory.hpp"
+#include "runtime/os/unique_fd.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/inflate.hpp"
 
@@ -20,6 +22,8 @@ namespace {
 
 using format::CompressedStorage;
 using State = Checkpoint::State;
+
+constexpr const char* memory_label = "weightmap:inflated";
 
 tl::unexpected<Error> about(const CompressedStorage& storage, Error error) {
   error.message.insert(0, "record " + bytes::quote(storage.record) + ": ");
@@ -83,6 +87,34 @@ Result<void> check_byte_order(const format::Parsed& parsed) {
   return {};
 }
 
+// An empty file cannot be mapped.
+std::uint64_t inflated_bytes(const State& state) {
+  const CompressedStorage& last = state.content().compressed.back();
+  return std::max<std::uint64_t>(last.position + last.nbytes - state.sources.next_base(), 1);
+}
+
+// For tensors whose bytes are not asked for: a file of holes.
+Result<os::File> reserve_place(const State& state) {
+  TRY_ASSIGN(const os::UniqueFd holes, os::make_memfd(inflated_bytes(state), memory_label));
+  return os::File::from_descriptor(holes.get());
+}
+
+Result<os::File> inflate_all(State& state) {
+  TRY(check_can_inflate(state));
+  const std::span<const CompressedStorage> compressed = state.content().compressed;
+  const std::uint64_t base = state.sources.next_base();
+  const std::uint64_t length = inflated_bytes(state);
+  TRY_ASSIGN(mmap::WriteOnceMemory memory, mmap::WriteOnceMemory::make(length, memory_label));
+  for (const CompressedStorage& storage : compressed) {
+    TRY(inflate(state.sources.front().file, storage,
+                memory.bytes().subspan(storage.position - base, storage.nbytes)));
+    state.stats.bytes_copied += storage.nbytes;
+    TRY(go_on(state.options.progress, storage.position + storage.nbytes - base, length));
+  }
+  state.stats.storages_copied = compressed.size();
+  return std::move(memory).seal();
+}
+
 }  // namespace
 
 Result<void> check_zero_copy(const State& state) {
@@ -92,27 +124,14 @@ Result<void> check_zero_copy(const State& state) {
 }
 
 Result<void> inflate_storages(State& state) {
-  const std::span<const CompressedStorage> compressed = state.content().compressed;
-  if (compressed.empty() || state.view_memory == ViewMemory::unused) return {};
-  TRY(check_can_inflate(state));
+  if (state.content().compressed.empty()) return {};
   const auto began = std::chrono::steady_clock::now();
-  const SourceFile& source = state.sources.front();
-  const std::uint64_t base = state.sources.next_base();
-  const std::uint64_t length = compressed.back().position + compressed.back().nbytes - base;
-  // An empty file cannot be mapped.
-  TRY_ASSIGN(mmap::WriteOnceMemory memory,
-             mmap::WriteOnceMemory::make(std::max<std::uint64_t>(length, 1), "weightmap:inflated"));
-  for (const CompressedStorage& storage : compressed) {
-    TRY(inflate(source.file, storage,
-                memory.bytes().subspan(storage.position - base, storage.nbytes)));
-    state.stats.bytes_copied += storage.nbytes;
-    TRY(go_on(state.options.progress, storage.position + storage.nbytes - base, length));
-  }
-  state.stats.storages_copied = compressed.size();
-  TRY_ASSIGN(os::File sealed, std::move(memory).seal());
-  const Generation generation = sealed.generation();
-  SourceFile copy{std::move(sealed), {{}, generation, generation.size, 0, true}, source.shown_name};
-  TRY(state.sources.add(std::move(copy)));
+  TRY_ASSIGN(os::File content,
+             state.view_memory == ViewMemory::unused ? reserve_place(state) : inflate_all(state));
+  const Generation generation = content.generation();
+  TRY(state.sources.add({std::move(content),
+                         {{}, generation, generation.size, 0, true},
+                         state.sources.front().shown_name}));
   state.stats.copying = std::chrono::steady_clock::now() - began;
   return {};
 }

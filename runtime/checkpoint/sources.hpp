@@ -53,6 +53,10 @@ class Sources {
   const SourceFile& front() const noexcept { return files_.front(); }
   auto begin() const noexcept { return files_.begin(); }
   auto end() const noexcept { return files_.end(); }
+  // Without copies.
+  std::span<const SourceFile> opened() const noexcept {
+    return std::span(files_).first(files_.size() - (has_copies() ? 1 : 0));
+  }
 
   std::uint64_t bytes() const noexcept;  // of all files, without copies
   // The base of the next file.

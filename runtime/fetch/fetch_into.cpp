@@ -45,7 +45,7 @@ class FolderFetch {
   }
 
   Result<std::vector<FetchReport>> run() {
-    for (const SourceFile& file : state().sources) TRY(check_name(file));
+    for (const SourceFile& file : state().sources.opened()) TRY(check_name(file));
     std::vector<const SourceFile*> files = lead_last();
     const auto is_current = [this](const SourceFile* file) {
       return is_there(path_of(*file), file->remote->version());
@@ -71,7 +71,7 @@ class FolderFetch {
   // The file that leads to the others comes last, so that it never leads to one that is not there.
   std::vector<const SourceFile*> lead_last() const {
     std::vector<const SourceFile*> files;
-    for (const SourceFile& file : state().sources) files.push_back(&file);
+    for (const SourceFile& file : state().sources.opened()) files.push_back(&file);
     std::stable_partition(files.begin(), files.end(), [this](const SourceFile* file) {
       return file->info.path != state().given.front().path;
     });

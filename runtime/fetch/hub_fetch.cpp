@@ -128,7 +128,7 @@ class HubFetch {
     if (!opened) return about_file(std::move(opened.error()), shown);
     const Checkpoint::State& state = Checkpoint::Access::state(*opened);
     const fs::path parent = fs::path(first).parent_path();
-    for (const SourceFile& source_file : state.sources) {
+    for (const SourceFile& source_file : state.sources.opened()) {
       Result<void> fetched =
           fetch_one(*opened, source_file, (parent / source_file.name_beside).native());
       if (!fetched) return about_file(std::move(fetched.error()), source_file.info.path);

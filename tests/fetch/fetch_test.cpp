@@ -472,6 +472,13 @@ TEST_CASE_FIXTURE(SetFixture, "A single file is fetched into a folder under its 
   CHECK(names() == std::vector<std::string>{"new", "new/model-1.safetensors"});
 }
 
+TEST_CASE_FIXTURE(SetFixture, "A compressed file is fetched into a folder as it is") {
+  store.files["m/model.pt"] = read_file(test::data / "rezipped_deflated.pt");
+  REQUIRE_OK(weightmap::fetch_into(source_of(store, "m/model.pt"), folder.path(), options));
+  CHECK(names() == std::vector<std::string>{"model.pt"});
+  CHECK(read_file(folder.path() / "model.pt") == store.files["m/model.pt"]);
+}
+
 TEST_CASE_FIXTURE(SetFixture, "One file of a set is not the set") {
   CHECK_FAILS(weightmap::fetch(*source_of(store, "m/model.safetensors.index.json"), path),
               ErrorCode::unsupported, "is a checkpoint of several files");
