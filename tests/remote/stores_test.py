@@ -39,8 +39,8 @@ class Store:
         make(self.file)
         self.put(self.file)
 
-    def tool(self, *arguments, code=0, port=None):
-        return run(*arguments, environment=self.environment(port), code=code)
+    def tool(self, *arguments, code=0):
+        return run(*arguments, environment=self.environment(), code=code)
 
     def fetched(self, key=KEY, *, port=None):
         [file] = document("fetch", self.url(key, port), self.target, *SMALL,
@@ -59,7 +59,8 @@ class Store:
         return gate, process
 
     def stopped_fetch(self):
-        """Leaves more than half of the file. Returns the port for the next one."""
+        """Leaves more than half of the file. Returns the port through which the next fetch has the
+        same URL."""
         gate, process = self.halted_fetch(10 * MIB)
         self.assertEqual(self.end(process, signal.SIGTERM), 1)
         self.is_not_fetched()
