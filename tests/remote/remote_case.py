@@ -3,9 +3,11 @@
 import hashlib
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 
@@ -40,6 +42,11 @@ def make(path, count=6, shape="512x1024"):
                    check=True)
 
 
+def skip(reason):
+    print(f"SKIPPED: {reason}", file=sys.stderr)
+    raise unittest.SkipTest(reason)
+
+
 def digest(path):
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
@@ -70,6 +77,16 @@ class RemoteCase(FolderCase):
         server = RangeServer(folder or self.store, **options)
         self.addCleanup(server.close)
         return server
+
+    def certificate(self):
+        """One for 127.0.0.1 that nothing vouches for, and its key."""
+        if shutil.which("openssl") is None:
+            skip("no openssl to make a certificate")
+        certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+                        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+                        "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        return certificate, key
 
     def start(self, *arguments, **options):
         options = {"env": CLEAN, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,

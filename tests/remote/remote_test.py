@@ -492,13 +492,7 @@ class Fetching(RemoteCase):
         self.assertLess(len(self.server.requests), 20)
 
     def test_does_not_leave_https(self):
-        if shutil.which("openssl") is None:
-            print("SKIPPED: no openssl to make a certificate", file=sys.stderr)
-            self.skipTest("no openssl")
-        certificate, key = self.folder / "certificate.pem", self.folder / "key.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-                        "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
-                        "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        certificate, key = self.certificate()
         secure = self.serve(certificate=(certificate, key))
         trusted = {"SSL_CERT_FILE": str(certificate)}
         url = secure.url("model.pt")
