@@ -6,8 +6,9 @@
 Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
 of every answer, and --errors answers every N-th request of clients that retry with 503 (both need
 nginx's Lua module). --rate limits the server's bytes a second, in a network namespace of its own
-(needs root). Every round runs each contender once, in a fresh process. Clients that are not installed
-are left out, and named. nginx counts the requests, and the bytes that were sent more than once.
+(needs root). Every round runs each contender once, in a fresh process. Clients that are not
+installed are left out, and named. nginx counts the requests, and the bytes that were sent more than
+once.
 """
 import argparse
 import collections

@@ -12,61 +12,50 @@
 namespace weightmap::cli::bench {
 namespace {
 
+// One contender's figures.
 struct Row {
-  std::string_view contender;
-  Summary seconds, cpu_seconds;
-  double mib_per_second, cpu_seconds_per_gib;
-  double requests, received_bytes, received_twice_bytes;  // medians
-  std::optional<Ratio> time_ratio, cpu_ratio;             // nothing for the reference
-};
+  const RemoteResults& results;
+  const RemoteSeries& series;
 
-Row row_of(const RemoteResults& results, const RemoteSeries& series) {
-  const RemoteSeries& reference = results.series.front();
-  const auto bytes = static_cast<double>(results.file_bytes);
-  const auto summary = [&](const char* field) { return summarize(series.values(field)); };
-  const auto ratio = [&](const char* field) -> std::optional<Ratio> {
+  Summary summary(const char* field) const { return summarize(series.values(field)); }
+  // Nothing for the reference.
+  std::optional<Ratio> ratio(const char* field) const {
+    const RemoteSeries& reference = results.series.front();
     if (&series == &reference) return std::nullopt;
     return compare(series.values(field), reference.values(field));
-  };
-  const Summary seconds = summary("seconds"), cpu_seconds = summary("cpu_seconds");
-  return {series.contender,
-          seconds,
-          cpu_seconds,
-          bytes / (1 << 20) / seconds.median,
-          cpu_seconds.median / (bytes / (1 << 30)),
-          summary("requests").median,
-          summary("received_bytes").median,
-          summary("received_twice_bytes").median,
-          ratio("seconds"),
-          ratio("cpu_seconds")};
-}
+  }
+  double mib_per_second() const {
+    return static_cast<double>(results.file_bytes) / (1 << 20) / summary("seconds").median;
+  }
+  double cpu_seconds_per_gib() const {
+    return summary("cpu_seconds").median / (static_cast<double>(results.file_bytes) / (1 << 30));
+  }
+};
 
 std::vector<std::string> cells_of(const Row& row) {
-  const auto text = [](const std::optional<Ratio>& ratio) {
-    return ratio ? ratio_text(*ratio) : "1";
+  const auto ratio = [&row](const char* field) {
+    const std::optional<Ratio> found = row.ratio(field);
+    return found ? ratio_text(*found) : "1";
   };
-  return {std::string(row.contender),
-          duration(row.seconds.median * 1000),
-          short_number(row.mib_per_second),
-          text(row.time_ratio),
-          short_number(row.cpu_seconds_per_gib),
-          text(row.cpu_ratio),
-          short_count(row.requests),
-          short_bytes(row.received_twice_bytes)};
+  return {std::string(row.series.contender),
+          duration(row.summary("seconds").median * 1000),
+          short_number(row.mib_per_second()),
+          ratio("seconds"),
+          short_number(row.cpu_seconds_per_gib()),
+          ratio("cpu_seconds"),
+          short_count(row.summary("requests").median),
+          short_bytes(row.summary("received_twice_bytes").median)};
 }
 
-Json describe_row(const Row& row, const RemoteSeries& series) {
-  return {{"contender", row.contender},
-          {"samples", series.samples},
-          {"seconds", describe(row.seconds)},
-          {"cpu_seconds", describe(row.cpu_seconds)},
-          {"mib_per_second", row.mib_per_second},
-          {"cpu_seconds_per_gib", row.cpu_seconds_per_gib},
-          {"requests", row.requests},
-          {"received_bytes", row.received_bytes},
-          {"received_twice_bytes", row.received_twice_bytes},
-          {"time_ratio", describe(row.time_ratio)},
-          {"cpu_ratio", describe(row.cpu_ratio)}};
+Json describe_row(const Row& row) {
+  Json json = {{"contender", row.series.contender}, {"samples", row.series.samples}};
+  for (const auto& [field, value] : row.series.samples.front().items())
+    json[field] = describe(row.summary(field.c_str()));
+  json["mib_per_second"] = row.mib_per_second();
+  json["cpu_seconds_per_gib"] = row.cpu_seconds_per_gib();
+  json["time_ratio"] = describe(row.ratio("seconds"));
+  json["cpu_ratio"] = describe(row.ratio("cpu_seconds"));
+  return json;
 }
 
 }  // namespace
@@ -74,8 +63,7 @@ Json describe_row(const Row& row, const RemoteSeries& series) {
 std::string remote_text(const RemoteResults& results) {
   constexpr Column::Align right = Column::right;
   std::vector<std::vector<std::string>> rows;
-  for (const RemoteSeries& series : results.series)
-    rows.push_back(cells_of(row_of(results, series)));
+  for (const RemoteSeries& series : results.series) rows.push_back(cells_of({results, series}));
   return printable(results.url) + ": " + human_bytes(results.file_bytes) + "\n\n" +
          to_columns({{"CONTENDER"},
                      {"MEDIAN", right},
@@ -95,7 +83,7 @@ std::string remote_text(const RemoteResults& results) {
 Json remote_json(const RemoteResults& results) {
   Json contenders = Json::array();
   for (const RemoteSeries& series : results.series)
-    contenders.push_back(describe_row(row_of(results, series), series));
+    contenders.push_back(describe_row({results, series}));
   return {{"url", results.url},
           {"version", WEIGHTMAP_VERSION},
           {"file_bytes", results.file_bytes},

@@ -1,8 +1,7 @@
 // `weightmap bench-sample-remote`: a fresh process for `weightmap bench --remote`. What to fetch
 // comes on standard input, since others would see a URL and headers in the list of processes.
-#include <time.h>
-
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <memory>
 #include <string>
