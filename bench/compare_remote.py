@@ -1,13 +1,14 @@
 """Compares fetching a remote file into memory: weightmap, libcurl alone, and Python's clients.
 
     compare_remote.py --build build/release --file model.safetensors [--rounds 7]
-                      [--latency MS] [--rate BYTES] [--only NAME ...] [--json]
+                      [--latency MS] [--errors N] [--rate BYTES] [--only NAME ...] [--json]
 
 Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
-of every answer (needs nginx's Lua module). --rate limits the server's bytes a second, in a network
-namespace of its own (needs root). Every round runs each contender once, in a fresh process. Clients
-that are not installed are left out, and named. nginx counts the requests, and the bytes that were
-sent more than once.
+of every answer, and --errors answers every N-th request of clients that retry with 503 (both need
+nginx's Lua module). --rate limits the server's bytes a second, in a network namespace of its own
+(needs root). Every round runs each contender once, in a fresh process. Clients that are not
+installed are left out, and named. nginx counts the requests, and the bytes that were sent more than
+once.
 """
 import argparse
 import collections
@@ -39,13 +40,25 @@ http {{
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
+  {counters}
   sendfile on; tcp_nopush on; keepalive_requests 1000000;
   server {{
     listen {address}:{port};
-    location ~ "^/[^/]+/{name}$" {{ {delay} alias {file}; }}
+    location ~ "^/[^/]+/{name}$" {{ {lua} alias {file}; }}
   }}
 }}
 """
+
+
+def lua(latency, errors):
+    """What nginx does before it answers. libcurl alone retries nothing, so it gets no errors."""
+    steps = []
+    if errors:
+        steps.append("if not ngx.var.uri:find('^/libcurl') and ngx.shared.asked:incr(ngx.var.uri, "
+                     f"1, 0) % {errors} == 0 then return ngx.exit(503) end")
+    if latency:
+        steps.append(f"ngx.sleep({latency / 1000})")
+    return f"rewrite_by_lua_block {{ {' '.join(steps)} }}" if steps else ""
 
 
 class LimitedNetwork:
@@ -87,7 +100,7 @@ def free_port(address):
 
 
 @contextlib.contextmanager
-def served(file, latency, address):
+def served(file, address, latency=0, errors=0):
     """Yields the base of URLs, and the log of what was asked for."""
     with tempfile.TemporaryDirectory(prefix="weightmap-") as folder:
         port = free_port(address)
@@ -97,8 +110,9 @@ def served(file, latency, address):
             out.write(CONFIGURATION.format(
                 folder=folder, address=address, port=port, file=file, name=os.path.basename(file),
                 user="user root;" if os.geteuid() == 0 else "",
-                modules="".join(f"load_module {module};\n" for module in LUA if latency),
-                delay=f"rewrite_by_lua_block {{ ngx.sleep({latency / 1000}) }}" if latency else ""))
+                modules="".join(f"load_module {module};\n" for module in LUA if latency or errors),
+                counters="lua_shared_dict asked 64k;" if errors else "",
+                lua=lua(latency, errors)))
         server = subprocess.Popen(["nginx", "-c", configuration, "-g", "daemon off;"])
         try:
             wait_for(server, address, port)
@@ -148,6 +162,8 @@ class Contenders:
             why = None if os.access(words[0], os.X_OK) else f"{words[0]} is not built"
         elif client == "runai" and not self._arguments.file.endswith(".safetensors"):
             why = "it reads safetensors only"
+        elif client == "fsspec" and self._arguments.errors:
+            why = "it retries nothing"
         else:
             needed = {"runai": ("runai_model_streamer", "runai_model_streamer_s3",
                                 "boto3"),
@@ -196,7 +212,7 @@ def as_table(rows):
 def measure(arguments, network):
     enter = network.enter if network else []
     address = network.OURS if network else "127.0.0.1"
-    with served(arguments.file, arguments.latency, address) as (base, log):
+    with served(arguments.file, address, arguments.latency, arguments.errors) as (base, log):
         commands = Contenders(arguments, base).commands(enter)
         samples = interleave(arguments.build, commands, arguments.rounds)
         return summary(samples, asked(log), os.path.getsize(arguments.file), arguments.rounds)
@@ -209,23 +225,25 @@ def main():
     parser.add_argument("--file", required=True, type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--latency", type=float, default=0, metavar="MS")
+    parser.add_argument("--errors", type=int, default=0, metavar="N")
     parser.add_argument("--rate", type=float, metavar="BYTES")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if not shutil.which("nginx"):
         raise SystemExit("nginx is not installed")
-    if arguments.latency and not all(map(os.path.exists, LUA)):
-        raise SystemExit("--latency needs nginx's Lua module: libnginx-mod-http-lua")
+    if (arguments.latency or arguments.errors) and not all(map(os.path.exists, LUA)):
+        raise SystemExit("--latency and --errors need nginx's Lua module: libnginx-mod-http-lua")
     if arguments.rate and (os.geteuid() != 0 or not shutil.which("tc")):
         raise SystemExit("--rate needs root, ip and tc (iproute2)")
     with LimitedNetwork(arguments.rate) if arguments.rate else contextlib.nullcontext() as network:
         rows = measure(arguments, network)
     if arguments.json:
-        print(json.dumps({"latency_ms": arguments.latency, "rate": arguments.rate,
-                          "rounds": arguments.rounds, "contenders": rows}))
+        print(json.dumps({"latency_ms": arguments.latency, "errors": arguments.errors,
+                          "rate": arguments.rate, "rounds": arguments.rounds, "contenders": rows}))
     else:
         limits = (f", {arguments.latency:g} ms to the first byte" if arguments.latency else "") + (
+            f", 503 for one of {arguments.errors} requests" if arguments.errors else "") + (
             f", at most {arguments.rate / 1e6:,.0f} MB/s" if arguments.rate else "")
         print(f"{machine()}{limits}. {arguments.rounds} rounds.", "", *as_table(rows), sep="\n")
 

@@ -45,12 +45,13 @@ LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 EDGES = {
     "tools/support": (),
     "bench/cold": ("tools/support",),
+    "bench/remote": (),
     "tools/run": ("tools/support",),
     "tools/snapshot": ("tools/support", "tools/run"),
-    "tools": ("tools/support", "bench/cold", "tools/run", "tools/snapshot"),
+    "tools": ("tools/support", "bench/cold", "bench/remote", "tools/run", "tools/snapshot"),
     "python": (),
     "examples": (),
-    "bench": ("bench/cold", "tools/support"),
+    "bench": ("bench/cold", "bench/remote", "tools/support"),
 }
 # What reads ahead for other processes looks into the system as the library does.
 PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os")}
@@ -97,7 +98,7 @@ ALLOWED = (
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("os", "mmap", "remote", *EDGES)),
-    (r"curl/.*", ("remote", "bench")),
+    (r"curl/.*", ("remote", "bench/remote")),
     (r"libdeflate\.h", ("zip",)),
     (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
     (r"(spdlog|CLI|fmt)/.*", EDGES),
@@ -197,6 +198,8 @@ class Rules(unittest.TestCase):
 
     def test_the_network_is_behind_remote(self):
         self.accepts("remote/transfer.cpp", "#include <curl/curl.h>")
+        self.accepts("bench/remote/curl_fetch.cpp", "#include <curl/curl.h>")
+        self.refuses("bench/curl_floor.cpp", "#include <curl/curl.h>")
         self.refuses("runtime/fetch/chunks.cpp", "#include <curl/curl.h>")
         self.refuses("tools/main.cpp", "#include <curl/curl.h>")
         self.refuses("remote/url.cpp", '#include "runtime/checkpoint/state.hpp"')

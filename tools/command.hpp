@@ -84,6 +84,7 @@ void add_read_ahead(CLI::App& app, Run& run);
 void add_snapshots(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
+void add_bench_sample_remote(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

@@ -52,7 +52,8 @@ class Table(unittest.TestCase):
 
 class Contenders(unittest.TestCase):
     def test_what_is_not_there_is_left_out_aloud(self):
-        arguments = argparse.Namespace(build="/nowhere", file=__file__, only=["libcurl", "runai"])
+        arguments = argparse.Namespace(build="/nowhere", file=__file__, errors=0,
+                                       only=["libcurl", "runai"])
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             commands = compare_remote.Contenders(arguments, "http://host").commands([])
         self.assertEqual(commands, {})

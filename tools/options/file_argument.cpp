@@ -73,8 +73,7 @@ void refuse_urls_elsewhere(CLI::App& app) {
   };
   for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
     const bool takes_urls = command->get_option_no_throw("--connections") != nullptr;
-    // With --start its FILEs are a command, so it looks itself.
-    if (takes_urls || command->get_name() == "bench") continue;
+    if (takes_urls) continue;
     for (CLI::Option* const option : command->get_options())
       if (names_file(*option)) option->check(is_path);
   }

@@ -15,7 +15,7 @@
 namespace weightmap::cli::start {
 namespace {
 
-constexpr std::size_t samples = 64;
+constexpr std::size_t sampled_files = 64;
 constexpr std::size_t reading_threads = 4;
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 // What is left free when the reading ends for lack of memory.
@@ -116,7 +116,7 @@ class Reading {
 }  // namespace
 
 bool seems_cached(const StartPlan& plan) {
-  const std::size_t step = plan.files.size() / samples + 1;
+  const std::size_t step = plan.files.size() / sampled_files + 1;
   std::size_t cached = 0, outdated = 0;
   for (std::size_t i = 0; i < plan.files.size(); i += step) {
     const Sample found = sample(plan.files[i]);
