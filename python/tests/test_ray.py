@@ -30,6 +30,7 @@ from weightmap.ray import Fleet, hold, local  # noqa: E402
 CHUNK = 256 << 10  # smaller objects than 100 KiB would not be in Ray's object store
 CHUNKS = 32
 NODES = 4
+NODE = {"num_cpus": 2, "object_store_memory": 100 << 20, "node_ip_address": "127.0.0.1"}
 NAME = "weightmap-test"
 
 needs_libcurl = pytest.mark.skipif(
@@ -56,14 +57,15 @@ OLD, NEW = model(1), model(2)
 @pytest.fixture(scope="module")
 def cluster():
     found_in = [str(Path(weightmap.__file__).parents[1]), str(Path(__file__).parent)]
-    options = {"num_cpus": 2, "object_store_memory": 100 << 20}
     with pytest.MonkeyPatch.context() as patch:
         # Of the raylets, and so of all workers.
         patch.setenv("PYTHONPATH", os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **options})
+        # Of this process: ray.init() takes the loopback address for that of an interface otherwise.
+        patch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
+        made = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
         for _ in range(NODES - 1):
-            made.add_node(**options)
+            made.add_node(**NODE)
         ray.init(address=made.address, log_to_driver=False)
         yield made
         ray.shutdown()
@@ -73,7 +75,7 @@ def cluster():
 @pytest.fixture
 def node(cluster):
     """Adds one, which is gone in the end. Its id, and how to kill it."""
-    added = cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
+    added = cluster.add_node(**NODE)
 
     def kill():
         cluster.remove_node(added, allow_graceful=False)
