@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import random
+import signal
 import threading
 import time
 import zipfile
@@ -299,6 +300,22 @@ def test_nobody_waits_for_a_node_that_died(start, store, background, node):
     holding.result()
     for each in alive():
         assert Path(path_on(each)).read_bytes() == OLD
+
+
+def test_nobody_waits_for_a_node_that_keeps_silent_and_it_follows_later(start, store):
+    here = not_the_head()
+    fleet = start(patience=2.0)
+    keeper = ray.get(keeper_on(here).__ray_call__.remote(lambda _: os.getpid()))
+    store.content = NEW
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        assert fleet.publish(store.url) == 2
+        assert fleet.status()[here].state == "silent"
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    while fleet.status()[here].generation != 2:
+        time.sleep(0.1)
+    assert Path(path_on(here)).read_bytes() == NEW
 
 
 def test_a_keeper_that_died_starts_again(start, store, background):
