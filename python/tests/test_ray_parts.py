@@ -93,6 +93,21 @@ def test_a_deadline_is_three_medians_and_the_patience():
     assert deadline.limit() == 5.0
 
 
+def test_a_peer_that_was_late_is_not_waited_for_until_as_long_again():
+    deadline = Deadline(2.0)
+    deadline.note(1.0)
+    assert [deadline.is_over("a", 100.0, now) for now in (104.9, 105.0)] == [False, True]
+    assert [deadline.is_over(peer, 105.0, 105.1) for peer in ("a", "b")] == [True, False]
+    assert [deadline.is_over("a", 109.0, now) for now in (109.9, 110.0)] == [True, False]
+
+
+def test_this_node_is_waited_for_by_each_chunk():
+    deadline = Deadline(2.0)
+    deadline.note(1.0)
+    assert [deadline.is_over(None, 100.0, now) for now in (104.9, 105.0)] == [False, True]
+    assert not deadline.is_over(None, 105.0, 105.1)
+
+
 def test_old_times_are_forgotten():
     deadline = Deadline(0.0)
     for seconds in [100.0] * 63 + [1.0] * 32:

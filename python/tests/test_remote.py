@@ -19,6 +19,7 @@ import pytest
 
 import weightmap
 from weightmap import remote
+from weightmap._urls import without_secrets
 
 MIB = 1 << 20
 CHUNK = 2 * MIB  # the least that a request asks for
@@ -696,6 +697,21 @@ def test_opening_a_url_says_what_to_call():
 def test_torch_load_of_a_url_says_what_to_call(torch):
     with pytest.raises(FileNotFoundError, match=r"weightmap.remote.stage\(url\)"):
         weightmap.torch.load("https://host/model.pt")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host?sig=secret", "https://host"),
+        ("https://host?sig=a/b", "https://host"),
+        ("https://host#secret/", "https://host"),
+        ("https://user:secret@host:8/a/b.pt?sig=a@b/c#d?e", "https://host:8/a/b.pt"),
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("folder/a?b://c", "folder/a"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url, shown):
+    assert without_secrets(url) == shown
 
 
 def test_the_error_about_a_url_has_no_secret():

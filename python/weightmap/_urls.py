@@ -20,9 +20,9 @@ def is_url(text: object) -> bool:
 
 def without_secrets(url: str) -> str:
     """Without user, password, query and fragment, any of which may be a credential."""
-    scheme, mark, rest = url.partition("://")
+    scheme, mark, rest = url.partition("#")[0].partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
-    return scheme + mark + host.rpartition("@")[2] + slash + path.partition("?")[0].partition("#")[0]
+    return scheme + mark + host.rpartition("@")[2] + slash + path
 
 
 def file_of(path: PathLike) -> bytes:

@@ -27,7 +27,7 @@ from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from typing import Any
 
     from weightmap._ray.request import Request
@@ -43,6 +43,8 @@ class _Node:
         self.keeper = keeper
         self.staging: dict[str, asyncio.Task[bool]] = {}  # by the key of the version
         self.points_to = 0  # the generation that is used there; 0: none, as far as is known
+        self.probe: asyncio.Task[Any] | None = None  # a call that any keeper answers at once
+        self.probed_at = 0.0
 
 
 class Directory:
@@ -147,11 +149,14 @@ class Directory:
         }
         return await self._answers(asked)
 
-    async def _answers(self, asked: dict[str, asyncio.Task[Any]]) -> dict[str, Any]:
+    async def _answers(
+        self, asked: dict[str, asyncio.Task[Any]], silent: Collection[str] = ()
+    ) -> dict[str, Any]:
         for task in asked.values():
             task.add_done_callback(_look_at_error)
-        if asked:
-            await asyncio.wait(asked.values(), timeout=self._request.patience)
+        awaited = [task for node, task in asked.items() if node not in silent]
+        if awaited:
+            await asyncio.wait(awaited, timeout=self._request.patience)
         return {node: task.result() for node, task in asked.items() if _has_result(task)}
 
     # --- versions ---
@@ -168,13 +173,13 @@ class Directory:
             is_first = self._current is None
             version = self._current = self._current or await self._find_out(url)
             try:
-                await self._wait_for_nodes(version, quorum, timeout)
+                silent = await self._wait_for_nodes(version, quorum, timeout)
             except BaseException:
                 if is_first:
                     self._current = None
                     await self._drop(version)
                 raise
-            await self._point_all(version)
+            await self._point_all(version, silent)
 
     async def publish(self, url: str, quorum: int | None, timeout: float | None) -> int:
         """Stages a version on the nodes, and only then has them use it; else it leaves no trace."""
@@ -184,12 +189,12 @@ class Directory:
                 raise InvalidArgumentError("holds nothing", file=self._fleet)
             version = await self._find_out(url)
             try:
-                await self._wait_for_nodes(version, quorum, timeout)
+                silent = await self._wait_for_nodes(version, quorum, timeout)
             except BaseException:
                 await self._drop(version)
                 raise
             self._current = version
-            await self._point_all(version)
+            await self._point_all(version, silent)
             return version.generation
 
     async def _find_out(self, url: str) -> Version:
@@ -206,34 +211,47 @@ class Directory:
 
     async def _wait_for_nodes(
         self, version: Version, quorum: int | None, timeout: float | None
-    ) -> None:
+    ) -> set[str]:
         staging = {node: self._staging(node, version) for node in self._nodes}
         try:
-            await asyncio.wait_for(self._enough(staging, quorum), timeout)
+            return await asyncio.wait_for(self._enough(staging, quorum), timeout)
         except asyncio.TimeoutError:
             raise timed_out(timeout) from None
 
-    async def _enough(self, staging: dict[str, asyncio.Task[bool]], quorum: int | None) -> None:
-        """Returns when all nodes have it that are alive and answer, or `quorum` of them."""
+    async def _enough(
+        self, staging: dict[str, asyncio.Task[bool]], quorum: int | None
+    ) -> set[str]:
+        """Returns when all nodes have it that are alive and answer, or `quorum` of them; the nodes
+        that keep silent."""
         while True:
             ready = sum(_has_result(task) and task.result() for task in staging.values())
             errors = [error for error in map(_look_at_error, staging.values()) if error]
             waiting = {node: task for node, task in staging.items() if not task.done()}
+            silent = self._silent(waiting)
             if quorum is not None and ready >= quorum:
-                return
+                return silent
             if ready + len(waiting) < (quorum or 1) or (errors and quorum is None):
                 raise errors[0] if errors else FileError(f"{ready} nodes are left")
-            silent = waiting.keys() - (await self._who_answers(waiting))
-            if quorum is None and ready and not waiting.keys() - silent:
-                return
-            if waiting:
-                await asyncio.wait(
-                    waiting.values(), timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
-                )
+            if quorum is None and ready and silent == waiting.keys():
+                return silent
+            await asyncio.wait(
+                waiting.values(), timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+            )
 
-    async def _who_answers(self, nodes: Iterable[str]) -> set[str]:
-        asked = {node: asyncio.create_task(self._ask(node, "path")) for node in nodes}
-        return set(await self._answers(asked))
+    def _silent(self, nodes: Iterable[str]) -> set[str]:
+        """Those that have given no answer for `patience` seconds. Asks the others again, and waits
+        for none, so that it is known by the time when it matters."""
+        now, silent = asyncio.get_running_loop().time(), set()
+        for node in nodes:
+            there = self._nodes.get(node)
+            if there is None:
+                continue
+            if there.probe is None or there.probe.done():
+                there.probe, there.probed_at = asyncio.create_task(self._ask(node, "path")), now
+                there.probe.add_done_callback(_look_at_error)
+            elif now - there.probed_at >= self._request.patience:
+                silent.add(node)
+        return silent
 
     def _staging(self, node: str, version: Version) -> asyncio.Task[bool]:
         tasks = self._nodes[node].staging
@@ -265,12 +283,12 @@ class Directory:
             await self._point(node, version)
         return True
 
-    async def _point_all(self, version: Version) -> None:
+    async def _point_all(self, version: Version, silent: set[str]) -> None:
+        """The silent nodes get the message, too, and are not waited for."""
         for node in self._nodes.values():
             node.staging = {key: node.staging[key] for key in node.staging if key == version.key}
-        await self._answers(
-            {node: asyncio.create_task(self._point(node, version)) for node in self._nodes}
-        )
+        asked = {node: asyncio.create_task(self._point(node, version)) for node in self._nodes}
+        await self._answers(asked, silent)
 
     async def _point(self, node: str, version: Version) -> None:
         is_here = await self._ask(node, "point", version)
@@ -294,15 +312,16 @@ class Directory:
     @ray.method(max_task_retries=0)  # a keeper that gets no answer reads from the store
     async def chunk(
         self, version: Version, index: int, node: str, arrived: list[int]
-    ) -> list[Any]:
-        """The reference to a chunk, in a list: it is not waited for. It is read by the node that
-        asks first, so that all share in the reading. arrived: chunks that the node has by now."""
+    ) -> tuple[Any, str]:
+        """The reference to a chunk, in a tuple: it is not waited for; and the node that reads it,
+        which is the one that asks first, so that all share in the reading. arrived: chunks that the
+        node has by now."""
         table = self._table(version)
         table.note(node, arrived)
         offset, length = version.grid.range_of(index)
         there = NodeAffinitySchedulingStrategy(node, soft=True)
         read = self._read_chunk.options(scheduling_strategy=there)
-        return [table.get(index, node, lambda: read.remote(version.stored, offset, length))]
+        return table.get(index, node, lambda: (read.remote(version.stored, offset, length), node))
 
     def _table(self, version: Version) -> ChunkTable[Any]:
         """Its chunks may take half of the smallest object store."""

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from weightmap._errors import CancelledError
 from weightmap._ray.deadline import Deadline
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Chunks on their way at a time. By peers each is a task of Ray at first, in a process of its own.
 _FROM_PEERS = 4
 _FROM_STORE = 16
+_LOOK = 0.1  # seconds between two looks at the deadline
 
 
 class Counts:
@@ -128,11 +129,14 @@ class Staging:
     def _from_object_store(self, directory: Any, index: int) -> Chunk:
         with self._lock:
             arrived, self._arrived = self._arrived, []
-        limit, began = self._deadline.limit(), time.monotonic()
+        began = time.monotonic()
         asked = directory.chunk.remote(self._asked_for, index, self._node, arrived)
-        [reference] = ray.get(asked, timeout=limit)
-        left = max(0.0, limit - (time.monotonic() - began))
-        chunk: Chunk = ray.get(reference, timeout=left)
+        reference, reader = ray.get(asked, timeout=self._deadline.limit())
+        peer = None if reader == self._node else reader
+        while not ray.wait([reference], timeout=_LOOK)[0]:
+            if self._deadline.is_over(peer, began, time.monotonic()):
+                raise GetTimeoutError
+        chunk: Chunk = ray.get(reference, timeout=self._deadline.limit())
         self._deadline.note(time.monotonic() - began)
         return chunk
 
