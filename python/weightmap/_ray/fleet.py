@@ -28,7 +28,7 @@ _CALLS = 10_000  # at a time
 
 
 class Fleet:
-    """A checkpoint that is held on the nodes of a Ray cluster, whoever asked for it.
+    """A checkpoint that is held on the nodes of a Ray cluster.
 
     A name, and no more: it may be pickled, and passed to tasks and actors. Nothing is released when
     it is gone. Any thread may call it.
@@ -48,7 +48,7 @@ class Fleet:
 
         Each node stages it beside the copy in use. Once all have it, or `quorum` of them, local()
         and the links lead to the new copies; the old ones lose their names, and stay as long as
-        somebody has them mapped. A node that has not got it by then follows when it has. If a node
+        processes have them mapped. A node that has not got it by then follows when it has. If a node
         fails (with a quorum: too many), or after `timeout` seconds, what came is dropped, the old
         version stays in use, and weightmap.Error is raised.
         """
