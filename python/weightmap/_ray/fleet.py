@@ -48,9 +48,9 @@ class Fleet:
 
         Each node stages it beside the copy in use. Once all have it, or `quorum` of them, local()
         and the links lead to the new copies; the old ones lose their names, and stay as long as
-        processes have them mapped. A node that has not got it by then follows when it has. If a node
-        fails (with a quorum: too many), or after `timeout` seconds, what came is dropped, the old
-        version stays in use, and weightmap.Error is raised.
+        processes have them mapped. A node that has not got it by then follows when it has. If a
+        node fails (with a quorum: too many), or after `timeout` seconds, what came is dropped, the
+        old version stays in use, and weightmap.Error is raised.
         """
         generation: int = answer(self._directory().publish.remote(url, quorum, timeout))
         return generation
