@@ -186,7 +186,7 @@ Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
 Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const {
   if (++piece.failures <= limits_.retries) return {};
   return failure(ErrorCode::io,
-                 why + "; so failed " + std::to_string(piece.failures) + " requests for one range");
+                 why + "; " + std::to_string(piece.failures) + " requests for one range failed");
 }
 
 void RangeRun::leave_out(Attempt& attempt) {

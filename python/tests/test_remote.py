@@ -509,7 +509,7 @@ def test_a_set_is_not_staged(shards):
         remote.stage(Folder(shards[0], "model.safetensors.index.json"))
 
 
-AFTER_A_FORK = """
+STAGING = """
 import os, sys, weightmap
 from weightmap import remote
 content = open(sys.argv[1], "rb").read()
@@ -518,6 +518,9 @@ class Source:
     def read_into(self, offset, buffer):
         buffer[:] = content[offset : offset + len(buffer)]
 staging = remote.stage(Source())
+"""
+
+AFTER_A_FORK = STAGING + """
 tensor = staging.wait("model.0.weight")
 child = os.fork()
 if child == 0:
@@ -539,15 +542,7 @@ def test_a_forked_child_has_no_staging(python, data):
     assert "is staged by the process that began it" in ran.stdout
 
 
-AT_THE_END = """
-import sys, weightmap
-from weightmap import remote
-content = open(sys.argv[1], "rb").read()
-class Source:
-    name, size, tag = "memory://model", len(content), ""
-    def read_into(self, offset, buffer):
-        buffer[:] = content[offset : offset + len(buffer)]
-staging = remote.stage(Source())
+AT_THE_END = STAGING + """
 kept = remote.metadata(Source()), staging.checkpoint
 print("end")
 """
@@ -584,9 +579,23 @@ def test_a_set_is_fetched_into_a_folder(shards, tmp_path):
     assert len(reports) == 3
 
 
+class GoneWhenTold(Memory):
+    """The reads that it holds wait for the progress, and then fail."""
+
+    def progress(self, done, all):
+        self.release()
+        raise Enough
+
+    def read_into(self, offset, buffer):
+        super().read_into(offset, buffer)
+        if offset in self._hold:
+            raise ConnectionError("gone")
+
+
 def test_what_progress_raises_ends_a_fetch(tmp_path):
+    source = GoneWhenTold(LARGE_FILE, hold=[2 * MIB])
     with pytest.raises(Enough):
-        remote.fetch(Memory(LARGE_FILE), tmp_path / "model", progress=enough)
+        remote.fetch(source, tmp_path / "model", chunk_bytes=CHUNK, progress=source.progress)
     assert not (tmp_path / "model").exists()
 
 
