@@ -1,12 +1,13 @@
 """Compares fetching a remote file into memory: weightmap, libcurl alone, and Python's clients.
 
     compare_remote.py --build build/release --file model.safetensors [--rounds 7]
-                      [--latency MS] [--errors N] [--rate BYTES] [--only NAME ...] [--json]
+                      [--latency MS] [--errors N] [--rate BYTES] [--loss PERCENT]
+                      [--only NAME ...] [--json]
 
 Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
 of every answer, and --errors answers every N-th request of clients that retry with 503 (both need
-nginx's Lua module). --rate limits the server's bytes a second, in a network namespace of its own
-(needs root). Every round runs each contender once, in a fresh process. Clients that are not
+nginx's Lua module). --rate limits the server's bytes a second, and --loss drops that part of its
+packets, in a network namespace of its own (needs root, and nftables for --loss). Every round runs each contender once, in a fresh process. Clients that are not
 installed are left out, and named. nginx counts the requests, and the bytes that were sent more than
 once.
 """
@@ -25,7 +26,8 @@ import time
 
 from samples import HERE, interleave, machine, ratio_text, table
 
-FLOOR = "libcurl"
+# What throws the bodies away: alone, and beside a thread that touches memory for the file.
+FLOORS = ("libcurl", "libcurl-prefault")
 MODULES = "/usr/lib/nginx/modules"
 LUA = [f"{MODULES}/{name}_module.so" for name in ("ndk_http", "ngx_http_lua")]
 CONFIGURATION = """{modules}
@@ -61,16 +63,16 @@ def lua(latency, errors):
     return f"rewrite_by_lua_block {{ {' '.join(steps)} }}" if steps else ""
 
 
-class LimitedNetwork:
-    """A network namespace for the clients, and a pair of interfaces with a limited rate."""
+class BadNetwork:
+    """A network namespace for the clients, reached through a pair of interfaces: the server's has a
+    limited rate, and packets are lost on their way to the clients."""
     NAME, OURS, THEIRS = "weightmap-bench", "10.213.77.1", "10.213.77.2"
 
-    def __init__(self, rate):
-        self._rate = rate
+    def __init__(self, rate, loss):
+        self._rate, self._loss = rate, loss
         self.enter = ["ip", "netns", "exec", self.NAME]
 
     def __enter__(self):
-        burst = max(1 << 20, int(self._rate / 100))
         inside = ["-n", self.NAME]
         for words in (["ip", "netns", "add", self.NAME],
                       ["ip", "link", "add", "wm-bench0", "type", "veth", "peer", "name",
@@ -80,8 +82,7 @@ class LimitedNetwork:
                       ["ip", *inside, "addr", "add", f"{self.THEIRS}/30", "dev", "wm-bench1"],
                       ["ip", *inside, "link", "set", "wm-bench1", "up"],
                       ["ip", *inside, "link", "set", "lo", "up"],
-                      ["tc", "qdisc", "add", "dev", "wm-bench0", "root", "tbf", "rate",
-                       f"{int(8 * self._rate)}bit", "burst", str(burst), "latency", "50ms"]):
+                      *self._limit(), *self._drop()):
             try:
                 subprocess.run(words, check=True)
             except BaseException:
@@ -91,6 +92,22 @@ class LimitedNetwork:
 
     def __exit__(self, *_):
         subprocess.run(["ip", "netns", "del", self.NAME], check=False)
+
+    def _limit(self):
+        if not self._rate:
+            return []
+        burst = max(1 << 20, int(self._rate / 100))
+        return [["tc", "qdisc", "add", "dev", "wm-bench0", "root", "tbf", "rate",
+                 f"{int(8 * self._rate)}bit", "burst", str(burst), "latency", "50ms"]]
+
+    def _drop(self):
+        if not self._loss:
+            return []
+        # One packet of the network at a time: else many of them would be lost as one.
+        return [["ip", "link", "set", "wm-bench0", "gso_max_segs", "1"],
+                [*self.enter, "nft", "add table ip lossy; add chain ip lossy arriving "
+                 "{ type filter hook input priority 0; }; add rule ip lossy arriving "
+                 f"numgen random mod 100000 < {round(1000 * self._loss)} drop"]]
 
 
 def free_port(address):
@@ -141,8 +158,10 @@ class Contenders:
         self._all = {
             "weightmap": ("program", [os.path.join(build, "tools", "weightmap"), "stage", "{url}",
                                       "--", "true"]),
-            FLOOR: ("program", floor), "libcurl-kept": ("program", [*floor, "--keep"]),
-            "obstore": ("obstore", []), "fsspec": ("fsspec", []), "runai": ("runai", [])}
+            "libcurl": ("program", floor),
+            "libcurl-prefault": ("program", [*floor, "--prefault"]),
+            "libcurl-kept": ("program", [*floor, "--keep"]),
+            **{client: (client, []) for client in ("obstore", "fsspec", "s3fs", "runai")}}
 
     def commands(self, enter):
         return {name: [*enter, *self._command(name)] for name in self._all if self._is_there(name)}
@@ -195,18 +214,21 @@ def summary(samples, counts, size, rounds):
             "name": name, "wall_us": taken.median("wall_us"), "cpu_us": taken.median("cpu_us"),
             "mib_per_second": size / 2**20 / (taken.median("wall_us") / 1e6),
             "cpu_seconds_per_gib": taken.median("cpu_us") / 1e6 / (size / 2**30),
-            "ratios": {} if name == FLOOR or FLOOR not in samples else {
-                field: taken.ratio_to(FLOOR, field) for field in ("wall_us", "cpu_us")},
+            "ratios": {floor: {field: taken.ratio_to(floor, field) for field in ("wall_us", "cpu_us")}
+                       for floor in FLOORS if floor != name and floor in samples},
             "requests": requests, "bytes_twice": max(0, sent - size)})
     return rows
 
 
 def as_table(rows):
-    cells = [[row["name"], f"{row['mib_per_second']:,.0f}", ratio_text(row["ratios"].get("wall_us")),
-              f"{row['cpu_seconds_per_gib']:.2f}", ratio_text(row["ratios"].get("cpu_us")),
+    def ratios(row, field):
+        return [ratio_text(row["ratios"].get(floor, {}).get(field)) for floor in FLOORS]
+
+    cells = [[row["name"], f"{row['mib_per_second']:,.0f}", *ratios(row, "wall_us"),
+              f"{row['cpu_seconds_per_gib']:.2f}", *ratios(row, "cpu_us"),
               f"{row['requests']:,.0f}", f"{row['bytes_twice']:,.0f}"] for row in rows]
-    return table(["", "MiB/s", "time, ratio to libcurl", "CPU-s/GiB", "CPU, ratio to libcurl",
-                  "requests", "bytes asked twice"], cells)
+    return table(["", "MiB/s", *(f"time, to {floor}" for floor in FLOORS), "CPU-s/GiB",
+                  *(f"CPU, to {floor}" for floor in FLOORS), "requests", "bytes asked twice"], cells)
 
 
 def measure(arguments, network):
@@ -227,6 +249,7 @@ def main():
     parser.add_argument("--latency", type=float, default=0, metavar="MS")
     parser.add_argument("--errors", type=int, default=0, metavar="N")
     parser.add_argument("--rate", type=float, metavar="BYTES")
+    parser.add_argument("--loss", type=float, metavar="PERCENT")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -234,17 +257,22 @@ def main():
         raise SystemExit("nginx is not installed")
     if (arguments.latency or arguments.errors) and not all(map(os.path.exists, LUA)):
         raise SystemExit("--latency and --errors need nginx's Lua module: libnginx-mod-http-lua")
-    if arguments.rate and (os.geteuid() != 0 or not shutil.which("tc")):
-        raise SystemExit("--rate needs root, ip and tc (iproute2)")
-    with LimitedNetwork(arguments.rate) if arguments.rate else contextlib.nullcontext() as network:
+    is_bad = arguments.rate or arguments.loss
+    if is_bad and (os.geteuid() != 0 or not shutil.which("tc")):
+        raise SystemExit("--rate and --loss need root, ip and tc (iproute2)")
+    if arguments.loss and not shutil.which("nft"):
+        raise SystemExit("--loss needs nftables")
+    with (BadNetwork(arguments.rate, arguments.loss) if is_bad
+          else contextlib.nullcontext()) as network:
         rows = measure(arguments, network)
     if arguments.json:
         print(json.dumps({"latency_ms": arguments.latency, "errors": arguments.errors,
-                          "rate": arguments.rate, "rounds": arguments.rounds, "contenders": rows}))
+                          "rate": arguments.rate, "loss_percent": arguments.loss, "rounds": arguments.rounds, "contenders": rows}))
     else:
         limits = (f", {arguments.latency:g} ms to the first byte" if arguments.latency else "") + (
             f", 503 for one of {arguments.errors} requests" if arguments.errors else "") + (
-            f", at most {arguments.rate / 1e6:,.0f} MB/s" if arguments.rate else "")
+            f", at most {arguments.rate / 1e6:,.0f} MB/s" if arguments.rate else "") + (
+            f", {arguments.loss:g} % of the packets lost" if arguments.loss else "")
         print(f"{machine()}{limits}. {arguments.rounds} rounds.", "", *as_table(rows), sep="\n")
 
 

@@ -1,8 +1,10 @@
 // Fetches a file in ranges with libcurl alone, as the floor of bench/compare_remote.py.
 //
-//   curl_floor URL --size BYTES [--chunk BYTES] [--connections N] [--keep]
+//   curl_floor URL --size BYTES [--chunk BYTES] [--connections N]
+//              [--prefault | --keep]
 //
-// Bodies are thrown away, or with --keep copied into memory that another thread touches meanwhile.
+// Bodies are thrown away, with --prefault while another thread touches as much memory. With --keep
+// they are copied into that memory.
 // Prints {"wall_us", "bytes"}. Nothing is retried.
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -18,7 +20,10 @@ int main(int argc, char** argv) {
   app.add_option("--size", fetch.size)->required()->check(CLI::PositiveNumber);
   app.add_option("--chunk", fetch.chunk_bytes)->check(CLI::PositiveNumber);
   app.add_option("--connections", fetch.connections)->check(CLI::Range(1, 1024));
-  app.add_flag("--keep", fetch.keep);
+  CLI::Option* prefault = app.add_flag_callback(
+      "--prefault", [&] { fetch.bodies = cli::bench::Bodies::dropped_beside_prefault; });
+  app.add_flag_callback("--keep", [&] { fetch.bodies = cli::bench::Bodies::kept; })
+      ->excludes(prefault);
   CLI11_PARSE(app, argc, argv);
 
   const auto began = std::chrono::steady_clock::now();

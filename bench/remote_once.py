@@ -3,7 +3,7 @@
     remote_once.py CLIENT URL SIZE [WORDS]
 
 Prints {"wall_us", "cpu_us", "bytes"}. CLIENT is program (WORDS are a command, measured as a whole),
-obstore, fsspec or runai. Imports are not counted.
+obstore, fsspec, s3fs or runai. Imports are not counted.
 """
 import concurrent.futures
 import json
@@ -45,11 +45,22 @@ def obstore(url, size, _words):
 def fsspec(url, size, _words):
     import aiohttp  # noqa: F401: imported late by fsspec
     import fsspec as library
-    system = library.filesystem("http")
+    return cat_ranges(library.filesystem("http"), url, size)
 
+
+def s3fs(url, size, _words):
+    import s3fs as library
+    parts = urllib.parse.urlsplit(url)
+    system = library.S3FileSystem(anon=True, client_kwargs={
+        "endpoint_url": f"{parts.scheme}://{parts.netloc}", "region_name": "none"},
+        config_kwargs={"s3": {"addressing_style": "path"}})
+    return cat_ranges(system, parts.path.lstrip("/"), size)
+
+
+def cat_ranges(system, name, size):
     def run():
         spans = ranges(size)
-        parts = system.cat_ranges([url] * len(spans), *zip(*spans), batch_size=CONNECTIONS)
+        parts = system.cat_ranges([name] * len(spans), *zip(*spans), batch_size=CONNECTIONS)
         return sum(map(len, parts))
     return run
 
@@ -73,7 +84,8 @@ def runai(url, size, _words):
     return run
 
 
-CLIENTS = {"program": program, "obstore": obstore, "fsspec": fsspec, "runai": runai}
+CLIENTS = {"program": program, "obstore": obstore, "fsspec": fsspec, "s3fs": s3fs,
+           "runai": runai}
 
 
 def cpu_seconds():

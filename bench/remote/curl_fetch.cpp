@@ -136,9 +136,11 @@ class Run {
   std::uint64_t requests_ = 0;
 };
 
+// As staging has it: shared, of huge pages where the system gives them.
 Result<std::shared_ptr<std::byte>> map(std::uint64_t size) {
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return failure(ErrorCode::io, "not enough memory");
+  ::madvise(memory, size, MADV_HUGEPAGE);
   const auto unmap = [size](std::byte* mapped) { ::munmap(mapped, size); };
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), unmap);
 }
@@ -147,13 +149,14 @@ Result<std::shared_ptr<std::byte>> map(std::uint64_t size) {
 
 Result<CurlFetched> fetch_with_curl(const CurlFetch& fetch) {
   CurlFetched fetched;
-  if (fetch.keep) {
+  if (fetch.bodies != Bodies::dropped) {
     TRY_ASSIGN(fetched.memory, map(fetch.size));
   }
   std::jthread toucher([&] {
     if (fetched.memory) ::madvise(fetched.memory.get(), fetch.size, MADV_POPULATE_WRITE);
   });
-  TRY_ASSIGN(fetched.requests, Run(fetch, fetched.memory.get()).run());
+  std::byte* const into = fetch.bodies == Bodies::kept ? fetched.memory.get() : nullptr;
+  TRY_ASSIGN(fetched.requests, Run(fetch, into).run());
   toucher.join();
   return fetched;
 }

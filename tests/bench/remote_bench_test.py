@@ -42,12 +42,19 @@ class Table(unittest.TestCase):
                           f"/weightmap/a b.pt 2048\n/weightmap/a b.pt 0\n"
                           f"/libcurl/a b.pt {2 * SIZE}\n")
         self.assertEqual(lines[2:], [
-            "| weightmap | 512 | 2.00 [2.00, 2.00] | 0.60 | 1.20 [1.20, 1.20] | 2 | 1,024 |",
-            "| libcurl | 1,024 |  | 0.50 |  | 0 | 0 |"])
+            "| weightmap | 512 | 2.00 [2.00, 2.00] |  | 0.60 | 1.20 [1.20, 1.20] |  | 2 | 1,024 |",
+            "| libcurl | 1,024 |  |  | 0.50 |  |  | 0 | 0 |"])
+
+    def test_ratios_are_to_both_floors(self):
+        lines = self.rows({"libcurl-prefault": (2_000_000, 750_000),
+                           "libcurl": (1_000_000, 500_000)}, "/libcurl/a.pt 0\n")
+        self.assertEqual(lines[2:], [
+            "| libcurl-prefault | 512 | 2.00 [2.00, 2.00] |  | 0.75 | 1.50 [1.50, 1.50] |  | 0 | 0 |",
+            "| libcurl | 1,024 |  | 0.50 [0.50, 0.50] | 0.50 |  | 0.67 [0.67, 0.67] | 0 | 0 |"])
 
     def test_without_libcurl_there_are_no_ratios(self):
         lines = self.rows({"obstore": (1_000_000, 500_000)}, f"/obstore/a.pt {2 * SIZE}\n")
-        self.assertEqual(lines[2:], ["| obstore | 1,024 |  | 0.50 |  | 0 | 0 |"])
+        self.assertEqual(lines[2:], ["| obstore | 1,024 |  |  | 0.50 |  |  | 0 | 0 |"])
 
 
 class Contenders(unittest.TestCase):

@@ -25,13 +25,21 @@ constexpr std::uint64_t size = 64 * mebi;
 
 char byte_at(std::uint64_t offset) { return static_cast<char>(offset * 7 + offset / 251); }
 
+// Made once.
+const std::string& large_content() {
+  static const std::string content = [] {
+    std::string bytes(size, '\0');
+    for (std::uint64_t i = 0; i < size; ++i) bytes[i] = byte_at(i);
+    return bytes;
+  }();
+  return content;
+}
+
 // A file of 64 MiB, of which both ends of 1 MiB are read.
 class Arriving {
  public:
   Arriving() : copy(os::make_memfd(size).value()) {
-    std::string content(size, '\0');
-    for (std::uint64_t i = 0; i < size; ++i) content[i] = byte_at(i);
-    store.put("a", std::move(content));
+    store.put("a", large_content());
     const auto source = std::make_shared<test::StoreSource>(store, "a");
     file = ArrivingFile::make(source, identify(*source, {mebi, mebi}).value(), copy.get()).value();
     store.clear_requests();

@@ -196,7 +196,7 @@ void check_few_requests(const std::string& file, std::string content, std::size_
   CHECK(store.bytes() <= size + 655'360);  // nothing twice but the ends of a short file
 }
 
-TEST_CASE("a few requests get the metadata of many tensors") {
+TEST_CASE("a few requests get the metadata of many tensors" * doctest::test_suite("exhaustive")) {
   for (const std::size_t count : {10u, 1'000u, 10'000u, 100'000u}) {
     if (test::under_sanitizer && count > 10'000) continue;
     const Tensors tensors = many(count);
@@ -344,7 +344,8 @@ void check_failures(ByteStore& store, const std::string& file) {
   CHECK(open_of(store, file).has_value());
 }
 
-TEST_CASE("each failed request is an error that names the file") {
+TEST_CASE("each failed request is an error that names the file" *
+          doctest::test_suite("exhaustive")) {
   ByteStore store;
   store.put("model.pt", test::torch_zip(many(20'000)));
   store.put("model.gguf", gguf(many(20'000)));
@@ -382,7 +383,8 @@ void check_like_local(const std::filesystem::path& path, const std::string& cont
   CHECK(remote.error().message == local.error().message);
 }
 
-TEST_CASE("truncated and damaged files are refused as local ones") {
+TEST_CASE("truncated and damaged files are refused as local ones" *
+          doctest::test_suite("exhaustive")) {
   const test::TemporaryFolder folder;
   const std::vector<std::pair<std::string, std::string>> files = {
       {"a.pt", test::read_file(test::data / "state_dict.pt")},

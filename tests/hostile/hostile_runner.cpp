@@ -1,6 +1,7 @@
-// hostile_runner MANIFEST [NAME]: opens every file that generate.py made, or those whose names
-// begin with NAME, at two levels of proof, reads all that an open shows, and compares with the
-// manifest. Prints a line for each fault; the status is 1 if there is one.
+// hostile_runner MANIFEST [NAME | --part N PARTS]: opens every file that generate.py made, or those
+// whose names begin with NAME, or each PARTS-th one from the N-th on, at two levels of proof, reads
+// all that an open shows, and compares with the manifest. Prints a line for each fault; the status
+// is 1 if there is one.
 //
 // The files are opened in a child, with limits on memory and time that only a fault would reach. If
 // it dies, the file that it was at is to blame, and another child goes on behind it.
@@ -98,6 +99,14 @@ std::string death_of(int status) {
   return "ended with status " + std::to_string(WEXITSTATUS(status));
 }
 
+std::vector<HostileFile> part_of(std::vector<HostileFile> files, std::size_t number,
+                                 std::size_t parts) {
+  std::vector<HostileFile> chosen;
+  for (std::size_t i = number - 1; i < files.size(); i += parts)
+    chosen.push_back(std::move(files[i]));
+  return chosen;
+}
+
 int run(const std::vector<HostileFile>& files) {
   void* const shared =
       mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -127,11 +136,14 @@ int run(const std::vector<HostileFile>& files) {
 
 int main(int count, char** arguments) {
   using namespace weightmap::test;
-  if (count != 2 && count != 3) {
-    std::fprintf(stderr, "usage: %s MANIFEST [NAME]\n", arguments[0]);
+  const bool is_part = count == 5 && std::strcmp(arguments[2], "--part") == 0;
+  const unsigned long number = is_part ? std::strtoul(arguments[3], nullptr, 10) : 1;
+  const unsigned long parts = is_part ? std::strtoul(arguments[4], nullptr, 10) : 1;
+  if ((count != 2 && count != 3 && !is_part) || number == 0 || number > parts) {
+    std::fprintf(stderr, "usage: %s MANIFEST [NAME | --part N PARTS]\n", arguments[0]);
     return 2;
   }
-  std::vector<HostileFile> files = read_manifest(arguments[1]);
+  std::vector<HostileFile> files = part_of(read_manifest(arguments[1]), number, parts);
   if (count == 3)
     std::erase_if(files, [&](const HostileFile& f) { return !f.name.starts_with(arguments[2]); });
   if (files.empty()) {

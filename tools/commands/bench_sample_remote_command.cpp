@@ -37,14 +37,14 @@ Result<Fetched> stage_it(const Json& task) {
   return Fetched{staging.report().counts, std::make_shared<StagedFile>(std::move(staged))};
 }
 
-Result<Fetched> fetch_it(const Json& task, bool keep) {
+Result<Fetched> fetch_it(const Json& task, Bodies bodies) {
   CurlFetch fetch;
   task.at("url").get_to(fetch.url);
   task.at("headers").get_to(fetch.headers);
   task.at("bytes").get_to(fetch.size);
   if (const unsigned connections = task.at("connections"); connections != 0)
     fetch.connections = connections;
-  fetch.keep = keep;
+  fetch.bodies = bodies;
   TRY_ASSIGN(CurlFetched fetched, fetch_with_curl(fetch));
   return Fetched{{.requests = fetched.requests, .bytes = fetch.size}, std::move(fetched.memory)};
 }
@@ -58,9 +58,9 @@ double seconds(clockid_t clock) {
 Result<Json> measure(const std::string& contender, const Json& task) try {
   const double began = seconds(CLOCK_MONOTONIC);
   const double cpu_began = seconds(CLOCK_PROCESS_CPUTIME_ID);
-  TRY_ASSIGN(const Fetched fetched, contender == weightmap_staged
-                                        ? stage_it(task)
-                                        : fetch_it(task, contender == libcurl_kept));
+  const Bodies bodies = contender == libcurl_kept ? Bodies::kept : Bodies::dropped;
+  TRY_ASSIGN(const Fetched fetched,
+             contender == weightmap_staged ? stage_it(task) : fetch_it(task, bodies));
   return Json{{"seconds", seconds(CLOCK_MONOTONIC) - began},
               {"cpu_seconds", seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_began},
               {"requests", fetched.counts.requests},
