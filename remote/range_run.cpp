@@ -16,12 +16,21 @@ using std::chrono::milliseconds;
 constexpr milliseconds longest_wait{50};
 constexpr milliseconds between_looks{20};
 constexpr milliseconds peers_connect_timeout{2'000};
-// A request is slow if it takes three times as long as the median of the last ones, and this.
+// A request is slow if it takes three times as long as the median of the last ones, and this, and
+// if a new one would be sooner done than what is left of it at its own rate.
 constexpr milliseconds never_slow{1'000};
 constexpr std::size_t fewest_times = 4;
 constexpr std::size_t most_times = 64;
 
 std::string in_ms(milliseconds time) { return std::to_string(time.count()) + " ms"; }
+
+// At the rate at which it has come so far.
+Clock::duration time_left(const Piece& piece, Clock::duration age) {
+  if (piece.have == 0) return Clock::duration::max();
+  const double left = static_cast<double>(piece.into.size() - piece.have);
+  const std::chrono::duration<double> time = age * (left / static_cast<double>(piece.have));
+  return std::chrono::duration_cast<Clock::duration>(time);
+}
 
 std::string why_incomplete(CURLcode code) {
   if (code == CURLE_OK || code == CURLE_PARTIAL_FILE) return "the body ended early";
@@ -255,11 +264,14 @@ Result<void> RangeRun::end_stalled(Attempt* attempt, Clock::time_point now) {
 // A few at a time, from the store.
 void RangeRun::hedge_slow(Clock::time_point now) {
   if (times_.size() < fewest_times) return;
-  const Clock::duration slow = slow_time();
+  const Clock::duration median = median_time();
+  const Clock::duration slow = std::max<Clock::duration>(3 * median, never_slow);
   const unsigned most = 1 + pace_.limit() / 8;
   for (Piece& piece : pieces_) {
     if (hedges_ >= most) return;
-    if (!piece.attempt || piece.is_hedged || now - piece.attempt->began() <= slow) continue;
+    if (!piece.attempt || piece.is_hedged) continue;
+    const Clock::duration age = now - piece.attempt->began();
+    if (age <= slow || time_left(piece, age) <= median) continue;
     piece.hedge = ask(piece, places_.store, true);
     piece.is_hedged = true;
     ++hedges_;
@@ -267,11 +279,11 @@ void RangeRun::hedge_slow(Clock::time_point now) {
   }
 }
 
-Clock::duration RangeRun::slow_time() {
+Clock::duration RangeRun::median_time() const {
   std::vector<Clock::duration> sorted = times_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
-  return std::max<Clock::duration>(3 * *middle, never_slow);
+  return *middle;
 }
 
 }  // namespace weightmap::remote

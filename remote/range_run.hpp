@@ -88,7 +88,7 @@ class RangeRun {
   Result<void> look(RangeFeed& feed, Clock::time_point now);
   Result<void> end_stalled(Attempt* attempt, Clock::time_point now);
   void hedge_slow(Clock::time_point now);
-  Clock::duration slow_time();
+  Clock::duration median_time() const;
 
   Transfers& transfers_;
   Places& places_;
