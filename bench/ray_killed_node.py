@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import statistics
+import sys
 import threading
 import time
 from pathlib import Path
@@ -97,7 +98,9 @@ def main():
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rounds = []
-    with served(arguments.file, "127.0.0.1") as (base, log), cluster_of(arguments.nodes - 1) as made:
+    # Ray prints what raylets say.
+    with (contextlib.redirect_stdout(sys.stderr), served(arguments.file, "127.0.0.1") as (base, log),
+          cluster_of(arguments.nodes - 1) as made):
         measure(made, arguments, base, log, False)  # workers start for the first time
         for number in range(arguments.rounds):
             order = (False, True) if number % 2 == 0 else (True, False)
@@ -110,7 +113,7 @@ def main():
     rows = [[way, f"{statistics.median(each[way]['seconds'] for each in rounds):.1f}",
              f"{statistics.median(each[way]['copies_from_store'] for each in rounds):.2f}"]
             for way in ("undisturbed", "killed")]
-    print(f"{machine()} {arguments.nodes} nodes, {arguments.rounds} rounds.", "",
+    print(f"{machine()}. {arguments.nodes} nodes, {arguments.rounds} rounds.", "",
           *table(["", "seconds", "copies from the store"], rows), "",
           f"A killed node adds {statistics.median(added):.1f} s [{added[0]:.1f}, {added[-1]:.1f}].",
           sep="\n")
