@@ -99,7 +99,8 @@ def main():
     arguments = parser.parse_args()
     rounds = []
     # Ray prints what raylets say.
-    with (contextlib.redirect_stdout(sys.stderr), served(arguments.file, "127.0.0.1") as (base, log),
+    with (contextlib.redirect_stdout(sys.stderr),
+          served(arguments.file, "127.0.0.1") as (base, log),
           cluster_of(arguments.nodes - 1) as made):
         measure(made, arguments, base, log, False)  # workers start for the first time
         for number in range(arguments.rounds):

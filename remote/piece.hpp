@@ -34,6 +34,7 @@ class Attempt final : public Transfer {
   Place& place() const noexcept { return place_; }
   unsigned generation() const noexcept { return generation_; }
   Clock::time_point began() const noexcept { return began_; }
+  std::uint64_t asked_bytes() const noexcept { return ask_.length; }
 
   bool is_judged() const noexcept { return judgement_.has_value(); }
   // Once the header is complete. Made the first time: then a piece of unknown place gets its own.

@@ -24,12 +24,13 @@ constexpr std::size_t most_times = 64;
 
 std::string in_ms(milliseconds time) { return std::to_string(time.count()) + " ms"; }
 
-// At the rate at which it has come so far.
+// Of its attempt, which has this age, at the rate at which its bytes have come so far.
 Clock::duration time_left(const Piece& piece, Clock::duration age) {
-  if (piece.have == 0) return Clock::duration::max();
-  const double left = static_cast<double>(piece.into.size() - piece.have);
-  const std::chrono::duration<double> time = age * (left / static_cast<double>(piece.have));
-  return std::chrono::duration_cast<Clock::duration>(time);
+  const std::uint64_t left = piece.into.size() - piece.have;
+  const std::uint64_t asked = piece.attempt->asked_bytes();
+  if (asked <= left) return Clock::duration::max();
+  const double share = static_cast<double>(left) / static_cast<double>(asked - left);
+  return std::chrono::duration_cast<Clock::duration>(age * share);
 }
 
 std::string why_incomplete(CURLcode code) {
