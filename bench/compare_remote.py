@@ -7,9 +7,9 @@
 Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
 of every answer, and --errors answers every N-th request of clients that retry with 503 (both need
 nginx's Lua module). --rate limits the server's bytes a second, and --loss drops that part of its
-packets, in a network namespace of its own (needs root, and nftables for --loss). Every round runs each contender once, in a fresh process. Clients that are not
-installed are left out, and named. nginx counts the requests, and the bytes that were sent more than
-once.
+packets, in a network namespace of its own (needs root, and nftables for --loss). Every round runs
+each contender once, in a fresh process. Clients that are not installed are left out, and named.
+nginx counts the requests, and the bytes that were sent more than once.
 """
 import argparse
 import collections
@@ -267,7 +267,8 @@ def main():
         rows = measure(arguments, network)
     if arguments.json:
         print(json.dumps({"latency_ms": arguments.latency, "errors": arguments.errors,
-                          "rate": arguments.rate, "loss_percent": arguments.loss, "rounds": arguments.rounds, "contenders": rows}))
+                          "rate": arguments.rate, "loss_percent": arguments.loss,
+                          "rounds": arguments.rounds, "contenders": rows}))
     else:
         limits = (f", {arguments.latency:g} ms to the first byte" if arguments.latency else "") + (
             f", 503 for one of {arguments.errors} requests" if arguments.errors else "") + (

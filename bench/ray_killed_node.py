@@ -55,7 +55,7 @@ class Kill:
 
     def __init__(self, cluster, node, log, limit):
         self._cluster, self._node, self._log, self._limit = cluster, node, log, limit
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self):
