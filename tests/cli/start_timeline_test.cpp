@@ -48,6 +48,22 @@ TEST_CASE("phases follow from code files, weights and what is read") {
   CHECK(text_of(timeline) == "code 0-2; model creation 2-3; weights 3-8; ");
 }
 
+TEST_CASE("a timeline ends when the start did") {
+  StartTimeline timeline = whole_start();
+  end_at(timeline, 2.5);
+  CHECK(timeline.samples.size() == 4);
+  CHECK(timeline.samples[3].seconds == 2.5);
+  CHECK(timeline.samples[3].code_files == 600);
+}
+
+TEST_CASE("a start that was over before the first look at it has an empty timeline") {
+  StartTimeline timeline = whole_start();
+  end_at(timeline, -0.5);
+  CHECK(timeline.samples.size() == 2);
+  CHECK(timeline.seconds() == 0);
+  CHECK(text_of(timeline).empty());
+}
+
 TEST_CASE("a start from a snapshot has the phases and lanes of a restore") {
   StartTimeline timeline = whole_start();
   mark_restore(timeline, {0.5, 3.0});

@@ -76,12 +76,8 @@ void StartRecorder::look_at_files(pid_t process) {
 
 StartTimeline StartRecorder::timeline(const std::string& program, Clock::time_point until,
                                       bool has_ended) const {
-  StartTimeline timeline{fs::path(program).filename().native(), has_ended, {}};
-  const double end = std::chrono::duration<double>(until - began_).count();
-  for (const StartSample& sample : samples_)
-    if (sample.seconds <= end) timeline.samples.push_back(sample);
-  timeline.samples.push_back(timeline.samples.back());
-  timeline.samples.back().seconds = end;
+  StartTimeline timeline{fs::path(program).filename().native(), has_ended, samples_};
+  end_at(timeline, std::chrono::duration<double>(until - began_).count());
   return timeline;
 }
 

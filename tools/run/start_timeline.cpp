@@ -98,6 +98,16 @@ std::string_view to_string(StartPhase::Kind kind) noexcept {
   return "";
 }
 
+void end_at(StartTimeline& timeline, double seconds) {
+  std::vector<StartSample>& samples = timeline.samples;
+  samples.erase(std::find_if(samples.begin() + 1, samples.end(),
+                             [seconds](const StartSample& at) { return at.seconds > seconds; }),
+                samples.end());
+  StartSample last = samples.back();
+  last.seconds = std::max(last.seconds, seconds);
+  samples.push_back(last);
+}
+
 void mark_restore(StartTimeline& timeline, const RestoreTimes& times) {
   std::vector<StartSample>& samples = timeline.samples;
   for (const double time : {times.checked, times.restored}) {

@@ -35,6 +35,10 @@ struct StartTimeline {
   double seconds() const noexcept { return samples.empty() ? 0 : samples.back().seconds; }
 };
 
+// Leaves out the samples after the end, and adds one there; the first one stays, also for an end
+// before it. Precondition: there is a sample.
+void end_at(StartTimeline& timeline, double seconds);
+
 // Says that it was a start from a snapshot, with a sample at each of the two times.
 void mark_restore(StartTimeline& timeline, const RestoreTimes& times);
 
