@@ -258,7 +258,7 @@ def test_a_source_that_lends_the_buffer_on_is_refused():
 
     with pytest.raises(weightmap.FileError, match="BufferError"):
         remote.metadata(Lending(LARGE_FILE))
-    # Before Python 3.13 a collection that finds a memoryview with one in a cycle may crash.
+    # Before Python 3.12.7 a collection that finds a memoryview with one in a cycle may crash.
     for buffer in lent:
         buffer.release()
 
