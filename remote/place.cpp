@@ -1,10 +1,17 @@
 #include "remote/place.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/try.hpp"
 
 namespace weightmap::remote {
+namespace {
+
+constexpr std::uint64_t ranges_left_out = 16;
+constexpr unsigned most_doublings = 10;
+
+}  // namespace
 
 Place::Place(std::string given, Url home, std::vector<std::string> headers, Signer signer,
              std::optional<S3Access> s3)
@@ -22,6 +29,16 @@ Place::Place(Url home, Pinned pinned)
       own_(home_),
       peer_pin_(std::move(pinned)),
       is_prepared_(true) {}
+
+bool Place::takes_range() noexcept {
+  if (failures_ == 0) return true;
+  return left_out_for_ != 0 && --left_out_for_ == 0;
+}
+
+void Place::failed() noexcept {
+  if (failures_ != 0 && left_out_for_ != 0) return;  // a range from before
+  left_out_for_ = 1 + (ranges_left_out << std::min(failures_++, most_doublings));
+}
 
 Result<void> Place::prepare() {
   if (is_prepared_ || !signer_) return {};
@@ -66,6 +83,7 @@ void Place::add_own_headers(RequestHead& head, const Pinned* pinned) const {
 }
 
 void Place::answered(unsigned generation) noexcept {
+  failures_ = 0;
   if (generation == generation_) is_renewed_ = false;
 }
 

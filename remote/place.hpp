@@ -1,6 +1,7 @@
 // Where a file can be asked for: its store, or a peer that has a copy.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -33,9 +34,12 @@ class Place {
   Place(Url home, Pinned pinned);
 
   bool is_peer() const noexcept { return peer_pin_.has_value(); }
-  // Of a peer that has failed: it is not asked again.
-  bool is_left_out() const noexcept { return is_left_out_; }
-  void leave_out() noexcept { is_left_out_ = true; }
+  // Whether one more range is to be asked for here. A peer that has failed is left out for the next
+  // 16 ranges, and then one is tried; after each more failure in a row for twice as many. A name
+  // may stand for several peers, of which one has failed.
+  bool takes_range() noexcept;
+  void failed() noexcept;
+  bool has_failed() const noexcept { return failures_ != 0; }
   // What answers are compared with: `store`, but for a peer.
   const Pinned* pin(const Pinned* store) const noexcept { return is_peer() ? &*peer_pin_ : store; }
 
@@ -68,7 +72,8 @@ class Place {
   std::optional<S3Access> s3_;
   std::optional<Pinned> peer_pin_;
   unsigned generation_ = 0;
-  bool is_left_out_ = false;
+  unsigned failures_ = 0;           // of a peer, in a row
+  std::uint64_t left_out_for_ = 0;  // ranges, and the one that is tried; 0: that is on its way
   bool is_prepared_ = false;
   bool is_redirected_ = false;
   bool is_renewed_ = false;

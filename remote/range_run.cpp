@@ -90,7 +90,7 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
 Result<void> RangeRun::begin(Piece& piece) {
   Place& place = place_for(piece);
   TRY(place.prepare());
-  piece.attempt = ask(piece, place, piece.begins_afresh);
+  piece.attempt = ask(piece, place, piece.begins_afresh || place.has_failed());
   return {};
 }
 
@@ -105,7 +105,7 @@ Place& RangeRun::place_for(const Piece& piece) {
   if (piece.is_for_store) return places_.store;
   for (std::size_t i = 0; i < places_.peers.size(); ++i) {
     Place& peer = places_.peers[places_.turn++ % places_.peers.size()];
-    if (!peer.is_left_out()) return peer;
+    if (peer.takes_range()) return peer;
   }
   return places_.store;
 }
@@ -179,7 +179,7 @@ Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) 
 Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
   Piece& piece = attempt.piece();
   if (attempt.place().is_peer()) {
-    leave_out(attempt);
+    pass_to_store(attempt);
     return {};
   }
   const std::chrono::seconds servers = attempt.retry_after();
@@ -199,9 +199,9 @@ Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const
                  why + "; " + std::to_string(piece.failures) + " requests for one range failed");
 }
 
-void RangeRun::leave_out(Attempt& attempt) {
+void RangeRun::pass_to_store(Attempt& attempt) {
   Piece& piece = attempt.piece();
-  attempt.place().leave_out();
+  attempt.place().failed();
   if (attempt.is_overlong()) {  // nothing of it is credible
     if (piece.hedge) drop(*piece.hedge);
     tally_.counts.bytes_twice += std::exchange(piece.have, 0);

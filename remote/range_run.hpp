@@ -82,7 +82,7 @@ class RangeRun {
   Result<void> count_failure(Piece& piece, const std::string& why) const;
   Result<void> follow(Attempt& attempt);
   Result<void> renew(Attempt& attempt);
-  void leave_out(Attempt& attempt);
+  void pass_to_store(Attempt& attempt);
   void drop(Attempt& attempt);
 
   Result<void> look(RangeFeed& feed, Clock::time_point now);

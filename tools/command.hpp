@@ -79,6 +79,7 @@ void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
+void add_ray(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_read_ahead(CLI::App& app, Run& run);
 void add_snapshots(CLI::App& app, Run& run);

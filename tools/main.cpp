@@ -97,6 +97,7 @@ int run_command_line(int argc, char** argv) {
   add_publish(app, run);
   add_convert(app, run);
   add_hold(app, run);
+  add_ray(app, run);
   add_run(app, run);
   add_snapshots(app, run);
   add_read_ahead(app, run);

@@ -5,9 +5,12 @@ For scripts/test --long: a cluster takes seconds to start, and most tests start 
 
 import glob
 import io
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -501,6 +504,41 @@ def test_local_waits(start, store, background):
     gate.open()
     assert sorted(map(Path, ray.get(paths))) == copies()
     holding.result()
+
+
+def tool(cluster, *words):
+    """Of `weightmap ray`, in another process."""
+    folders = [str(Path(weightmap.__file__).parents[1]), str(Path(__file__).parent)]
+    # The second one: see the fixture `cluster`.
+    environment = {"PYTHONPATH": os.pathsep.join(folders), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    command = [sys.executable, "-m", "weightmap._ray", *words, "--address", cluster.address]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+
+
+def test_a_fleet_is_used_from_the_command_line(cluster, start, store, tmp_path):
+    def said(*words):
+        done = tool(cluster, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    held = said("hold", store.url, "--name", NAME, "--opener", "range_store:open_source")
+    assert held == f"{NAME}\n"
+    link = tmp_path / "model.pt"
+    path = Path(said("local", NAME, "--link", str(link)).rstrip())
+    assert path.read_bytes() == OLD
+    store.content = NEW
+    assert said("publish", NAME, store.url) == "2\n"
+    assert link.read_bytes() == NEW
+    nodes = json.loads(said("status", NAME, "--json"))
+    assert {(node["state"], node["generation"]) for node in nodes} == {("ready", 2)}
+    assert said("status", NAME).count("ready") == len(nodes) == NODES
+    assert said("release", NAME) == f"{NAME}: released\n"
+    assert files() == []
+    refused = tool(cluster, "status", NAME)
+    assert refused.returncode == 1
+    assert refused.stderr == f"weightmap: {NAME}: no such fleet is held\n"
 
 
 def test_what_is_held_is_held_once(start, store):

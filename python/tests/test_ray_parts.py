@@ -3,6 +3,8 @@
 import errno
 import os
 import random
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -10,12 +12,14 @@ import pytest
 
 import weightmap
 from weightmap._ray import copy as copy_module
+from weightmap._ray.__main__ import main, table
 from weightmap._ray.chunk_table import ChunkTable
 from weightmap._ray.copy import Copy
 from weightmap._ray.deadline import Deadline
 from weightmap._ray.grid import ChunkGrid
 from weightmap._ray.node_files import NodeFiles
 from weightmap._ray.request import Request
+from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import Stored, name_of
 from weightmap._ray.version import Version
 from weightmap._ray.window import RandomWindow
@@ -398,3 +402,50 @@ def test_the_file_of_another_user_is_not_trusted(files, monkeypatch):
     files.point_to(version(1))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert (files.current(), files.has(version(1))) == (None, False)
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
+def test_nodes_are_told_in_a_table():
+    ready = NodeStatus("a" * 56, "ready", 2, '"1"', 3 << 20, 512, 1, 1.25, "")
+    failed = NodeStatus("b" * 56, "failed", 0, '"1"', 0, 0, 0, 60.0, "no room")
+    assert table([ready, failed]) == (
+        "NODE          STATE   GENERATION  FROM STORE  FROM PEERS  RETRIES  SECONDS\n"
+        "aaaaaaaaaaaa  ready            2     3.0 MiB       512 B        1      1.2\n"
+        "bbbbbbbbbbbb  failed           0         0 B         0 B        0     60.0\n"
+        "bbbbbbbbbbbb: no room"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["keep"],
+        ["hold"],
+        ["hold", "https://host/a.pt", "--source", "disk"],
+        ["hold", "https://host/a.pt", "--opener", "no_such_module:open"],
+        ["hold", "https://host/a.pt", "--opener", "os:no_such_function"],
+        ["publish", "name"],
+        ["status", "name", "--quorum", "2"],
+        ["release", "name", "--time", "1"],
+    ],
+)
+def test_wrong_usage(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_command_says_that_it_needs_ray():
+    text = (
+        "import sys; sys.modules['ray'] = None\n"
+        "from weightmap._ray.__main__ import main; sys.exit(main(['status', 'name']))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "weightmap: weightmap.ray needs the package ray: pip install 'weightmap[ray]'\n"
+    )

@@ -508,7 +508,7 @@ def test_what_does_not_fit_is_refused(training):
 
 
 def test_a_set_is_not_staged(shards):
-    with pytest.raises(weightmap.UnsupportedError):
+    with pytest.raises(weightmap.UnsupportedError, match="several files; fetch it into a folder"):
         remote.stage(Folder(shards[0], "model.safetensors.index.json"))
 
 

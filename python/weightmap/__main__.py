@@ -14,9 +14,9 @@ def main() -> None:
 
 
 def _with_this_python(arguments: list[str]) -> list[str]:
-    """bench and doctor are about this interpreter, unless they are told which to take."""
+    """bench, doctor and ray take this interpreter, unless they are told which."""
     is_told = any(word.partition("=")[0] == "--python" for word in arguments)
-    if arguments[:1] not in (["bench"], ["doctor"]) or is_told:
+    if arguments[:1] not in (["bench"], ["doctor"], ["ray"]) or is_told:
         return arguments
     return [arguments[0], "--python", sys.executable, *arguments[1:]]
 

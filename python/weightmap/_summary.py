@@ -41,7 +41,7 @@ class Summary(Record):
         return "\n".join(lines)
 
     def first_line(self) -> str:
-        own = "" if self.own_bytes is None else f"; {_size(self.own_bytes)} in this process alone"
+        own = "" if self.own_bytes is None else f"; {human_bytes(self.own_bytes)} in this process alone"
         return f"{self.path}: {_words(self.all)}{own}"
 
 
@@ -76,10 +76,10 @@ def _sorted(shares: dict[str, list[int]]) -> dict[str, Share]:
 
 def _words(share: Share) -> str:
     noun = "tensor" if share.tensors == 1 else "tensors"
-    return f"{share.tensors:,} {noun}, {share.elements:,} elements, {_size(share.bytes)}"
+    return f"{share.tensors:,} {noun}, {share.elements:,} elements, {human_bytes(share.bytes)}"
 
 
-def _size(size: int) -> str:
+def human_bytes(size: int) -> str:
     value, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

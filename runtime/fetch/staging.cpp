@@ -56,7 +56,8 @@ Result<Checkpoint> open_in(const NewCopy& copy, std::shared_ptr<RangeSource> sou
   TRY_ASSIGN(Checkpoint opened, open_arriving(std::move(file), options, ViewMemory::mapped));
   if (!Checkpoint::Access::state(opened).is_set()) return opened;
   return failure(ErrorCode::unsupported,
-                 "is a checkpoint of several files; stage each of them by its name");
+                 "is a checkpoint of several files; fetch it into a folder, which may be one of "
+                 "/dev/shm, or stage each file by its name");
 }
 
 bytes::RangeSet arrived_of(const SourceFile& source) {

@@ -1838,6 +1838,23 @@ class Usage(Case):
         self.assertIn(b"Examples:", run("cat", "--help").stdout)
 
 
+class Ray(Case):
+    def test_gives_the_words_to_the_interpreter(self):
+        done = run("ray", "--python", "/bin/echo", "hold", "--help", "s3://bucket/m.pt")
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, b"-m weightmap._ray hold --help s3://bucket/m.pt\n", b""))
+
+    def test_says_that_there_is_no_interpreter(self):
+        done = run("ray", "--python", "/no/python", "status", "name")
+        self.assertEqual((done.returncode, done.stdout), (127, b""))
+        self.assertEqual(done.stderr,
+                         b"weightmap: cannot run /no/python: No such file or directory\n")
+
+    def test_needs_words(self):
+        done = run("ray")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+
+
 class Manual(Case):
     def test_is_made_from_what_the_tool_says_of_itself(self):
         page = self.folder / "weightmap.1"

@@ -215,6 +215,57 @@ class HoldUrl(RemoteCase):
         self.assertEqual(self.in_shared_memory(), [])
         self.assertEqual(self.status()["files"], [])
 
+    def empty_keeper(self):
+        self.keeper("--no-lock", waits=False)
+        while True:
+            try:
+                return self.assertEqual(self.status()["files"], [])
+            except OSError:  # no daemon yet
+                pass
+
+    def ask(self, *arguments, **options):
+        return run("hold", *arguments, env=self.environment, **options)
+
+    def test_a_url_is_added_and_released_by_it(self):
+        self.empty_keeper()
+        added = json.loads(self.ask("--add", self.url, "--json", code=0).stdout)
+        self.assertEqual((added["file"], added["url"]), (str(self.copy), self.url))
+        self.held_when(lambda file: file["state"] == "held")
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertEqual(self.ask("--release", self.url, code=0).stdout, f"{self.copy}: released\n")
+        self.assertEqual((self.in_shared_memory(), self.status()["files"]), ([], []))
+
+    def test_a_url_is_added_under_a_name(self):
+        self.empty_keeper()
+        name = f"{self.mark}-other.pt"
+        self.assertIn(name, self.ask("--add", self.url, "--name", name, code=0).stdout)
+        self.held_when(lambda file: file["state"] == "held")
+        self.assertEqual(self.in_shared_memory(), sorted([name, self.version()]))
+
+    def test_a_url_that_is_added_twice_is_held_once(self):
+        self.keeper()
+        self.assertIn("held", self.ask("--add", self.url, code=0).stdout)
+        self.assertEqual(len(self.status()["files"]), 1)
+
+    def test_a_name_is_of_one_url(self):
+        self.keeper()
+        refused = self.ask("--add", self.url + "?other", code=1)
+        self.assertIn("is held of another URL already", refused.stderr)
+        self.assertEqual(len(self.status()["files"]), 1)
+
+    def test_an_added_url_that_fails_says_so_and_is_tried_again(self):
+        self.empty_keeper()
+        missing = self.file.with_suffix(".later")
+        os.rename(self.file, missing)
+        self.assertIn("fetching", self.ask("--add", self.url, code=0).stdout)
+        self.assertIn("404", self.held_when(lambda file: file["url_problem"])["url_problem"])
+        os.rename(missing, self.file)
+        self.held_when(lambda file: file["state"] == "held" and not file["url_problem"])
+
+    def test_a_url_that_is_not_held_is_not_released(self):
+        self.empty_keeper()
+        self.assertIn("the URL is not held", self.ask("--release", self.url, code=1).stderr)
+
     def test_peers_serve_what_others_hold(self):
         self.keeper()
         peer = self.serve(SHARED)

@@ -371,6 +371,16 @@ class Fetching(RemoteCase):
             self.fetch("--peer", peer.url("model.pt"))
             self.is_fetched()
 
+    def test_a_peer_that_has_failed_is_tried_again(self):
+        make(self.file, count=24)
+        peer = self.serve()
+        peer.fault(status(503))
+        [file] = document("fetch", self.url, self.target, *SMALL, "--peer",
+                          peer.url("model.pt"))["files"]
+        self.is_fetched()
+        self.assertGreaterEqual(len(peer.requests), 6)
+        self.assertGreaterEqual(file["received_from_peers_bytes"], 10 * MIB)
+
     def test_credentials_that_are_missing_are_named(self):
         self.server.fault(status(403), times=ALWAYS)
         error = json.loads(self.fetch("--json", code=1).stdout)["error"]

@@ -179,10 +179,13 @@ Result<void> hold_path(hold::Keeper& keeper, const std::string& path) {
 }
 
 Result<void> hold_all(hold::Keeper& keeper, const HoldCommand& options) {
-  for (const std::string& file : options.files)
-    TRY(names_remote_file(file) ? keeper.hold({file, options.name, options.remote})
-                                : hold_path(keeper, file));
-  return {};
+  for (const std::string& file : options.files) {
+    if (names_remote_file(file))
+      TRY(keeper.hold_url(file, options.name));
+    else
+      TRY(hold_path(keeper, file));
+  }
+  return keeper.ask_stores();
 }
 
 void check_urls(const HoldCommand& options) {
@@ -190,8 +193,8 @@ void check_urls(const HoldCommand& options) {
     if (names_remote_file(file))
       if (const auto source = open_remote(file, options.remote); !source)
         throw CLI::ValidationError("FILE", source.error().message);
-  if (!options.name.empty() &&
-      (options.files.size() != 1 || !names_remote_file(options.files.front())))
+  const std::string named = options.files.size() == 1 ? options.files.front() : options.add;
+  if (!options.name.empty() && !names_remote_file(named))
     throw CLI::ValidationError("--name", "is for one URL");
 }
 
@@ -199,7 +202,7 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   const Interruptible interruptible;
   TRY_ASSIGN(const hold::HoldSocket socket, hold::HoldSocket::listen(path));
   TRY_ASSIGN(Metrics metrics, Metrics::at(options.metrics));
-  hold::Keeper keeper(!options.no_lock, say);
+  hold::Keeper keeper(!options.no_lock, options.remote, say);
   TRY(hold_all(keeper, options));
   TRY(metrics.write(keeper));
   hold::HoldServer server(socket,
@@ -223,8 +226,9 @@ Result<int> ask_keeper(Output& out, const HoldCommand& options, const std::files
   const std::string& file = options.add.empty() ? options.release : options.add;
   const char* const operation =
       options.status ? "status" : (options.add.empty() ? "release" : "hold");
-  TRY_ASSIGN(const Json answer,
-             hold::ask(path, hold::make_request(operation, options.status ? "" : file)));
+  TRY_ASSIGN(
+      const Json answer,
+      hold::ask(path, hold::make_request(operation, options.status ? "" : file, options.name)));
   if (options.status)
     print_status(out, answer, options.json);
   else if (options.json)
@@ -278,7 +282,8 @@ void add_hold(CLI::App& app, Run& run) {
   CLI::Option* const status =
       command.add_flag("--status", options->status, "Ask a running daemon what it holds");
   CLI::Option* const add =
-      command.add_option("--add", options->add, "Ask a running daemon to hold one more file")
+      command
+          .add_option("--add", options->add, "Ask a running daemon to hold one more file, or URL")
           ->type_name("FILE");
   CLI::Option* const release =
       command.add_option("--release", options->release, "Ask a running daemon to release a file")
@@ -287,7 +292,7 @@ void add_hold(CLI::App& app, Run& run) {
   add->excludes(files)->excludes(release);
   release->excludes(files);
   metrics->excludes(status)->excludes(add)->excludes(release);
-  name->excludes(status)->excludes(add)->excludes(release);
+  name->excludes(status)->excludes(release);
   command.footer(
       "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"
       "replaced is held in its new version once that is in memory.\n"
@@ -297,7 +302,8 @@ void add_hold(CLI::App& app, Run& run) {
       "  weightmap hold --metrics /var/lib/node_exporter/weightmap.prom model.pt\n"
       "  weightmap hold --name model.pt https://host/models/model.pt\n"
       "  weightmap hold --status\n"
-      "  weightmap hold --add other.pt");
+      "  weightmap hold --add other.pt\n"
+      "  weightmap hold --add s3://bucket/third.safetensors");
   command.callback([options, &run] {
     check_urls(*options);
     run = [options](Output& out) { return run_hold(out, *options); };

@@ -12,6 +12,7 @@
 #include "tools/hold/hold_server.hpp"
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/system_failure.hpp"
+#include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
@@ -37,12 +38,16 @@ Result<std::filesystem::path> file_of(const Json& request) {
 }
 
 Result<Json> hold_file(Keeper& keeper, const Json& request) {
+  if (const std::string url = text_of(request, "url"); !url.empty())
+    return keeper.hold_url(url, text_of(request, "name"));
   TRY_ASSIGN(const std::filesystem::path path, file_of(request));
   return keeper.hold(path);
 }
 
 Result<Json> release_file(Keeper& keeper, const Json& request) {
-  TRY_ASSIGN(const std::filesystem::path path, file_of(request));
+  const std::string url = text_of(request, "url");
+  TRY_ASSIGN(const std::filesystem::path path,
+             url.empty() ? file_of(request) : keeper.path_of_url(url));
   TRY(keeper.release(path));
   return Json{{"file", path.native()}};
 }
@@ -92,8 +97,9 @@ Error error_in(const Json& answer) {
 
 }  // namespace
 
-Json make_request(std::string_view operation, const std::string& file) {
+Json make_request(std::string_view operation, const std::string& file, const std::string& name) {
   if (file.empty()) return {{"op", operation}};
+  if (names_remote_file(file)) return {{"op", operation}, {"url", file}, {"name", name}};
   return {{"op", operation}, {"file", std::filesystem::absolute(file).lexically_normal().native()}};
 }
 

@@ -9,8 +9,10 @@
 
 namespace weightmap::cli::hold {
 
-// Returns {"op", "file"}; `file` is made absolute, and is empty for `status`.
-Json make_request(std::string_view operation, const std::string& file);
+// Returns {"op", "file"}, or {"op", "url", "name"} of a URL. `file` is made absolute, and is empty
+// for `status`.
+Json make_request(std::string_view operation, const std::string& file,
+                  const std::string& name = {});
 
 // Returns the answer to a line: {"ok": true, ...}, or {"ok": false, "error": {...}} for an invalid
 // or failed request.

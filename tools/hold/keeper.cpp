@@ -13,21 +13,19 @@ namespace {
 
 // As HeldFile::describe(), of a copy that is not there yet.
 Json describe_fetching(const RemoteCopy& copy) {
-  Json described = {{"file", copy.path().native()},
-                    {"state", "fetching"},
-                    {"locked", false},
-                    {"lock_refusal", ""},
-                    {"file_bytes", 0},
-                    {"resident_bytes", 0},
-                    {"cached_bytes", 0},
-                    {"bytes_left_out", 0},
-                    {"generation", nullptr},
-                    {"reloads", 0},
-                    {"elections", 0},
-                    {"evicted_bytes", nullptr},
-                    {"problem", nullptr}};
-  described.update(copy.describe());
-  return described;
+  return {{"file", copy.path().native()},
+          {"state", "fetching"},
+          {"locked", false},
+          {"lock_refusal", ""},
+          {"file_bytes", 0},
+          {"resident_bytes", 0},
+          {"cached_bytes", 0},
+          {"bytes_left_out", 0},
+          {"generation", nullptr},
+          {"reloads", 0},
+          {"elections", 0},
+          {"evicted_bytes", nullptr},
+          {"problem", nullptr}};
 }
 
 }  // namespace
@@ -45,11 +43,31 @@ Result<Json> Keeper::hold(const std::filesystem::path& path) {
   return files_.back().describe();
 }
 
-Result<void> Keeper::hold(RemoteFile file) {
-  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open(std::move(file), say_));
+Result<Json> Keeper::hold_url(const std::string& url, const std::string& name) {
+  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_}, say_));
+  for (const auto& other : copies_) {
+    if (other->path() != copy->path()) continue;
+    if (other->url() == url) return describe(*other);
+    return failure(ErrorCode::invalid_argument,
+                   printable(copy->path().native()) +
+                       " is held of another URL already; another name would be --name");
+  }
+  copy->look();
   copies_.push_back(std::move(copy));
   ++changes_;
+  return describe(*copies_.back());
+}
+
+Result<void> Keeper::ask_stores() const {
+  for (const auto& copy : copies_)
+    if (!copy->is_there()) TRY(copy->ask());
   return {};
+}
+
+Result<std::filesystem::path> Keeper::path_of_url(const std::string& url) const {
+  for (const auto& copy : copies_)
+    if (copy->url() == url) return copy->path();
+  return failure(ErrorCode::invalid_argument, "the URL is not held");
 }
 
 Result<void> Keeper::release(const std::filesystem::path& path) {
@@ -105,20 +123,27 @@ void Keeper::look(bool counts) {
   for (HeldFile& file : files_) file.look(counts);
 }
 
+Json Keeper::describe(const RemoteCopy& copy) const {
+  const auto held = std::find_if(files_.begin(), files_.end(), [&copy](const HeldFile& file) {
+    return file.path() == copy.path();
+  });
+  Json described = held == files_.end() ? describe_fetching(copy) : held->describe();
+  described.update(copy.describe());
+  return described;
+}
+
 Json Keeper::describe() const {
   Json files = Json::array();
+  for (const auto& copy : copies_) files.push_back(describe(*copy));
+  for (const HeldFile& file : files_)
+    if (std::none_of(copies_.begin(), copies_.end(),
+                     [&file](const auto& copy) { return copy->path() == file.path(); }))
+      files.push_back(file.describe());
   std::uint64_t file_bytes = 0;
   std::uint64_t resident_bytes = 0;
-  for (const auto& copy : copies_)
-    if (std::none_of(files_.begin(), files_.end(),
-                     [&](const HeldFile& file) { return file.path() == copy->path(); }))
-      files.push_back(describe_fetching(*copy));
-  for (const HeldFile& file : files_) {
-    files.push_back(file.describe());
-    for (const auto& copy : copies_)
-      if (copy->path() == file.path()) files.back().update(copy->describe());
-    file_bytes += files.back()["file_bytes"].get<std::uint64_t>();
-    if (const Json& resident = files.back()["resident_bytes"]; resident.is_number())
+  for (const Json& file : files) {
+    file_bytes += file["file_bytes"].get<std::uint64_t>();
+    if (const Json& resident = file["resident_bytes"]; resident.is_number())
       resident_bytes += resident.get<std::uint64_t>();
   }
   return {{"pid", ::getpid()},

@@ -14,8 +14,11 @@ namespace weightmap::cli::hold {
 // Single-threaded. Files are identified by their absolute paths.
 class Keeper {
  public:
-  Keeper(bool wants_lock, HeldFile::Say say)
-      : wants_lock_(wants_lock), say_([this, say = std::move(say)](const std::string& what) {
+  // `remote`: how each store is asked.
+  Keeper(bool wants_lock, RemoteOptions remote, HeldFile::Say say)
+      : wants_lock_(wants_lock),
+        remote_(std::move(remote)),
+        say_([this, say = std::move(say)](const std::string& what) {
           ++changes_;
           say(what);
         }) {}
@@ -25,10 +28,16 @@ class Keeper {
   // Starts to hold a file, in the background; one that is held already is unaffected. Returns its
   // HeldFile::describe(). Fails if it cannot be opened.
   Result<Json> hold(const std::filesystem::path& path);
-  // The same of a remote file, whose copy is held once it is there.
-  Result<void> hold(RemoteFile file);
+  // The same of a remote file, whose copy, /dev/shm/NAME, is held once it is there. NAME is the
+  // URL's file name unless given. Does not wait for the store. Fails if NAME or the URL cannot be
+  // used.
+  Result<Json> hold_url(const std::string& url, const std::string& name);
+  // Fails as the store does of the first remote file that has no copy yet.
+  Result<void> ask_stores() const;
   // Of a remote file it also removes the copy. Fails with invalid_argument if the file is not held.
   Result<void> release(const std::filesystem::path& path);
+  // The path of the copy; fails with invalid_argument if there is none.
+  Result<std::filesystem::path> path_of_url(const std::string& url) const;
 
   std::vector<std::filesystem::path> paths() const;
   // Incremented for each file that is added or released, and for each reported sentence.
@@ -47,8 +56,10 @@ class Keeper {
  private:
   std::vector<HeldFile>::iterator find(const std::filesystem::path& path);
   void hold_copies();
+  Json describe(const RemoteCopy& copy) const;
 
   bool wants_lock_;
+  RemoteOptions remote_;
   std::uint64_t changes_ = 0;
   HeldFile::Say say_;
   std::vector<HeldFile> files_;

@@ -34,11 +34,8 @@ Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
   std::string file_name = remote_file_name(*source);
   TRY_ASSIGN(SharedNames names,
              SharedNames::at(file.name.empty() ? file_name : file.name, file_name));
-  std::unique_ptr<RemoteCopy> copy(new RemoteCopy(
+  return std::unique_ptr<RemoteCopy>(new RemoteCopy(
       std::move(file), source->name(), std::move(file_name), std::move(names), std::move(say)));
-  if (!copy->is_there()) TRY(copy->ask());
-  copy->look();
-  return copy;
 }
 
 RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names,

@@ -25,20 +25,23 @@ struct RemoteFile {
 class RemoteCopy {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Finds out the version in the store, and begins to fetch it. Fails if it cannot be found out,
-  // unless a copy is there already, and if NAME cannot be used.
+  // Asks no store. Fails if NAME or the URL cannot be used.
   static Result<std::unique_ptr<RemoteCopy>> open(RemoteFile file, Say say);
   ~RemoteCopy();  // cancels what is on its way; the copy stays
   RemoteCopy(const RemoteCopy&) = delete;
   RemoteCopy& operator=(const RemoteCopy&) = delete;
 
+  const std::string& url() const noexcept { return file_.url; }
   std::filesystem::path path() const { return names_.path(); }
   bool is_there() const noexcept { return !published_.empty(); }
   bool is_busy() const noexcept { return round_.valid(); }
 
+  // Asks the store for the version, and waits for the answer. Fails as the store does, and with
+  // unsupported if it names no version.
+  Result<RemoteVersion> ask() const;
   // Takes the result of background work.
   void advance();
-  // Asks the store for the version, and fetches it if it is a new one, unless that is going on.
+  // Asks the store in the background, and fetches a new version, unless that is going on.
   void look();
   // Removes the copy.
   void remove();
@@ -56,7 +59,6 @@ class RemoteCopy {
   };
   RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names, Say say);
   Result<std::unique_ptr<RangeSource>> source() const;
-  Result<RemoteVersion> ask() const;
   // In the background, of a state that does not change meanwhile:
   Round run_round() const;
   Result<void> bring(const std::string& name, const RemoteVersion& version) const;
