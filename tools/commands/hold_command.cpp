@@ -181,11 +181,11 @@ Result<void> hold_path(hold::Keeper& keeper, const std::string& path) {
 Result<void> hold_all(hold::Keeper& keeper, const HoldCommand& options) {
   for (const std::string& file : options.files) {
     if (names_remote_file(file))
-      TRY(keeper.hold_url(file, options.name));
+      TRY(keeper.hold_url(file, options.name, true));
     else
       TRY(hold_path(keeper, file));
   }
-  return keeper.ask_stores();
+  return {};
 }
 
 void check_urls(const HoldCommand& options) {

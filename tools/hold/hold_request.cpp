@@ -39,7 +39,7 @@ Result<std::filesystem::path> file_of(const Json& request) {
 
 Result<Json> hold_file(Keeper& keeper, const Json& request) {
   if (const std::string url = text_of(request, "url"); !url.empty())
-    return keeper.hold_url(url, text_of(request, "name"));
+    return keeper.hold_url(url, text_of(request, "name"), false);
   TRY_ASSIGN(const std::filesystem::path path, file_of(request));
   return keeper.hold(path);
 }

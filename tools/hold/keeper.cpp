@@ -43,7 +43,7 @@ Result<Json> Keeper::hold(const std::filesystem::path& path) {
   return files_.back().describe();
 }
 
-Result<Json> Keeper::hold_url(const std::string& url, const std::string& name) {
+Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, bool waits) {
   TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_}, say_));
   for (const auto& other : copies_) {
     if (other->path() != copy->path()) continue;
@@ -52,16 +52,11 @@ Result<Json> Keeper::hold_url(const std::string& url, const std::string& name) {
                    printable(copy->path().native()) +
                        " is held of another URL already; another name would be --name");
   }
+  if (waits && !copy->is_there()) TRY(copy->ask());
   copy->look();
   copies_.push_back(std::move(copy));
   ++changes_;
   return describe(*copies_.back());
-}
-
-Result<void> Keeper::ask_stores() const {
-  for (const auto& copy : copies_)
-    if (!copy->is_there()) TRY(copy->ask());
-  return {};
 }
 
 Result<std::filesystem::path> Keeper::path_of_url(const std::string& url) const {

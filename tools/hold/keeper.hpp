@@ -29,11 +29,9 @@ class Keeper {
   // HeldFile::describe(). Fails if it cannot be opened.
   Result<Json> hold(const std::filesystem::path& path);
   // The same of a remote file, whose copy, /dev/shm/NAME, is held once it is there. NAME is the
-  // URL's file name unless given. Does not wait for the store. Fails if NAME or the URL cannot be
-  // used.
-  Result<Json> hold_url(const std::string& url, const std::string& name);
-  // Fails as the store does of the first remote file that has no copy yet.
-  Result<void> ask_stores() const;
+  // URL's file name unless given. Fails if NAME or the URL cannot be used; with `waits`, which is
+  // for the start of the daemon, also as the store does, unless a copy is there.
+  Result<Json> hold_url(const std::string& url, const std::string& name, bool waits);
   // Of a remote file it also removes the copy. Fails with invalid_argument if the file is not held.
   Result<void> release(const std::filesystem::path& path);
   // The path of the copy; fails with invalid_argument if there is none.

@@ -135,7 +135,7 @@ def _maps_by_default() -> bool:
         from torch.utils.serialization import config
     except ImportError:
         return False
-    return config.load.mmap
+    return bool(config.load.mmap)
 
 
 def _is_small(path: str | os.PathLike[str]) -> bool:

@@ -172,7 +172,7 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         storage = torch.UntypedStorage(nbytes, device="meta")
         storage._checkpoint_offset = offset_of(key, nbytes)
         if restore is not None:
-            storage._fake_device = _text(location)  # type: ignore[assignment]
+            storage._fake_device = _text(location)
         return storage
 
     def load_skipped(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
