@@ -195,6 +195,15 @@ def fresh_python(program, arguments, environment):
     return {"args": command, "env": settings, "text": True}
 
 
+@pytest.fixture(scope="module")
+def only_new_objects():
+    """Collections look at what the module's tests have made alone: torch has made very much."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def python():
     """Runs a program in a fresh interpreter."""

@@ -34,7 +34,9 @@ DATA = ROOT / "tests" / "data"
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
 import random_test  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"), pytest.mark.usefixtures("only_new_objects")
+]
 
 
 def without_door(path, *arguments, **options):

@@ -13,6 +13,7 @@ from test_threads import runs_without_gil
 
 import weightmap
 
+pytestmark = pytest.mark.usefixtures("only_new_objects")
 BASE = struct.pack("<24f", *range(24))
 
 

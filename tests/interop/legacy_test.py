@@ -50,7 +50,7 @@ def compare(tool, path, tensors):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("tool")
-    files = int(os.environ.get("INTEROP_FILES", 300)) // 10
+    files = int(os.environ.get("INTEROP_FILES", 150)) // 10
     arguments.add_argument("--files", type=int, default=files)
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = arguments.parse_args()

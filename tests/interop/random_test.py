@@ -117,7 +117,7 @@ def compare_bytes(tool, path, tensors, source):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("tool")
-    parser.add_argument("--files", type=int, default=int(os.environ.get("INTEROP_FILES", 300)))
+    parser.add_argument("--files", type=int, default=int(os.environ.get("INTEROP_FILES", 150)))
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     arguments = parser.parse_args()
     print(f"torch {torch.__version__}, {arguments.files} files, --seed {arguments.seed}", flush=True)

@@ -296,7 +296,7 @@ def add_dtypes(compare, folder):
 def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("tool")
-    files = max(15, int(os.environ.get("INTEROP_FILES", 300)) * 3 // 20)
+    files = max(15, int(os.environ.get("INTEROP_FILES", 150)) * 3 // 20)
     arguments.add_argument("--files", type=int, default=files)
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = arguments.parse_args()
