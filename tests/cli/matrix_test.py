@@ -435,7 +435,7 @@ COMMANDS = {
     "convert several": convert_several,
     "bench": bench,
 }
-NOT_OF_FILES = {"completion", "run", "snapshots"}
+NOT_OF_FILES = {"completion", "ray", "run", "snapshots"}
 HELP = subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
 LISTED = set(re.findall(r"^  ([a-z]+) ", HELP.split("Subcommands:")[1], re.MULTILINE))
 if "bench" not in LISTED:

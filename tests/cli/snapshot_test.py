@@ -530,6 +530,17 @@ class Snapshots(SnapshotCase):
         with self.served() as process:
             self.assertEqual(self.ask(process), first)
 
+    def test_a_folder_that_the_command_has_open_and_makes_files_in(self):
+        made = self.folder / "made"
+        made.mkdir()
+        self.program.write_text(f"import os; folder = os.open({str(made)!r}, os.O_RDONLY); "
+                                f"open({str(made / 'new')!r}, 'w').close()\n" + SERVES)
+        os.utime(self.program, (1, 1))
+        first = self.make()
+        (made / "later").touch()
+        with self.served() as process:
+            self.assertEqual(self.ask(process), first)
+
     def test_a_command_that_ends_before_it_is_ready(self):
         done = self.run_tool("run", "--snapshot", self.snapshots, "--ready", "100s", "--", "sh", "-c",
                              "echo done; exit 5")

@@ -61,11 +61,11 @@ class HoldUrl(RemoteCase):
         os.rename(new, self.file)
 
     def keeper(self, *arguments, waits=True):
-        keeper = self.start("hold", "--json", "--interval", INTERVAL, *(arguments or [self.url]),
-                            env=self.environment)
+        self.daemon = self.start("hold", "--json", "--interval", INTERVAL,
+                                 *(arguments or [self.url]), env=self.environment)
         if waits:
             self.held_when(lambda file: file["version"] and file["state"] == "held")
-        return keeper
+        return self.daemon
 
     def status(self):
         with socket.socket(socket.AF_UNIX) as client:
@@ -77,12 +77,17 @@ class HoldUrl(RemoteCase):
     def held_when(self, condition):
         """The first description of the only file of which it is true."""
         while True:
+            files = self.files()
+            if len(files) == 1 and condition(files[0]):
+                return files[0]
+
+    def files(self):
+        """What the daemon holds, once it answers."""
+        while True:
             try:
-                [file] = self.status()["files"]
-            except (OSError, ValueError):  # no daemon yet
-                continue
-            if condition(file):
-                return file
+                return self.status()["files"]
+            except (OSError, ValueError):
+                self.assertIsNone(self.daemon.poll(), "the daemon has ended")
 
     def asked_again(self):
         """Returns when the store has been asked twice more, so that a round has passed."""
@@ -217,11 +222,7 @@ class HoldUrl(RemoteCase):
 
     def empty_keeper(self):
         self.keeper("--no-lock", waits=False)
-        while True:
-            try:
-                return self.assertEqual(self.status()["files"], [])
-            except OSError:  # no daemon yet
-                pass
+        self.assertEqual(self.files(), [])
 
     def ask(self, *arguments, **options):
         return run("hold", *arguments, env=self.environment, **options)

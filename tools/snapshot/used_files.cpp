@@ -33,7 +33,9 @@ void add_open_files(pid_t process, UsedPaths& paths) {
        at.increment(error)) {
     std::error_code closed;
     const fs::path target = fs::read_symlink(at->path(), closed);
-    if (closed || !start::is_plannable(target.native())) continue;
+    // The command may make files in a folder that it has open, as in its runtime directory.
+    if (closed || !start::is_plannable(target.native()) || fs::is_directory(target, closed))
+      continue;
     if (is_open_for_reading(folder / "fdinfo" / at->path().filename()))
       paths.read.insert(target.native());
     else if (const Result<Generation> file = generation_at(target))
