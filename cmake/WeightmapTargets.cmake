@@ -58,16 +58,23 @@ endfunction()
 # compiled unoptimised there, in half the time.
 set(WEIGHTMAP_READERS base bytes zip value pickle json catalog format torch safetensors gguf npz dcp)
 
-# What most modules include is parsed once for all that are compiled alike. Not without a sanitizer,
-# where a header that is not included would go unnoticed.
+# The options of a module.
+function(weightmap_module_options target optimised)
+  weightmap_compile_options(${target})
+  if(NOT optimised)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  weightmap_guide_fuzzer(${target})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# What most modules include is parsed once for all that have the same options.
 function(weightmap_precompile target optimised)
   set(owner weightmap_headers_${optimised})
   if(NOT TARGET ${owner})
     file(WRITE ${CMAKE_BINARY_DIR}/${owner}.cpp "")
     add_library(${owner} OBJECT ${CMAKE_BINARY_DIR}/${owner}.cpp)
-    weightmap_compile_options(${owner})
-    weightmap_optimise(${owner} ${optimised})
-    target_include_directories(${owner} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
+    weightmap_module_options(${owner} ${optimised})
     target_link_libraries(${owner} PRIVATE tl::expected)
     target_precompile_headers(${owner} PRIVATE
       <algorithm> <array> <filesystem> <functional> <map> <memory_resource> <mutex> <optional> <span>
@@ -76,30 +83,20 @@ function(weightmap_precompile target optimised)
   target_precompile_headers(${target} REUSE_FROM ${owner})
 endfunction()
 
-# Of a module under a sanitizer.
-function(weightmap_optimise target optimised)
-  if(NOT optimised)
-    target_compile_options(${target} PRIVATE -O0)
-  endif()
-  weightmap_guide_fuzzer(${target})
-endfunction()
-
 # weightmap_module(<name> SOURCES <sources> USES <modules, imported targets>)
 function(weightmap_module name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES" ${ARGN})
   set(target weightmap_${name})
-  add_library(${target} OBJECT ${ARG_SOURCES})
-  weightmap_compile_options(${target})
-  weightmap_compile_jointly(${target})
-  if(WEIGHTMAP_SANITIZE)
+  set(optimised YES)
+  if(WEIGHTMAP_SANITIZE AND NOT name IN_LIST WEIGHTMAP_READERS)
     set(optimised NO)
-    if(name IN_LIST WEIGHTMAP_READERS)
-      set(optimised YES)
-    endif()
-    weightmap_optimise(${target} ${optimised})
+  endif()
+  add_library(${target} OBJECT ${ARG_SOURCES})
+  weightmap_module_options(${target} ${optimised})
+  weightmap_compile_jointly(${target})
+  if(WEIGHTMAP_SANITIZE)  # elsewhere a header that is not included would go unnoticed
     weightmap_precompile(${target} ${optimised})
   endif()
-  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC ${ARG_USES})
 endfunction()
 

@@ -32,12 +32,20 @@ Place::Place(Url home, Pinned pinned)
 
 bool Place::takes_range() noexcept {
   if (failures_ == 0) return true;
-  return left_out_for_ != 0 && --left_out_for_ == 0;
+  if (left_out_for_ != 0) {
+    --left_out_for_;
+    return false;
+  }
+  leave_out();  // unless the one that is tried is answered
+  return true;
 }
 
 void Place::failed() noexcept {
-  if (failures_ != 0 && left_out_for_ != 0) return;  // a range from before
-  left_out_for_ = 1 + (ranges_left_out << std::min(failures_++, most_doublings));
+  if (failures_ == 0) leave_out();  // else this was asked for before, or is the one that was tried
+}
+
+void Place::leave_out() noexcept {
+  left_out_for_ = ranges_left_out << std::min(failures_++, most_doublings);
 }
 
 Result<void> Place::prepare() {

@@ -35,7 +35,7 @@ class Place {
 
   bool is_peer() const noexcept { return peer_pin_.has_value(); }
   // Whether one more range is to be asked for here. A peer that has failed is left out for the next
-  // 16 ranges, and then one is tried; after each more failure in a row for twice as many. A name
+  // 16 ranges, and then one is tried; unless that is answered, for twice as many, and so on. A name
   // may stand for several peers, of which one has failed.
   bool takes_range() noexcept;
   void failed() noexcept;
@@ -60,6 +60,7 @@ class Place {
   std::string credentials() const;
 
  private:
+  void leave_out() noexcept;
   Result<void> sign(bool again);
   void add_own_headers(RequestHead& head, const Pinned* pinned) const;
 
@@ -73,7 +74,7 @@ class Place {
   std::optional<Pinned> peer_pin_;
   unsigned generation_ = 0;
   unsigned failures_ = 0;           // of a peer, in a row
-  std::uint64_t left_out_for_ = 0;  // ranges, and the one that is tried; 0: that is on its way
+  std::uint64_t left_out_for_ = 0;  // ranges
   bool is_prepared_ = false;
   bool is_redirected_ = false;
   bool is_renewed_ = false;

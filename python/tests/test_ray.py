@@ -506,12 +506,12 @@ def test_local_waits(start, store, background):
     holding.result()
 
 
-def tool(cluster, *words):
+def tool(address, *words):
     """Of `weightmap ray`, in another process."""
     folders = [str(Path(weightmap.__file__).parents[1]), str(Path(__file__).parent)]
     # The second one: see the fixture `cluster`.
     environment = {"PYTHONPATH": os.pathsep.join(folders), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    command = [sys.executable, "-m", "weightmap._ray", *words, "--address", cluster.address]
+    command = [sys.executable, "-m", "weightmap._ray", *words, "--address", address]
     return subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True
     )
@@ -519,7 +519,7 @@ def tool(cluster, *words):
 
 def test_a_fleet_is_used_from_the_command_line(cluster, start, store, tmp_path):
     def said(*words):
-        done = tool(cluster, *words)
+        done = tool(cluster.address, *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -536,9 +536,16 @@ def test_a_fleet_is_used_from_the_command_line(cluster, start, store, tmp_path):
     assert said("status", NAME).count("ready") == len(nodes) == NODES
     assert said("release", NAME) == f"{NAME}: released\n"
     assert files() == []
-    refused = tool(cluster, "status", NAME)
+    refused = tool(cluster.address, "status", NAME)
     assert refused.returncode == 1
     assert refused.stderr == f"weightmap: {NAME}: no such fleet is held\n"
+
+
+def test_an_address_that_is_none_is_told_in_one_line(cluster):
+    done = tool("nonsense", "status", NAME)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("weightmap: nonsense: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_is_held_is_held_once(start, store):

@@ -41,8 +41,10 @@ class Summary(Record):
         return "\n".join(lines)
 
     def first_line(self) -> str:
-        own = "" if self.own_bytes is None else f"; {human_bytes(self.own_bytes)} in this process alone"
-        return f"{self.path}: {_words(self.all)}{own}"
+        line = f"{self.path}: {_words(self.all)}"
+        if self.own_bytes is None:
+            return line
+        return f"{line}; {human_bytes(self.own_bytes)} in this process alone"
 
 
 def summarize(path: str, tensors: Iterable[Any], depth: int, own_bytes: int | None) -> Summary:

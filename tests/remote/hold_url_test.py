@@ -288,6 +288,8 @@ class HoldUrl(RemoteCase):
     def test_wrong_usage(self):
         for arguments in (["--name", "x", self.file], ["--name", "x"],
                           ["--name", "x", self.url, self.url], ["--name", "x", "--status"],
+                          ["--add", self.file, "--name", "x"],
+                          ["--add", self.url, "--peer", self.url],
                           ["gs://bucket/x.pt"], ["http://"]):
             self.assertEqual(run("hold", *arguments, env=self.environment).returncode, 2, arguments)
         for name in (".x", "a/b"):

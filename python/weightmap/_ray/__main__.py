@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from weightmap._errors import Error
+from weightmap._errors import Error, FileError
 from weightmap._summary import human_bytes
 
 TYPE_CHECKING = False
@@ -25,18 +25,21 @@ def main(words: list[str] | None = None) -> int:
     try:
         _connect(arguments.address)
         print(act(arguments))
-    except (Error, OSError) as error:  # ConnectionError: no cluster
+    except Error as error:
         print(f"weightmap: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 def _connect(address: str) -> None:
-    import weightmap.ray  # which says how to get Ray, if it is not there  # noqa: F401
+    import weightmap.ray  # noqa: F401  (says how to get Ray, if it is not there)
 
     import ray
 
-    ray.init(address=address, log_to_driver=False, logging_level="WARNING")
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="WARNING")
+    except (OSError, RuntimeError, ValueError) as error:  # no cluster, a dead one, no address
+        raise FileError(str(error), file=address) from error
 
 
 def _hold(arguments: argparse.Namespace) -> str:
@@ -82,11 +85,9 @@ def _release(arguments: argparse.Namespace) -> str:
 
 
 def _fleet(arguments: argparse.Namespace) -> Fleet:
-    from weightmap._ray.stored import name_of
-    from weightmap.ray import Fleet
+    from weightmap._ray.fleet import fleet_of
 
-    word: str = arguments.fleet
-    return Fleet(name_of(word) if "://" in word else word)
+    return fleet_of(arguments.fleet)
 
 
 def table(nodes: list[NodeStatus]) -> str:

@@ -141,6 +141,11 @@ def hold(
     return Fleet(name)
 
 
+def fleet_of(word: str) -> Fleet:
+    """By its name, or the URL that it was made from."""
+    return Fleet(name_of(word) if "://" in word else word)
+
+
 def _release_if_empty(fleet: Fleet) -> None:
     with contextlib.suppress(Error):  # the directory died: its keepers go on, for a new one
         if fleet.generation == 0:
@@ -159,7 +164,7 @@ def local(
 
     Any process may call it that is connected to the cluster.
     """
-    fleet = held if isinstance(held, Fleet) else Fleet(name_of(held) if "://" in held else held)
+    fleet = held if isinstance(held, Fleet) else fleet_of(held)
     _need_cluster()
     node = ray.get_runtime_context().get_node_id()
     path = NodeFiles(fleet.name, node).current()
