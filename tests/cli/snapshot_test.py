@@ -122,6 +122,7 @@ if TROUBLE:
 
 class SnapshotCase(FolderCase):
     place = FOLDER
+    outlived = True
 
     def setUp(self):
         super().setUp()
