@@ -63,7 +63,7 @@ _PLAIN: dict[tuple[str, str], Any] = {
 }
 for _module in ("builtins", "__builtin__"):
     _PLAIN[_module, "bytes"] = _no_bytes
-    for _kind in (set, frozenset, bytearray, complex):
+    for _kind in (dict, set, frozenset, bytearray, complex):
         _PLAIN[_module, _kind.__name__] = _kind
 # Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,
 # and a Counter or a set of an unknown object would call that object's methods.

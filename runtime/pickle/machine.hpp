@@ -107,6 +107,9 @@ class Machine {
   bool check_kind(const value::Cell& cell, Value::Kind kind, const char* role);
   bool make_object(const value::Cell& callable, const value::Cell& arguments, bool is_new_object,
                    value::Cell& made);
+  // Makes the object if the call is one of a dict with what it shall hold; else leaves `made`.
+  bool make_filled_dict(const value::Cell& callable, const value::Cell& arguments,
+                        value::Cell& made);
   bool call(bool is_new_object);
   bool call_with_keywords();
   bool instance(const value::Cell& type, const value::Cell* first, std::uint32_t count);

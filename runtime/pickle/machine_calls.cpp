@@ -82,6 +82,10 @@ bool Machine::check_kind(const value::Cell& cell, Value::Kind kind, const char* 
 
 bool Machine::make_object(const value::Cell& callable, const value::Cell& arguments,
                           bool is_new_object, value::Cell& made) {
+  if (!is_new_object && arguments.count != 0 && arguments.part == value::whole_value) {
+    if (!make_filled_dict(callable, arguments, made)) return false;
+    if (kind_of(made) != none) return true;
+  }
   const std::array parts{callable, arguments};
   std::uint32_t depth = 0;
   if (!nest(parts.data(), parts.size(), depth)) return false;

@@ -267,6 +267,7 @@ bool is_size(std::string_view module, std::string_view name) noexcept {
 }
 
 bool is_dict_class(std::string_view module, std::string_view name) noexcept {
+  if (module == "builtins" || module == "__builtin__") return name == "dict";
   return module == "collections" &&
          (name == "OrderedDict" || name == "defaultdict" || name == "Counter");
 }

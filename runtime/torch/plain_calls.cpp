@@ -92,4 +92,21 @@ std::string impossible_call(const Value& object) {
          " with arguments that it cannot take";
 }
 
+std::optional<Value> contents_of_call(const Value& object) noexcept {
+  const Value callable = object.callable();
+  const std::string_view module = callable.module();
+  const std::string_view name = callable.name();
+  const bool is_deque = module == "collections" && name == "deque";
+  const bool is_set =
+      (module == "builtins" || module == "__builtin__") && (name == "set" || name == "frozenset");
+  const std::size_t count = object.arguments().size();
+  if (object.is_new_object() || count == 0 || !(is_deque ? count <= 2 : is_set && count == 1))
+    return std::nullopt;
+  const Value contents = object.arguments()[0];
+  const bool has_elements = contents.kind() == Kind::list || contents.kind() == Kind::tuple ||
+                            contents.kind() == Kind::set || contents.kind() == Kind::frozen_set;
+  if (!has_elements || contents.changed_at() > object.position()) return std::nullopt;
+  return contents;
+}
+
 }  // namespace weightmap::torch

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/torch/plain_calls.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/value.hpp"
 
@@ -48,8 +49,8 @@ inline std::uint32_t* mark_of(const value::Cell& cell) noexcept {
   }
 }
 
-// The current position in a container: its arguments, elements, items (the key before the value)
-// and state, in this order; or the attachments of a tensor.
+// The current position in a container: its arguments (or what contents_of_call() has), elements,
+// items (the key before the value) and state, in this order; or the attachments of a tensor.
 class Frame {
  public:
   static constexpr std::uint32_t no_limit = std::numeric_limits<std::uint32_t>::max();
@@ -79,6 +80,7 @@ class Frame {
       default: {
         const auto& object = *value::target_of<const value::Object>(cell);
         tuple_ = object.arguments;
+        if (const std::optional<Value> contents = contents_of_call(value)) take(contents->cell());
         elements_ = value::CellCursor(object.elements);
         items_ = value::CellCursor(object.items);
       }
@@ -118,6 +120,11 @@ class Frame {
       child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
       return true;
     }
+    if (const value::Cell* element = contents_.next()) {
+      in_arguments_ = true;
+      child = {value::make_integer(index_++), *element, true};
+      return true;
+    }
     if (const value::Cell* element = elements_.next()) {
       child = {value::make_integer(index_++), *element, true};
       return true;
@@ -135,6 +142,14 @@ class Frame {
   }
 
  private:
+  // Such elements are there in place of the arguments.
+  void take(const value::Cell& contents) noexcept {
+    tuple_ = {};
+    if (value::kind_of(contents) == Value::Kind::tuple)
+      tuple_ = contents;
+    else
+      contents_ = value::CellCursor(value::target_of<const value::Sequence>(contents));
+  }
   static bool may_hold_tensors(const value::Cell& key) noexcept {
     switch (value::kind_of(key)) {
       case Value::Kind::tuple:
@@ -171,6 +186,7 @@ class Frame {
   value::Cell tuple_;  // count 0: no tuple
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;
+  value::CellCursor contents_;
   value::CellCursor elements_;
   value::CellCursor items_;
   const value::Cell* key_ = nullptr;  // of the item whose key was searched

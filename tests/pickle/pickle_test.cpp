@@ -165,6 +165,74 @@ TEST_CASE("gives an OrderedDict its items") {
   CHECK(parsed.root().find("k")->integer() == 5);
 }
 
+TEST_CASE("a dict that is called with its items is one that gets them afterwards") {
+  const std::string pair = unicode("k") + "K\x05";
+  const std::string ordered = "ccollections\nOrderedDict\n";
+  const auto has_item = [&](const std::string& call, std::size_t others) {
+    const Parsed parsed(call + ".");
+    const Value root = parsed.root();
+    CHECK(root.kind() == Kind::object);
+    CHECK(root.arguments().size() == others);
+    REQUIRE(root.item_count() == 1);
+    CHECK(root.find("k")->integer() == 5);
+  };
+  has_item(ordered + "](]q\x07(" + pair + "ee\x85R", 0);  // Python 2: [["k", 5]]
+  has_item(ordered + "(" + pair + "\x86t\x85R", 0);       // (("k", 5),)
+  has_item(ordered + "}" + pair + "s\x85R", 0);           // {"k": 5}
+  has_item("ccollections\nCounter\n}" + pair + "s\x85R", 0);
+  has_item("c__builtin__\ndict\n](" + pair + "\x86" + "e\x85R", 0);
+  has_item("cbuiltins\ndict\n](" + pair + "\x86" + "e\x85R", 0);
+  has_item("ccollections\ndefaultdict\nN](" + pair + "\x86" + "e\x86R", 1);
+  has_item("((" + pair + "\x86ticollections\nOrderedDict\n", 0);
+}
+
+TEST_CASE("a dict has the items that it was called with, not what became of the list") {
+  const std::string list =
+                        "]q\x01"
+                        "0",
+                    again = "h\x01";
+  const Parsed parsed(list + "(ccollections\nOrderedDict\n" + again + "\x85R" + again + "K\x02" +
+                      "at.");
+  const Value dict = parsed.root()[0];
+  CHECK(dict.arguments().size() == 0);
+  CHECK(dict.item_count() == 0);
+  CHECK(parsed.root()[1].size() == 1);
+}
+
+TEST_CASE("a call that is not one of a dict with items stays as it is") {
+  const auto stays = [](const std::string& module, const std::string& name,
+                        const std::string& arguments) {
+    const Parsed parsed("c" + module + "\n" + name + "\n(" + arguments + "tR.");
+    CHECK(parsed.root().item_count() == 0);
+    CHECK(parsed.root().arguments().size() > 0);
+  };
+  const std::string pairs = "](" + unicode("k") + "K\x05\x86" + "e";
+  stays("my", "OrderedDict", pairs);
+  stays("collections", "Counter", pairs);  // counts the pairs
+  stays("collections", "OrderedDict", pairs + "N");
+  stays("collections", "defaultdict", pairs);
+  stays("collections", "OrderedDict",
+        "](K\x01K\x02"
+        "e");
+  stays("collections", "OrderedDict",
+        "](K\x01K\x02K\x03\x87"
+        "e");
+  stays("collections", "OrderedDict",
+        "](]K\x02\x86"
+        "e");  // a list has no hash
+}
+
+TEST_CASE("many calls with one list of what is no pair are refused by their cost") {
+  std::string text = "](";
+  for (int i = 0; i < 1000; ++i) text += "))\x86";
+  text +=
+      "Neq\x01"
+      "0ccollections\nOrderedDict\nq\x02"
+      "0";
+  for (int i = 0; i < 100000; ++i) text += "h\x02h\x01\x85R0";
+  CHECK(refused(text + "N.", {1 << 20, 100}).code == ErrorCode::limit_exceeded);
+}
+
 TEST_CASE("reads protocols 4 and 5: frames, memoize, short strings, stack globals, sets, bytes") {
   const Parsed parsed(
       "\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00"
