@@ -15,6 +15,7 @@ struct PublishOptions {
   bool copy = false;         // keeps `from` in place and publishes a copy
   bool verify_crc = false;   // first compares every byte of `from` with its CRC-32
   bool any_content = false;  // `from` need not be a checkpoint, and is not checked
+  bool any_format = false;   // `from` may have another format than `target` has
   bool follow = false;       // `from` may be a symbolic link, which is resolved
   Progress progress = {};    // for the checksums, then for the copy; see OpenOptions::progress
 };
@@ -38,7 +39,8 @@ struct PublishReport {
 //
 // If publish() fails, `target` is unchanged and no new file is left behind. It fails as
 // Checkpoint::open() does if `from` is not a checkpoint; with unsupported if it is one of several
-// files; with invalid_argument if `target` is a
+// files; with invalid_argument if its format is not that of the file that `target` names, or not
+// that which the ending of the name promises (.safetensors, .gguf, .npz), if `target` is a
 // symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
 // a regular file, or if both are the same file; with io if the system refuses, or if `from` was
 // written to meanwhile. An io error that says "is in place, but" means that `target` is the new

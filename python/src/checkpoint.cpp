@@ -414,7 +414,7 @@ std::size_t key_count(const OpenCheckpoint& self) {
 }
 
 nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
-                  bool any_content, nb::handle progress) {
+                  bool any_content, bool any_format, nb::handle progress) {
   const std::filesystem::path source = text_of(from);
   const std::filesystem::path name = text_of(target);
   LongCall call(progress);
@@ -422,6 +422,7 @@ nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, boo
   options.copy = copy;
   options.verify_crc = crc;
   options.any_content = any_content;
+  options.any_format = any_format;
   options.progress = call.progress();
   const Result<PublishReport> published =
       call.run([&] { return weightmap::publish(source, name, options); });
@@ -595,9 +596,10 @@ void bind_checkpoint(nb::module_& module) {
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"));
   module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
-             nb::arg("crc"), nb::arg("any_content"), nb::arg("progress").none(),
+             nb::arg("crc"), nb::arg("any_content"), nb::arg("any_format"),
+             nb::arg("progress").none(),
              nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, "
-                     "any_content: bool, progress: "
+                     "any_content: bool, any_format: bool, progress: "
                      "typing.Callable[[int, int], typing.Any] | None, /) -> "
                      "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
   module.def("guard_is_active", guard_is_active,

@@ -164,3 +164,17 @@ def test_the_other_byte_order(tmp_path):
     with pytest.raises(weightmap.UnsupportedError, match="blocks in the other byte order"):
         opened["q"].tobytes()
     assert opened["q"].bits().shape == (2, 18)
+
+
+@pytest.mark.parametrize("name", [*QUANTIZED[:-1], *RANDOM])
+def test_blocks_of_the_other_byte_order_are_not_dequantized(tmp_path, name):
+    kind = gguf.GGMLQuantizationType[name]
+    elements, block = gguf.GGML_QUANT_SIZES[kind]
+    data = numpy.zeros((2, 512 // elements * block), numpy.uint8)
+    write(tmp_path / "big.gguf", [("w", data, kind)], big=True)
+    tensor = weightmap.open(tmp_path / "big.gguf")["w"]
+    for part in (tensor, tensor[1:]):
+        with pytest.raises(
+            weightmap.UnsupportedError, match="tensor 'w' has blocks in the other byte order"
+        ):
+            part.dequantize()

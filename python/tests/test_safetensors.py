@@ -282,6 +282,25 @@ def test_meta_is_what_the_header_says(one, tmp_path):
         assert (meta.dtype, meta.shape, meta.data_offsets) == ("F4", [2, 4], (0, 4))
 
 
+@pytest.mark.parametrize("framework", ["pt", "np"])
+def test_slices_of_F4_count_pairs_as_their_shape_does(tmp_path, framework):
+    if framework == "pt":
+        torch = pytest.importorskip("torch", reason="F4 is a dtype of torch")
+        if not hasattr(torch, "float4_e2m1fn_x2"):
+            pytest.skip("this torch has no float4_e2m1fn_x2")
+    else:
+        pytest.importorskip("numpy", reason="makes arrays")
+    path = tmp_path / "packed.safetensors"
+    path.write_bytes(file_of({"p": ("F4", [2, 8], bytes(range(8)))}))
+    with weightmap.safe_open(path, framework) as opened:
+        part = opened.get_slice("p")
+        assert part.get_shape() == [2, 4] == list(opened.get_tensor("p").shape)
+        assert opened.get_tensor_meta("p").shape == [2, 8]
+        halves = part[:, :2], part[:, 2:]
+    stored = [half.view(torch.uint8) if framework == "pt" else half for half in halves]
+    assert [half.tolist() for half in stored] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+
+
 @pytest.mark.parametrize("backend", ["mmap", "pread"])
 def test_takes_the_backends_of_safetensors(one, numpy, backend):
     with weightmap.safe_open(one, "np", backend=backend) as opened:

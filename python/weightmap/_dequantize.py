@@ -15,6 +15,11 @@ def dequantize(tensor: Tensor) -> Any:
     elements, _ = tensor.block
     if elements == 1:
         return tensor.__array__("float32", copy=True)
+    if tensor.byteorder == "foreign":
+        raise UnsupportedError(
+            f"tensor {tensor.name!r} has blocks in the other byte order, whose fields are not "
+            "converted; bits() gives their bytes"
+        )
     try:
         import gguf
     except ImportError as error:

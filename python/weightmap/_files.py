@@ -49,6 +49,7 @@ def publish(
     *,
     copy: bool = False,
     crc: bool = False,
+    any_format: bool = False,
     progress: Progress | None = None,
 ) -> PublishReport:
     """Makes `target` name the checkpoint `new`, at once and durably.
@@ -58,13 +59,15 @@ def publish(
 
     copy: leave `new` where it is.
     crc: compare every byte with its CRC-32 first.
+    any_format: of the new file, which otherwise has that of the old one, and that which a name in
+        .safetensors, .gguf or .npz promises, or InvalidArgumentError says so.
     progress: is called with the bytes done and the bytes in all while sums are compared, then while
         the file is copied. What it raises before the end, and Ctrl-C, leaves `target` as it was.
 
     Any thread may call it, and a forked child. The GIL is released meanwhile.
     """
     generation, replaced, copied, size = _core.publish(
-        os.fsencode(new), os.fsencode(target), copy, crc, False, progress
+        os.fsencode(new), os.fsencode(target), copy, crc, False, any_format, progress
     )
     return PublishReport(Generation(*generation), replaced, copied, size)
 

@@ -75,7 +75,7 @@ class Replacing:
                 file=self._shown,
             )
         source, target = os.fsencode(new), os.fsencode(self._target)
-        _core.publish(source, target, False, self._crc, self._any_content, None)
+        _core.publish(source, target, False, self._crc, self._any_content, False, None)
 
     def _make_folder(self) -> None:
         while True:
@@ -155,7 +155,8 @@ def replacing(path: PathLike, *, crc: bool = False) -> Replacing:
 
     For a state that you have in hand weightmap.torch.save(state, "model.pt") does all of it. If the
     block ends with an exception, or if what was written is no checkpoint, "model.pt" stays as it
-    was. Tensors that are mapped from the old file stay valid, so they may be among what is saved.
+    was, as it does if that has another format than the old file, or than the name promises. Tensors
+    that are mapped from the old file stay valid, so they may be among what is saved.
 
     path: need not exist; a symbolic link stays one, and what it leads to is replaced.
     crc: compare every byte of the new file with its CRC-32 before it is published.

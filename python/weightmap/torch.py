@@ -26,6 +26,7 @@ from weightmap._torch import tensors as _tensors
 import torch
 from torch import serialization
 
+from weightmap._saving.save import refuse_other_names
 from weightmap._torch import load as _torch_load
 from weightmap._torch import save as _torch_save
 from weightmap._torch import served_model as _served_model
@@ -183,7 +184,8 @@ def save(
 
     obj: also with weightmap.Tensor, Checkpoint, Subtree, Global and Object in it, so that what
         Checkpoint.root() gives may be changed and saved, without importing anything.
-    f: a path, or what has a write().
+    f: a path, or what has a write(). A name that ends in .safetensors, .gguf or .npz is an
+        InvalidArgumentError, which says what writes those.
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
     progress: as in weightmap.save(). What torch.save writes itself, beside the path, is not told.
@@ -197,4 +199,5 @@ def save(
             "only what torch.save writes by default is written: pickle_module=pickle, "
             "pickle_protocol=2, a zip file, with the record byteorder"
         )
+    refuse_other_names(f)
     _torch_save.save(obj, f, durable, progress)

@@ -30,7 +30,7 @@ constexpr std::array table = {
               .verify_headers = torch::verify_archive_headers},
     FormatRow{
         .kind = Kind::legacy, .parse = torch::parse_legacy, .verify_headers = torch::verify_legacy},
-    FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse},
+    FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse, .name_files = name_ranks},
     FormatRow{.kind = Kind::gguf, .parse = gguf::parse, .name_files = name_split},
     FormatRow{.kind = Kind::json, .name_files = name_shards, .sentence = "is an index of shards"},
     FormatRow{.kind = Kind::distributed,

@@ -9,6 +9,8 @@
 #include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/shards.hpp"
 #include "runtime/dcp/parse_dcp.hpp"
+#include "runtime/dcp/saved_offsets.hpp"
+#include "runtime/sets/select_files.hpp"
 #include "runtime/sets/shard_index.hpp"
 #include "runtime/sets/shard_name.hpp"
 
@@ -115,6 +117,19 @@ Result<std::optional<NamedFiles>> name_split(const FirstFiles& first) {
                                 OpenStats& stats, std::pmr::memory_resource& memory) {
                       return parse_shards(sources, 0, nullptr, options, stats, memory);
                     }};
+}
+
+Result<std::optional<NamedFiles>> name_ranks(const FirstFiles& first) {
+  const SourceFile& file = first.sources.front();
+  if (!dcp::has_saved_offsets(*first.content)) return std::optional<NamedFiles>();
+  TRY(dcp::check_has_no_parts(*first.content, first.options, first.memory));
+  const std::optional<std::string> other =
+      file.remote ? std::nullopt : sets::file_of_another_rank(file.info.path);
+  if (other)
+    return failure(ErrorCode::invalid_argument,
+                   "is the file of one rank, which may have no more than parts of its tensors: " +
+                       bytes::quote(*other) + " beside it is that of another; open the folder");
+  return std::optional<NamedFiles>();
 }
 
 }  // namespace weightmap

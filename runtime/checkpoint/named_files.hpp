@@ -47,5 +47,8 @@ Result<std::optional<NamedFiles>> name_data_files(const FirstFiles& first);
 // A GGUF file that may be part of a split. Fails with corrupt if the file's name contradicts what
 // the file says, with invalid_argument if the file has no name.
 Result<std::optional<NamedFiles>> name_split(const FirstFiles& first);
+// A safetensors file, which never names others. Fails with invalid_argument if it has the parts of
+// one rank, as it says or as the files of other ranks beside it show.
+Result<std::optional<NamedFiles>> name_ranks(const FirstFiles& first);
 
 }  // namespace weightmap

@@ -325,6 +325,10 @@ Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
   if (index == nullptr && are_saved_in_parts(shards)) {
     TRY(join(shards, options, memory, whole));
   } else {
+    for (const auto& shard : shards)
+      if (Result<void> is_whole = dcp::check_has_no_parts(*shard->parsed, options, memory);
+          !is_whole)
+        return tl::unexpected<Error>(shard->source->about(std::move(is_whole.error())));
     TRY_ASSIGN(whole.catalog, catalog::merge(parts, options.limits.tensors, memory));
   }
   if (has_repeated_names(whole.catalog)) return refuse_repeated(whole.catalog, sources);

@@ -148,6 +148,24 @@ bool has_saved_offsets(const format::Parsed& shard) {
   return shard.facts.format == Format::safetensors && info_of(shard).has_value();
 }
 
+Result<void> check_has_no_parts(const format::Parsed& file, const OpenOptions& options,
+                                std::pmr::memory_resource& memory) {
+  if (!has_saved_offsets(file)) return {};
+  TRY_ASSIGN(const SavedOffsets saved, SavedOffsets::read(*info_of(file), options.limits, memory));
+  for (const catalog::Entry& entry : file.catalog.entries()) {
+    const std::string_view name = file.catalog.name(entry);
+    const auto found = saved.by_name.find(name);
+    if (found == saved.by_name.end() ||
+        std::ranges::count(found->second, 0) == std::ssize(found->second))
+      continue;
+    return failure(ErrorCode::invalid_argument,
+                   "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor " +
+                       bytes::quote(name) + " begins at " + to_text(found->second) +
+                       " of the whole; bring the files of all ranks into one folder and open that");
+  }
+  return {};
+}
+
 Result<void> join_shards(std::span<const SavedShard> shards, const OpenOptions& options,
                          std::pmr::memory_resource& memory, format::Parsed& whole) {
   Joining joining(options, memory);

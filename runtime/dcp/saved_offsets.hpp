@@ -26,6 +26,11 @@ struct SavedShard {
 // True if the shard states the places of its parts.
 bool has_saved_offsets(const format::Parsed& shard);
 
+// Fails with invalid_argument, naming the tensor, if a part of a file that is not joined with
+// others begins elsewhere than the whole tensor: then its shape is that of the part.
+Result<void> check_has_no_parts(const format::Parsed& file, const OpenOptions& options,
+                                std::pmr::memory_resource& memory);
+
 // Builds the catalog of all shards, and the tensors of several parts. Precondition: each shard has
 // offsets. A tensor without an entry there begins at offset 0. Fails with corrupt, naming the file
 // or the tensor, for offsets in another form than torch's, or an incomplete whole.

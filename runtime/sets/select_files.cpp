@@ -174,4 +174,18 @@ Result<std::vector<path>> select_files(const path& folder) {
   return std::vector<path>(chosen.begin(), chosen.end());
 }
 
+std::optional<std::string> file_of_another_rank(const path& file) {
+  const std::string own = file.filename().native();
+  if (!is_of_a_rank(own)) return std::nullopt;
+  const path folder = file.parent_path();
+  Result<Names> names = names_in(folder.empty() ? "." : folder);
+  if (!names) return std::nullopt;
+  const std::string_view rank = std::string_view(own).substr(0, own.find('-', 6));
+  std::ranges::sort(*names);
+  const auto other = std::ranges::find_if(*names, [rank](const std::string& name) {
+    return is_of_a_rank(name) && !name.starts_with(rank) && name.ends_with(".safetensors");
+  });
+  return other == names->end() ? std::nullopt : std::optional(*other);
+}
+
 }  // namespace weightmap::sets

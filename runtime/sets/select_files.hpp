@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,5 +27,11 @@ bool is_rank_metadata(std::string_view name) noexcept;
 Result<std::vector<std::filesystem::path>> select_files(const std::filesystem::path& folder);
 // Does the same for the names of a folder's files.
 Result<std::vector<std::string>> select_names(std::vector<std::string> names);
+
+// "shard-00002-model-00001-of-00001.safetensors" for
+// "shard-00001-model-00001-of-00001.safetensors": the first file beside it that is another rank's,
+// as torch's HuggingFaceStorageWriter names them. nullopt if there is none, if the name has another
+// form, or if the folder cannot be read.
+std::optional<std::string> file_of_another_rank(const std::filesystem::path& file);
 
 }  // namespace weightmap::sets

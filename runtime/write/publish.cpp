@@ -1,6 +1,7 @@
 #include "weightmap/publish.hpp"
 
 #include <optional>
+#include <string>
 #include <system_error>
 
 #include "runtime/base/try.hpp"
@@ -18,8 +19,44 @@ std::filesystem::path without_links(const std::filesystem::path& path) {
   return failed ? path : real;
 }
 
-// Checks that the checkpoint is one file, as an atomic replacement needs. Returns its generation.
+// What the programs that open a file by this name expect; unknown if the name does not tell.
+Format promised_by(const std::filesystem::path& name) {
+  std::string ending = name.extension().native();
+  for (char& c : ending) c = 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (ending == ".safetensors") return Format::safetensors;
+  if (ending == ".gguf") return Format::gguf;
+  return ending == ".npz" ? Format::npz : Format::unknown;
+}
+
+// torch.load() reads both of torch.save()'s.
+bool is_alike(Format one, Format other) {
+  const auto is_saved = [](Format format) {
+    return format == Format::torch_zip || format == Format::torch_legacy;
+  };
+  return one == other || (is_saved(one) && is_saved(other));
+}
+
+Result<void> check_format(Format made, const std::filesystem::path& target) {
+  std::error_code unknown;
+  Format found = promised_by(target);
+  const bool is_file = std::filesystem::is_regular_file(target, unknown);
+  const Result<Checkpoint> old = is_file ? Checkpoint::open(target, OpenOptions::to_look())
+                                         : failure(ErrorCode::not_found, "");
+  if (old) found = old->info().format;
+  const std::string rest = ", and the new file is " + std::string(to_string(made)) +
+                           ", which who opens it may not read: convert it first, or publish it "
+                           "with any format allowed (--force)";
+  if (found != Format::unknown && !is_alike(made, found))
+    return about_file({ErrorCode::invalid_argument,
+                       (old ? "is " : "has the name of ") + std::string(to_string(found)) + rest},
+                      target);
+  return {};
+}
+
+// Checks that the checkpoint is one file, as an atomic replacement needs, and of the format that
+// the target has. Returns its generation.
 Result<Generation> check_checkpoint(const std::filesystem::path& from,
+                                    const std::filesystem::path& target,
                                     const PublishOptions& options) {
   OpenOptions to_look = OpenOptions::to_look();
   if (options.verify_crc) to_look.verify = Verify::crc;
@@ -30,6 +67,7 @@ Result<Generation> check_checkpoint(const std::filesystem::path& from,
                        "is a checkpoint of several files, which cannot be replaced at one moment: "
                        "give each version a folder, and let a symbolic link say which is current"},
                       from);
+  if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
   return checkpoint.generation();
 }
 
@@ -40,7 +78,7 @@ Result<PublishReport> publish(const std::filesystem::path& named,
   const std::filesystem::path from = options.follow ? without_links(named) : named;
   std::optional<Generation> checked;
   if (!options.any_content) {
-    TRY_ASSIGN(checked, check_checkpoint(from, options));
+    TRY_ASSIGN(checked, check_checkpoint(from, target, options));
   }
   const Result<os::File> file = os::File::open(from, false);
   if (!file) return about_file(file.error(), from);

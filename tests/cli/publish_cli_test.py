@@ -57,6 +57,35 @@ class Publish(Case):
                              WEIGHTMAP_POPULATE="1")
         self.assertEqual((done.stderr, done.returncode), ("", 0))
 
+    def test_refuses_another_format_than_the_target_has(self):
+        header = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+        shutil.copyfile(self.folder / "next.pt", self.folder / "old")
+        (self.folder / "w").write_bytes(len(header).to_bytes(8, "little") + header + b"w")
+        rest = (", which who opens it may not read: convert it first, or publish it with any format "
+                "allowed (--force)\n")
+        for new, target, says in (
+            ("w", "old", "is torch_zip, and the new file is safetensors"),
+            ("next.pt", "w", "is safetensors, and the new file is torch_zip"),
+            ("next.pt", "a.safetensors", "has the name of safetensors, and the new file is torch_zip"),
+            ("next.pt", "a.SafeTensors", "has the name of safetensors, and the new file is torch_zip"),
+            ("next.pt", "a.gguf", "has the name of gguf, and the new file is torch_zip"),
+            ("w", "a.npz", "has the name of npz, and the new file is safetensors"),
+        ):
+            before = (self.names(), (self.folder / "w").read_bytes())
+            self.prints("", "publish", new, target, code=1, stderr=f"weightmap: {target}: {says}{rest}")
+            self.assertEqual((self.names(), (self.folder / "w").read_bytes()), before)
+        self.assertEqual(self.run_tool("publish", "--copy", "w", "a.safetensors").returncode, 0)
+        self.assertEqual(self.run_tool("publish", "--force", "next.pt", "a.safetensors").returncode, 0)
+        self.assertEqual(self.names(), ["a.safetensors", "model.pt", "old", "w"])
+
+    def test_replaces_a_file_that_is_no_checkpoint_or_of_the_older_torch(self):
+        (self.folder / "damaged").write_bytes(b"PK")
+        legacy = DATA / "legacy" / "dict.pt"
+        shutil.copyfile(legacy, self.folder / "legacy")
+        for target in ("damaged", "legacy"):
+            done = self.run_tool("publish", "--copy", "next.pt", target)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+
     def test_follows_a_link_to_the_new_file_where_it_is_asked_to(self):
         content = (self.folder / "next.pt").read_bytes()
         (self.folder / "blob").mkdir()

@@ -96,12 +96,41 @@ TEST_CASE("what only one rank has, and what all have alike, is an ordinary tenso
   CHECK(gathered(*checkpoint, "unnamed") == "u");
 }
 
-TEST_CASE("a shard alone is what is in it") {
+TEST_CASE("the file of one rank alone is refused if its parts begin elsewhere than the tensors") {
+  const std::string shards = R"({"first": {"saved_offsets": [0]}, "w": {"saved_offsets": [0, 2]}})";
   Ranks ranks;
-  ranks.add(R"({"w": {"saved_offsets": [1]}})", {{"w", "[2]", "bc"}});
-  const auto checkpoint = ranks.open();
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->find("w")->shape()[0] == 2);
+  ranks.add(shards, {{"first", "[1]", "a"}, {"w", "[1,2]", "bc"}});
+  const std::string message =
+      "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor \"w\" begins at "
+      "[0, 2] of the whole; bring the files of all ranks into one folder and open that";
+  CHECK_FAILS(ranks.open(), ErrorCode::invalid_argument, message);
+  const auto bytes = shard(shards, {{"first", "[1]", "a"}, {"w", "[1,2]", "bc"}});
+  CHECK_FAILS(Checkpoint::open_memory(std::as_bytes(std::span(bytes)), nullptr),
+              ErrorCode::invalid_argument, message);
+}
+
+TEST_CASE("the file of one rank is refused if those of others lie beside it") {
+  Ranks ranks;
+  ranks.add(R"({"w": {"saved_offsets": [0]}})", {{"w", "[2]", "ab"}});
+  const auto first = ranks.folder.path() / "shard-00001-model-00001-of-00001.safetensors";
+  REQUIRE_OK(Checkpoint::open(first));
+  ranks.add(R"({"w": {"saved_offsets": [2]}})", {{"w", "[2]", "cd"}});
+  CHECK_FAILS(Checkpoint::open(first), ErrorCode::invalid_argument,
+              "is the file of one rank, which may have no more than parts of its tensors: "
+              "\"shard-00002-model-00001-of-00001.safetensors\" beside it is that of another; open "
+              "the folder");
+  CHECK(gathered(*ranks.open(), "w") == "abcd");
+}
+
+TEST_CASE("parts beside a file that has no offsets are refused, since they cannot be joined") {
+  Ranks ranks;
+  ranks.add(R"({"w": {"saved_offsets": [2]}})", {{"w", "[2]", "cd"}});
+  const std::string header = R"({"v":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  ranks.folder.write("shard-00002-model-00001-of-00001.safetensors",
+                     static_cast<char>(header.size()) + std::string(7, '\0') + header + "v");
+  const auto opened = ranks.open();
+  CHECK_FAILS(opened, ErrorCode::invalid_argument, "its part of tensor \"w\" begins at [2]");
+  CHECK(opened.error().file.ends_with("shard-00001-model-00001-of-00001.safetensors"));
 }
 
 TEST_CASE("parts that leave a hole, or overlap, are refused") {

@@ -57,6 +57,8 @@ void add_publish(CLI::App& app, Run& run) {
   command.add_flag("--follow", options->how.follow,
                    "NEW may be a symbolic link: publish what it leads to");
   command.add_flag("--crc", options->how.verify_crc, "Compare every byte with its CRC-32 first");
+  command.add_flag("--force", options->how.any_format,
+                   "NEW may have another format than TARGET has, or than its name says");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
       "Whoever opens TARGET finds the old file or the new one, whole, also after a loss of power.\n"

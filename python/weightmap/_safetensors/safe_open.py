@@ -94,11 +94,9 @@ class Slice:
         self._file = file
 
     def get_shape(self) -> list[int]:
-        """As the header has it: of F4, single elements."""
-        shape = list(self._tensor.shape)
-        if self._tensor.dtype == "float4_e2m1fn_x2":
-            shape[-1] *= 2
-        return shape
+        """As slice[...] counts, which is as torch does: of F4 pairs, where the header has single
+        elements."""
+        return list(self._tensor.shape)
 
     def get_dtype(self) -> str:
         """As safetensors spells it: "F32", "BF16"."""
@@ -164,9 +162,10 @@ class SafeOpen:
             part = self.get_slice(name)
             tensor = part._tensor
             begin = tensor.file_offset - self._data_begin(tensor.file_index)
-            return TensorMeta(
-                part.get_dtype(), part.get_shape(), (begin, begin + tensor.nbytes)
-            )
+            shape = part.get_shape()
+            if tensor.dtype == "float4_e2m1fn_x2":
+                shape[-1] *= 2
+            return TensorMeta(part.get_dtype(), shape, (begin, begin + tensor.nbytes))
 
     def _data_begin(self, file_index: int) -> int:
         """Where the bytes of the tensors begin: no gap stands before the first of them."""

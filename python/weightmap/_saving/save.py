@@ -61,7 +61,8 @@ def save(
         written from their mapping, and empty(). What is one object, or one storage, stays one.
         Anything else raises UnsupportedError, which names the way to it, before a byte is written.
     path: the file, which appears once it is whole; what was there stays until then, also if it is
-        the checkpoint that is being saved. Or what has a write(), which is given bytes.
+        the checkpoint that is being saved. Or what has a write(), which is given bytes. A name that
+        ends in .safetensors, .gguf or .npz is an InvalidArgumentError.
     reserve: storages that get their room, and no bytes: True for all; "meta" for those of torch's
         meta tensors, which otherwise are saved without any; the names of tensors, or a function
         that is asked for each name.
@@ -77,7 +78,29 @@ def save(
     Any thread may call it, also several at once, and a forked child. The GIL is released while
     bytes are written.
     """
+    refuse_other_names(path)
     return write(obj, path, False, reserve, alignment, crc, durable, progress)
+
+
+_OTHER_FORMATS = {
+    ".safetensors": "weightmap.save_safetensors() writes safetensors",
+    ".gguf": "the package gguf writes GGUF",
+    ".npz": "numpy.savez() writes that",
+}
+
+
+def refuse_other_names(path: Any) -> None:
+    """The names of files that no other program would read."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return
+    file = os.fsdecode(path)
+    ending = os.path.splitext(file)[1].lower()
+    if ending in _OTHER_FORMATS:
+        raise InvalidArgumentError(
+            f"would be a file of torch.save under a name for another format: {_OTHER_FORMATS[ending]}, "
+            "and what torch reads is called .pt",
+            file=file,
+        )
 
 
 def write(
