@@ -4,9 +4,9 @@
 //   const weightmap::Value root = build.dict(std::array{build.string("epoch"), build.integer(3)});
 //
 // A Value from a builder can be passed to the same builder, as part of another, and to its writer;
-// its content can be read once it is written. Children are made before their container, so there
-// are no cycles. A Value used twice is one shared object in the file. Text is copied. Not
-// thread-safe.
+// its content can be read once it is written. Children are made before their container, or given
+// to it afterwards (fill()), as where something holds itself. A Value used twice is one shared
+// object in the file. Text is copied. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -61,6 +61,15 @@ class WEIGHTMAP_API ValueBuilder {
     bool is_new_object = false;  // callable.__new__(callable, *arguments)
   };
   Value object(const Call& call);
+
+  // What is added, once, to a list (elements), a dict (items) or an object (all of it) that was
+  // made without any.
+  struct Contents {
+    std::span<const Value> elements = {};
+    std::span<const Value> items = {};
+    std::optional<Value> state = {};
+  };
+  void fill(const Value& made, const Contents& contents);
 
   // Fails with limit_exceeded if a value could not be added because it nests deeper than max_depth.
   // The writer checks this, too.

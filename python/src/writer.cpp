@@ -64,6 +64,8 @@ class Writer {
   }
   Number call_of(Number callable, Number arguments, const nb::list& elements, const nb::list& items,
                  nb::handle state, bool is_new_object);
+  // What is added to a list, a dict or a call that was made empty, since it holds itself.
+  void fill(Number made, const nb::list& elements, const nb::list& items, nb::handle state);
   Number parameter(Number tensor, bool requires_grad) {
     return add(writer_.parameter(value(tensor), requires_grad));
   }
@@ -208,15 +210,22 @@ Writer::Number Writer::integer(nb::handle object) {
 
 Writer::Number Writer::call_of(Number callable, Number arguments, const nb::list& elements,
                                const nb::list& items, nb::handle state, bool is_new_object) {
-  ValueBuilder::Call call{.callable = value(callable), .arguments = value(arguments)};
+  const Number made = add(build_.object({.callable = value(callable),
+                                         .arguments = value(arguments),
+                                         .is_new_object = is_new_object}));
+  fill(made, elements, items, state);
+  return made;
+}
+
+void Writer::fill(Number made, const nb::list& elements, const nb::list& items, nb::handle state) {
+  ValueBuilder::Contents contents;
   scratch_.clear();
   append(elements);
   append(items);
-  call.elements = std::span<const Value>(scratch_).first(elements.size());
-  call.items = std::span<const Value>(scratch_).subspan(elements.size());
-  if (!state.is_none()) call.state = value(nb::cast<Number>(state));
-  call.is_new_object = is_new_object;
-  return add(build_.object(call));
+  contents.elements = std::span<const Value>(scratch_).first(elements.size());
+  contents.items = std::span<const Value>(scratch_).subspan(elements.size());
+  if (!state.is_none()) contents.state = value(nb::cast<Number>(state));
+  build_.fill(value(made), contents);
 }
 
 Writer::Texts Writer::texts_of_next(nb::object location) const {
@@ -440,6 +449,9 @@ void bind_writer(nb::module_& module) {
            nb::sig("def dict_of(self, items: list[int], /) -> int"))
       .def("global_name", &Writer::global,
            nb::sig("def global_name(self, module: str, name: str, /) -> int"))
+      .def("fill", &Writer::fill, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+           nb::sig("def fill(self, made: int, elements: list[int], items: list[int], state: int | "
+                   "None, /) -> None"))
       .def("call_of", &Writer::call_of, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
            nb::arg().none(), nb::arg(),
            nb::sig("def call_of(self, callable: int, arguments: int, elements: list[int], items: "

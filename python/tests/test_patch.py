@@ -1,6 +1,8 @@
 """weightmap.patch(), weightmap.patch() and WEIGHTMAP_PATCH: who is served."""
 
 import concurrent.futures
+import gzip
+import io
 import os
 import pathlib
 import signal
@@ -64,19 +66,58 @@ def test_the_report_says_who_was_served_and_who_was_not_and_why(model, tmp_path)
         torch.load(model)
         torch.load(small)
         torch.load(model, weights_only=False)
-        with open(model, "rb") as stream:
-            torch.load(stream)
+        torch.load(io.BytesIO(model.read_bytes()))
         with pytest.raises(Exception, match="Weights only load failed"):
             torch.load(other)
     assert report.served == [("torch.load", str(model), __name__, "")]
     assert [(call.file, call.why) for call in report.left[:2]] == [
         (str(small), "is smaller than 1 MiB"), (str(model), "asks for weights_only=False"),
     ]
-    assert report.left[2].why == "is a BufferedReader, no path"
+    assert report.left[2].why == "is a BytesIO, no path"
     assert report.left[3].why.startswith("Weights only load failed. Unsupported global")
     lines = str(report).splitlines()
     assert lines[0] == f"torch.load({model}) by {__name__}: weightmap"
     assert lines[1] == f"torch.load({small}) by {__name__}: is smaller than 1 MiB"
+
+
+def test_an_open_file_is_mapped_where_it_is_read_as_it_is_from_its_beginning(model, tmp_path):
+    packed = tmp_path / "model.pt.gz"
+    with gzip.open(packed, "wb", compresslevel=0) as file:
+        file.write(model.read_bytes())
+    small = tmp_path / "small.pt"
+    torch.save({"w": torch.ones(2)}, small)
+    with weightmap.patch() as report:
+        with open(model, "rb") as file:
+            assert is_mapped(torch.load(file)["w"], model)
+        for make, why in (
+            (lambda: gzip.open(packed), "is a GzipFile, no path"),
+            (lambda: open(small, "rb"), "is smaller than 1 MiB"),
+            (lambda: open(model, "rb", buffering=0), "is a FileIO, no path"),
+        ):
+            with make() as file:
+                assert not is_mapped(torch.load(file)["w"], model)
+            assert report.left[-1].why == why
+        with open(model, "rb") as file:
+            file.seek(4)
+            with pytest.raises(Exception):
+                torch.load(file)
+    assert report.served == [("torch.load", str(model), __name__, "")]
+    assert report.left[-1].why == "is a BufferedReader at byte 4"
+
+
+def test_what_fsspec_opens_of_a_local_file_is_mapped(model, tmp_path):
+    fsspec = pytest.importorskip("fsspec", reason="Lightning opens files by it")
+    packed = tmp_path / "model.pt.gz"
+    with gzip.open(packed, "wb", compresslevel=0) as file:
+        file.write(model.read_bytes())
+    files = fsspec.filesystem("file")
+    with weightmap.patch() as report:
+        with files.open(model, "rb") as file:
+            assert is_mapped(torch.load(file, map_location="cpu", weights_only=True)["w"], model)
+        with files.open(packed, "rb", compression="gzip") as file:
+            assert not is_mapped(torch.load(file)["w"], model)
+    assert [call.file for call in report.served] == [str(model)]
+    assert report.left[0].why in ("is a LocalFileOpener, no path", "is a GzipFile, no path")
 
 
 def test_what_weightmap_refuses_is_refused_in_torchs_words(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
+import importlib
 import io
 import os
 import sys
@@ -361,9 +363,10 @@ def refusal(value, folder, **options):
 
 
 def holding_itself():
-    value = {"a": []}
-    value["a"].append(value)
-    return value
+    """A tuple, which torch's reader would have to throw away and fetch."""
+    held = []
+    held.append((held,))
+    return held[0]
 
 
 def nested(levels):
@@ -381,7 +384,7 @@ REFUSED = [
     ({"a": [object()]},
      "['a'][0] is of type object, for which the file would need builtins.object,", ...),
     ([frozenset()], "[0] is of type frozenset, for which", ...),
-    (holding_itself(), f"['a'][0] is a dict that holds itself, somewhere within{BY_TORCH}"),
+    (holding_itself(), f"[0][0] is a tuple that holds itself in what it is made of{BY_TORCH}"),
     (nested(1001), "[0]" * 10 + "..." + "[0]" * 10 + " is nested deeper than 1000 levels"),
     (collections.defaultdict(list),
      "what is to be saved is of type collections.defaultdict, for which the file would need "
@@ -400,6 +403,27 @@ REFUSED = [
 def test_refuses(tmp_path, value, words, goes_on):
     message = refusal(value, tmp_path)
     assert message.startswith(words) if goes_on else message == words
+
+
+@pytest.mark.parametrize("ending, way", [
+    (".safetensors", "weightmap.save_safetensors() writes safetensors"),
+    (".SafeTensors", "weightmap.save_safetensors() writes safetensors"),
+    (".gguf", "the package gguf writes GGUF"),
+    (".npz", "numpy.savez() writes that"),
+])
+def test_refuses_the_name_of_another_format(tmp_path, ending, way):
+    functions = [weightmap.save]
+    with contextlib.suppress(ImportError):
+        functions.append(importlib.import_module("weightmap.torch").save)
+    for path in (tmp_path / f"a{ending}", str(tmp_path / f"a{ending}"), os.fsencode(tmp_path / f"a{ending}")):
+        for save in functions:
+            with pytest.raises(weightmap.InvalidArgumentError) as refused:
+                save({"a": 1}, path)
+            assert refused.value.message == (
+                f"would be a file of torch.save under a name for another format: {way}, and what "
+                "torch reads is called .pt"
+            )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option, words", [

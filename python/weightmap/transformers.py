@@ -8,7 +8,9 @@ docs/transformers.md is the manual.
 
 from __future__ import annotations
 
+import builtins
 import errno
+import json
 import logging
 import os
 from typing import Any, Literal
@@ -50,6 +52,7 @@ def load(
 
     model: a folder, or "org/name" in the local cache of huggingface_hub. MissingFileError if it is
         not there: nothing is fetched, unless local_files_only=False leaves that to transformers.
+        Of an adapter, as PEFT saves it: the model that it is for, found likewise, with the adapter.
     cls: the class; that which config.json names unless given.
     copy_on_write: as in weightmap.torch.load_model(): by default the parameters may be written to,
         and only what was written to costs memory. False: a write ends the process.
@@ -65,6 +68,16 @@ def load(
     place = name = os.fspath(model)
     if options["dtype"] != "auto" or options.get("local_files_only", True):
         place = _folder_of(name, options)
+    adapter, of_adapter = None, {}
+    base = _base_of(place)
+    if base is not None:
+        adapter = place
+        of_adapter = {key: options.pop(key) for key in _OF_THE_ADAPTER if key in options}
+        # What chose a revision chose that of the adapter.
+        options.update(revision=base[1]) if base[1] else options.pop("revision", None)
+        place = name = base[0]
+        if options.get("local_files_only", True):
+            place = _folder_of(name, options)
     dtypes = _settle_dtype(place, options)
     if cls is None:
         cls = _class_of(place, options)
@@ -73,9 +86,32 @@ def load(
     # Always said, so that no other block that is open meanwhile says anything else.
     with config.override("load.copy_on_write", chosen), patch():
         loaded = cls.from_pretrained(place, **options)
-    _warn_of_conversion(loaded, dtypes)
+        _warn_of_conversion(loaded, dtypes)
+        if adapter is not None:
+            loaded.load_adapter(adapter, **of_adapter)
     _give_name(loaded, place, name)
     return finish(loaded)
+
+
+_OF_THE_ADAPTER = ("adapter_name", "adapter_kwargs")
+
+
+def _base_of(place: str) -> tuple[str, str | None] | None:
+    """The model that the adapter in a folder is for, and its revision; None for another folder."""
+    file = os.path.join(place, "adapter_config.json")
+    if os.path.exists(os.path.join(place, "config.json")) or not os.path.exists(file):
+        return None
+    try:
+        with builtins.open(file, encoding="utf-8") as text:
+            read = json.load(text)
+        base, revision = read["base_model_name_or_path"], read.get("revision")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        base = revision = None
+    if not isinstance(base, str) or not isinstance(revision, (str, type(None))):
+        raise InvalidArgumentError(
+            "does not say which model the adapter is for: expected base_model_name_or_path", file=file
+        )
+    return base, revision
 
 
 def _settle_dtype(place: str, options: dict[str, Any]) -> list[str]:

@@ -65,7 +65,6 @@ enum class Step : std::uint8_t {
   build,        // BUILD
   persist,      // BINPERSID
   call_of_set,  // TUPLE1, REDUCE
-  close,        // no bytes: all its contents are written
   replaced,     // the same for a replacement, which is `cell`
 };
 
@@ -83,7 +82,6 @@ struct Task {
   value::CellCursor cursor{};
   std::uint64_t left = 0;      // cells to come, after the current batch if there is one
   std::uint64_t in_batch = 0;  // cells to come in the current batch
-  std::uint32_t id = 0;        // close: the memo id
 
   std::uint64_t cells(std::uint64_t values) const noexcept {
     return is_pairs ? 2 * values : values;
@@ -121,14 +119,13 @@ class Writer {
   void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   void reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   void end_tuple(std::size_t count, WrittenNodes::Number number);
+  void refetch_tuple(std::size_t count, std::uint32_t id);
   void latin1();
   void put(WrittenNodes::Number number = Task::unshared);
   void get(std::uint32_t id);
 
   void push(Step step, const Tree* tree, const Cell& cell,
             WrittenNodes::Number number = Task::unshared);
-  // For a value that has a memo id before all its contents are written.
-  void push_close(WrittenNodes::Number number);
   void push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
                     bool is_exact);
   void end_replaced(const Task& task);
@@ -157,6 +154,9 @@ class Writer {
   std::unordered_map<std::string, std::uint32_t> globals_;  // "module\nname\n" -> memo id
   std::optional<std::uint32_t> latin1_;                     // memo id
   std::uint32_t next_id_ = 0;
+  // Elements of tuples that were begun a second time before their end, and how many may be.
+  std::uint64_t again_ = 0;
+  static constexpr std::uint64_t most_again = std::uint64_t{1} << 20;
   // The header of the last packed call, and the memo ids of its values in this pickle.
   const value::PackedHeader* known_header_ = nullptr;
   value::PackedHeader::Ids known_ids_{};
@@ -205,9 +205,6 @@ bool Writer::step() {
       put();
       out_.byte(op_REDUCE);
       put(task.node);
-      return true;
-    case Step::close:
-      nodes_.id(task.node) = task.id;
       return true;
     default:
       end_replaced(task);
@@ -260,11 +257,15 @@ bool Writer::node(const Tree* tree, const Cell& cell, bool may_replace) {
   if (may_be_shared(cell)) {
     number = nodes_.meet(*tree, cell);
     std::uint32_t& id = nodes_.id(number);
-    if (id == WrittenNodes::begun)
-      return fail(ErrorCode::invalid_argument, "the value refers to itself: a value of kind " +
-                                                   std::string(to_string(kind_of(cell))) +
-                                                   " holds itself, directly or further down");
-    if (id != WrittenNodes::unknown) {
+    if (id == WrittenNodes::begun) {
+      // What it holds that is memoized already ends this.
+      again_ += cell.count;
+      if (kind_of(cell) != tuple || again_ > most_again)
+        return fail(ErrorCode::invalid_argument,
+                    "the value refers to itself: a value of kind " +
+                        std::string(to_string(kind_of(cell))) +
+                        " holds itself in what it is made of, directly or further down");
+    } else if (id != WrittenNodes::unknown) {
       get(id);
       return true;
     }
@@ -326,9 +327,23 @@ bool Writer::more_of_tuple() {
     if (!value(tree, tuple_element(cell, index))) return false;
     if (tasks_.size() != depth) return true;
   }
-  end_tuple(cell.count, tasks_.back().node);
+  const WrittenNodes::Number number = tasks_.back().node;
   tasks_.pop_back();
+  if (number != Task::unshared && nodes_.id(number) != WrittenNodes::begun)
+    refetch_tuple(cell.count, nodes_.id(number));
+  else
+    end_tuple(cell.count, number);
   return true;
+}
+
+// For a tuple that was written meanwhile, by something that it holds and that holds it.
+void Writer::refetch_tuple(std::size_t count, std::uint32_t id) {
+  if (count > 3) {
+    out_.byte(op_POP_MARK);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) out_.byte(op_POP);
+  }
+  get(id);
 }
 
 void Writer::end_tuple(std::size_t count, WrittenNodes::Number number) {
@@ -379,11 +394,6 @@ void Writer::push(Step step, const Tree* tree, const Cell& cell, WrittenNodes::N
   task.cell = cell;
 }
 
-void Writer::push_close(WrittenNodes::Number number) {
-  push(Step::close, nullptr, {}, number);
-  tasks_.back().id = std::exchange(nodes_.id(number), WrittenNodes::begun);
-}
-
 void Writer::push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
                           bool is_exact) {
   if (sequence == nullptr || sequence->count == 0) return;
@@ -400,7 +410,6 @@ void Writer::container(const Tree* tree, const Cell& cell, WrittenNodes::Number 
   const bool is_dict = kind_of(cell) == dict;
   out_.byte(is_dict ? op_EMPTY_DICT : op_EMPTY_LIST);
   put(number);
-  push_close(number);
   push_batches(tree, target_of<const value::Sequence>(cell), is_dict, true);
 }
 
@@ -487,7 +496,6 @@ void Writer::reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number num
   out_.byte(whole != nullptr && whole->is_new_object ? op_NEWOBJ : op_REDUCE);
   put(number);
   if (whole == nullptr || !(whole->has_state || whole->items || whole->elements)) return;
-  push_close(number);
   if (whole->has_state) {
     push(Step::build, tree, cell);
     push(Step::value, tree, whole->state);

@@ -137,22 +137,36 @@ Cell Builder::global(std::string_view module, std::string_view name) {
 }
 
 Cell Builder::object(const Call& call) {
-  const std::array parts{call.callable, call.arguments, call.state.value_or(Cell{})};
+  const std::array parts{call.callable, call.arguments};
   const std::uint32_t depth = nest(parts);
   if (depth == 0) return {};
   Object* made = value::make_object(tree_->arena_, call.callable, call.arguments,
                                     call.is_new_object, depth, ++objects_);
   if (!fits_budget(made != nullptr)) return {};
-  made->has_state = call.state.has_value();
-  made->state = parts[2];
+  const Cell cell = make_cell(Value::Kind::object, made);
+  fill(cell, {call.elements, call.items, call.state});
+  return fault_.empty() ? cell : Cell{};
+}
+
+void Builder::fill(const Cell& made, const Contents& contents) {
+  if (!fault_.empty()) return;
+  if (kind_of(made) != Value::Kind::object) {
+    const bool is_dict = kind_of(made) == Value::Kind::dict;
+    append(*target_of<Sequence>(made), is_dict ? contents.items : contents.elements);
+    return;
+  }
+  Object& object = *target_of<Object>(made);
+  if (contents.state) {
+    object.has_state = true;
+    object.state = *contents.state;
+    object.depth = std::max(object.depth, nest({&object.state, 1}));
+  }
   for (const auto& [cells, place] :
-       {std::pair{call.elements, &made->elements}, std::pair{call.items, &made->items}}) {
+       {std::pair{contents.elements, &object.elements}, std::pair{contents.items, &object.items}}) {
     if (cells.empty()) continue;
     *place = sequence_of(cells);
-    if (*place == nullptr) return {};
-    made->depth = std::max(made->depth, (*place)->depth);
+    if (*place != nullptr) object.depth = std::max(object.depth, (*place)->depth);
   }
-  return make_cell(Value::Kind::object, made);
 }
 
 Cell Builder::persistent_id(const Cell& id) {

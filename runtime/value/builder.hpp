@@ -29,6 +29,13 @@ struct BuildLimits {
   std::uint32_t depth;         // nesting of containers and calls, at most 65535
 };
 
+// What is added to the result of a call, or to a list (elements) or dict (items).
+struct Contents {
+  std::span<const Cell> elements{};
+  std::span<const Cell> items{};  // key, value, key, value ...
+  std::optional<Cell> state{};
+};
+
 // A recorded call, callable(*arguments), which nothing executes, and the additions to its result.
 struct Call {
   Cell callable;
@@ -78,6 +85,8 @@ class Builder {
   bool append(Sequence& sequence, std::span<const Cell> cells);
   Cell global(std::string_view module, std::string_view name);
   Cell object(const Call& call);
+  // Adds to a list, a dict or an object of object() that was made before, which so may hold itself.
+  void fill(const Cell& made, const Contents& contents);
   Cell persistent_id(const Cell& id);
   // Makes the parts that many usual calls share, and sets `ids`. An `extra` of kind none is no
   // argument. Returns nullptr (and the builder has failed) beyond the budget.

@@ -64,16 +64,21 @@ Value ValueBuilder::persistent_id(const Value& id) {
 }
 
 Value ValueBuilder::object(const Call& call) {
-  value::Call made{call.callable.cell(), call.arguments.cell()};
-  state_->scratch.reserve(call.elements.size() + call.items.size());
-  state_->cells(call.elements);
-  for (const Value& item : call.items) state_->scratch.push_back(item.cell());
-  const std::span<const value::Cell> cells(state_->scratch);
-  made.elements = cells.first(call.elements.size());
-  made.items = cells.subspan(call.elements.size());
-  if (call.state) made.state = call.state->cell();
-  made.is_new_object = call.is_new_object;
-  return state_->value(state_->builder.object(made));
+  const value::Cell made = state_->builder.object({.callable = call.callable.cell(),
+                                                   .arguments = call.arguments.cell(),
+                                                   .is_new_object = call.is_new_object});
+  const Value object = state_->value(made);
+  fill(object, {call.elements, call.items, call.state});
+  return object;
+}
+
+void ValueBuilder::fill(const Value& made, const Contents& contents) {
+  value::Contents added;
+  added.elements = state_->cells(contents.elements);
+  state_->builder.fill(made.cell(), added);
+  added = {.items = state_->cells(contents.items)};
+  if (contents.state) added.state = contents.state->cell();
+  state_->builder.fill(made.cell(), added);
 }
 
 Result<void> ValueBuilder::check() const { return state_->builder.check(); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import pickle
@@ -58,7 +59,7 @@ def _follow_blocks() -> None:
 
 
 def _note(function: str, file: Any, why: str) -> None:
-    note([block.report for block in _blocks], function, file, why)
+    note([block.report for block in _blocks], function, _path_of_stream(file) or file, why)
 
 
 def _load(
@@ -120,13 +121,28 @@ def _why_not(
         return "is called under skip_data()"
     if pickle_module is not None or pickle_load_args:
         return "has arguments for a pickle module"
+    path: Any = f
     if not isinstance(f, (str, os.PathLike)):
-        return f"is a {type(f).__name__}, no path"
-    if os.fspath(f).endswith(".safetensors"):
+        path = None if mmap else _path_of_stream(f)  # of which torch maps none
+        if path is None:
+            return f"is a {type(f).__name__}, no path"
+        if f.tell() != 0:
+            return f"is a {type(f).__name__} at byte {f.tell()}"
+    if os.fspath(path).endswith(".safetensors"):
         return "ends with .safetensors, which torch gives to that package"
-    if takes_all and _is_small(f):
+    if takes_all and _is_small(path):
         return "is smaller than 1 MiB"
     return ""
+
+
+def _path_of_stream(f: Any) -> str | None:
+    """Of what open(path, "rb") gives, also within fsspec's opener, through which Lightning loads;
+    None of anything else, such as what decompresses a file."""
+    if type(f).__module__ == "fsspec.implementations.local":
+        f = getattr(f, "f", None)
+    if type(f) is io.BufferedReader and type(f.raw) is io.FileIO and not f.closed:
+        return f.name if isinstance(f.name, str) else None
+    return None
 
 
 def _maps_by_default() -> bool:

@@ -46,7 +46,8 @@ class Tensors:
             return self._typed_storage
         if kind in private._storage_classes or issubclass(kind, torch.UntypedStorage):
             return self._untyped_storage
-        return None
+        # What wraps others has no elements of its own.
+        return self._values.reduced if hasattr(kind, "__tensor_flatten__") else None
 
     def _tensor(self, thing: torch.Tensor) -> Made:
         made = self._plain(thing, thing.requires_grad)

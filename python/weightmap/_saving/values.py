@@ -95,6 +95,8 @@ class Values:
         self.maker_of: Callable[[type], Callable[[Any], Made] | None] = lambda kind: None
         self._leaf = writer.leaf
         self._memo: dict[int, int] = {}
+        # Of calls whose elements, items or state are made: the callable, the arguments, is_new.
+        self._called: dict[int, tuple[int, int, bool]] = {}
         self._kept: list[Any] = []  # so that no id is used twice
         self._path: list[Any] = []  # keys, indices and Steps on the way to what is made now
 
@@ -168,10 +170,7 @@ class Values:
             return self._leaf(thing)
         known = self._memo.get(id(thing))
         if known is not None:
-            if known == _BEGUN:
-                what = f"is a {type_name(kind)} that holds itself, somewhere within"
-                return self._refuse(OnlyForPickle(what))
-            return known
+            return self._within_itself(thing) if known == _BEGUN else known
         make = self.makers.get(kind)
         if make is None:
             make = self.makers[kind] = self._maker(kind)
@@ -179,6 +178,23 @@ class Values:
             return make(thing)
         except UnsupportedError as error:
             return self.remember(thing, self._refuse(error))
+
+    def _within_itself(self, thing: Any) -> Made:
+        """Of what holds itself: made empty now, and filled when its parts are there."""
+        kind = type(thing)
+        if kind is tuple and self.is_strict:  # torch.load(weights_only=True) reads none
+            return self._tuple(thing)
+        if kind is list:
+            made = self.writer.list_of([])
+        elif kind is dict:
+            made = self.writer.dict_of([])
+        elif id(thing) in self._called:
+            callable, given, is_new = self._called[id(thing)]
+            made = self.writer.call_of(callable, given, [], [], None, is_new)
+        else:
+            what = f"is a {type_name(kind)} that holds itself in what it is made of"
+            return self._refuse(OnlyForPickle(what))
+        return self.remember(thing, made)
 
     def _maker(self, kind: type) -> Callable[[Any], Made]:
         if issubclass(kind, type):
@@ -219,11 +235,16 @@ class Values:
 
     def _list(self, thing: list[Any]) -> Generator[Made, int, int]:
         numbers = yield from self._parts(thing)
-        return self.remember(thing, self.writer.list_of(numbers))
+        made = self._memo[id(thing)]
+        if made == _BEGUN:
+            return self.remember(thing, self.writer.list_of(numbers))
+        self.writer.fill(made, numbers, [], None)
+        return made
 
     def _tuple(self, thing: tuple[Any, ...]) -> Generator[Made, int, int]:
         numbers = yield from self._parts(thing)
-        return self.remember(thing, self.writer.tuple_of(numbers))
+        made = self._memo[id(thing)]
+        return self.remember(thing, self.writer.tuple_of(numbers)) if made == _BEGUN else made
 
     def _parts(self, thing: Any) -> Generator[Made, int, list[int]]:
         self._memo[id(thing)] = _BEGUN
@@ -240,7 +261,11 @@ class Values:
     def _dict(self, thing: dict[Any, Any]) -> Generator[Made, int, int]:
         self._memo[id(thing)] = _BEGUN
         numbers = yield from self._items(thing.items())
-        return self.remember(thing, self.writer.dict_of(numbers))
+        made = self._memo[id(thing)]
+        if made == _BEGUN:
+            return self.remember(thing, self.writer.dict_of(numbers))
+        self.writer.fill(made, [], numbers, None)
+        return made
 
     def _items(self, items: Any) -> Generator[Made, int, list[int]]:
         begin, path = self.begin, self._path
@@ -333,6 +358,7 @@ class Values:
         path[-1] = Step(".__reduce__()[1]")
         made = self.begin(arguments)
         given = made if type(made) is int else (yield made)
+        self._called[id(thing)] = callable, given, is_new
         extra = (yield from self._elements(elements)) if elements else []
         pairs = [] if items is None else (yield from self._items(items))
         attributes = None
@@ -340,6 +366,11 @@ class Values:
             path[-1] = Step(".__dict__" if type(state) is dict else ".__getstate__()")
             made = self.begin(state)
             attributes = made if type(made) is int else (yield made)
+        del self._called[id(thing)]
+        number = self._memo[id(thing)]
+        if number != _BEGUN:
+            self.writer.fill(number, extra, pairs, attributes)
+            return number
         return self.remember(
             thing, self.writer.call_of(callable, given, extra, pairs, attributes, is_new)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import torch
 from weightmap import _core
 from weightmap._errors import Error
 from weightmap._summary import Summary, summarize
+from weightmap._torch.wrapped import is_wrapper, memory_of, parts_of
 
 
 class FileMapping(NamedTuple):
@@ -107,8 +109,7 @@ def _storages_of(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
     """Addresses on the CPU, and bytes at them."""
     sizes: dict[int, int] = {}
     for tensor in tensors:
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided:
-            storage = tensor.untyped_storage()
+        for storage in memory_of(tensor):
             sizes[storage.data_ptr()] = storage.nbytes()
     return sizes
 
@@ -123,14 +124,22 @@ class _Described(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     file_index: Any  # these two: where its bytes are
-    file_offset: int
+    file_offset: Any
 
 
 def _described(name: str, tensor: torch.Tensor) -> _Described:
     is_strided = tensor.layout == torch.strided
-    address = tensor.data_ptr() if is_strided and not tensor.is_meta else id(tensor)
+    address: Any = id(tensor)
+    nbytes = tensor.numel() * tensor.element_size()
+    if is_wrapper(tensor):
+        parts = [part for _, part in parts_of(tensor)]
+        address = tuple(map(id, parts))
+        nbytes = sum(part.numel() * part.element_size() for part in parts)
+    elif is_strided and not tensor.is_meta:
+        with contextlib.suppress(RuntimeError):  # a tensor of a class without memory
+            address = tensor.data_ptr()
     return _Described(
-        name, tensor.numel(), tensor.numel() * tensor.element_size(),
+        name, tensor.numel(), nbytes,
         str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape),
         tensor.stride() if is_strided else (), tensor.device, address,
     )

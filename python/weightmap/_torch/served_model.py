@@ -15,7 +15,10 @@ from torch.utils.hooks import unserializable_hook
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
 from weightmap._torch import tensors as _tensors
+from weightmap._torch.load import loaded
 from weightmap._torch.served_memory import mappings_of, summary
+from weightmap._torch.weights_only import registered_globals
+from weightmap._torch.wrapped import addresses_of
 
 Factory = Callable[[], torch.nn.Module]
 
@@ -47,12 +50,26 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
         model = factory()
     # The file as it is, for who finds that the model is a part of it.
     _tensors.load_into(
-        model, checkpoint.torch(), strict, checkpoint.path,
+        model, _state_for(model, checkpoint), strict, checkpoint.path,
         opened=f"weightmap.open({checkpoint.path!r})",
     )
     if any(True for _ in _unsaved(model)):
         _take_unsaved(model, _with_buffers_only(factory))
     return model
+
+
+def _state_for(model: torch.nn.Module, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """The tensors by name. A file of torch has those within one that wraps others under names of
+    their own; where the model wants the wrapper, it is made as torch.load makes it."""
+    state = checkpoint.torch()
+    lacking = [name for name in model.state_dict() if name not in state]
+    beginnings = tuple(f"{name}." for name in lacking)
+    if not any(name.startswith(beginnings) for name in state):
+        return state
+    whole = loaded(checkpoint._core, checkpoint.path, None, registered_globals())
+    if not isinstance(whole, dict) or not all(name in whole for name in lacking):
+        return state
+    return {name: each for name, each in whole.items() if isinstance(each, torch.Tensor)}
 
 
 _logger = logging.getLogger("weightmap")
@@ -74,18 +91,22 @@ def refuse_gradients(model: torch.nn.Module) -> None:
     not contiguous by a copy of the weight, if that has half precision and is on the CPU, one for
     each row of the batch: with each answer of a model of transformers, of its largest matrix.
     """
-    parameters = [each for each in model.parameters() if each.requires_grad]
-    places = mappings_of([each.data_ptr() for each in parameters], counted=False)
-    for parameter, mapping in zip(parameters, places):
-        if mapping is not None and not mapping.writable:
-            parameter.register_hook(_refusal(weakref.ref(parameter), parameter.data_ptr()))
+    parameters = [(each, addresses_of(each)) for each in model.parameters() if each.requires_grad]
+    flat = [address for _, addresses in parameters for address in addresses]
+    mappings = iter(mappings_of(flat, counted=False))
+    for parameter, addresses in parameters:
+        places = [next(mappings) for _ in addresses]
+        if any(mapping is not None and not mapping.writable for mapping in places):
+            parameter.register_hook(_refusal(weakref.ref(parameter), addresses))
 
 
-def _refusal(parameter: weakref.ref[torch.nn.Parameter], address: int) -> Callable[..., None]:
+def _refusal(
+    parameter: weakref.ref[torch.nn.Parameter], addresses: tuple[int, ...]
+) -> Callable[..., None]:
     @unserializable_hook
     def refuse(_gradient: torch.Tensor) -> None:
         held = parameter()
-        if held is not None and held.data_ptr() == address:
+        if held is not None and addresses_of(held) == addresses:
             raise UnsupportedError(
                 "a parameter in a read-only mapping has no gradient, since a step of an optimizer "
                 "would end the process: load the model without copy_on_write=False to train it"

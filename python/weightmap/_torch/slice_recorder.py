@@ -8,6 +8,7 @@ import torch
 
 from weightmap._slice_plan import SlicePart, SlicePlan
 from weightmap._torch import private
+from weightmap._torch.wrapped import parts_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -36,10 +37,12 @@ class SliceRecorder(private.TorchDispatchMode):
         self._parts: dict[str, dict[SlicePart, None] | None] = {}  # None: all of the tensor
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """A tensor whose memory is a checkpoint's, before it is used."""
-        if tensor.numel() != 0:
-            storage = tensor.untyped_storage().data_ptr()
-            self._added.setdefault(storage, []).append((name, tensor))
+        """A tensor whose memory is a checkpoint's, before it is used. Of one that wraps others
+        those are noted, by the names that they have in the checkpoint."""
+        for place, part in parts_of(tensor, name):
+            if part.numel() != 0:
+                storage = part.untyped_storage().data_ptr()
+                self._added.setdefault(storage, []).append((place, part))
 
     def plan(self) -> SlicePlan:
         """What was read up to now, tensors in the order in which they were first read."""
@@ -50,8 +53,10 @@ class SliceRecorder(private.TorchDispatchMode):
     ) -> Any:
         if not func.is_view:
             for value in private.tree_leaves((args, kwargs)):
-                if isinstance(value, torch.Tensor) and value.numel() != 0:
-                    self._note(value)
+                if isinstance(value, torch.Tensor):
+                    for _, part in parts_of(value):
+                        if part.numel() != 0:
+                            self._note(part)
         return func(*args, **kwargs or {})
 
     def _note(self, read: torch.Tensor) -> None:
