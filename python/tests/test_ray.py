@@ -142,7 +142,7 @@ def background():
 
 
 def files():
-    return sorted(glob.glob(f"/dev/shm/weightmap-{NAME}.*"))
+    return sorted(glob.glob(f"/dev/shm/weightmap-{NAME}@*"))
 
 
 def copies():
@@ -438,7 +438,7 @@ class FailsOn:
 
     def __call__(self, url):
         if "second" in url and ray.get_runtime_context().get_node_id() == self._node:
-            while len(glob.glob(f"/dev/shm/weightmap-{NAME}.2-*")) < NODES - 1:
+            while len(glob.glob(f"/dev/shm/weightmap-{NAME}@2-*")) < NODES - 1:
                 time.sleep(0.1)
             raise weightmap.FilePermissionError("refused")
         return open_source(url)

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import re
 import subprocess
 import sys
 import uuid
@@ -211,6 +212,36 @@ def test_a_name_is_of_the_url_without_its_signature():
     assert name_of("s3://bucket/other/model.pt") != name_of("s3://bucket/model.pt")
 
 
+@pytest.mark.parametrize("one, other", [
+    ("https://h/download?model=a", "https://h/download?model=b"),
+    ("https://h/download", "https://h/download?model=b"),
+    ("https://h/a?versionId=1&X-Amz-Signature=s", "https://h/a?versionId=2&X-Amz-Signature=s"),
+    ("https://h/a?token=1", "https://h/a?token=2"),
+    ("https://h/a?se=1", "https://h/a?se=2"),  # no "sig": nothing is signed
+    ("https://h/a?X-Amz-Other=1", "https://h/a?X-Amz-Other=2"),
+])
+def test_a_query_that_names_a_file_makes_another_fleet(one, other):
+    assert name_of(one) != name_of(other)
+    assert Stored(one, "t", 8, None).digest != Stored(other, "t", 8, None).digest
+
+
+@pytest.mark.parametrize("signature", [
+    "X-Amz-Algorithm=a&X-Amz-Credential=c&X-Amz-Date=d&X-Amz-Expires=9&X-Amz-Signature=s",
+    "X-Goog-Date=d&X-Goog-Signature=s",
+    "AWSAccessKeyId=k&Expires=1&Signature=s&x-amz-security-token=t",
+    "GoogleAccessId=k&Expires=1&Signature=s",
+    "Policy=p&Key-Pair-Id=k&Signature=s",
+    "sv=1&ss=b&srt=o&sp=r&st=1&se=2&spr=https&sip=1&skoid=1&sktid=2&skt=3&ske=4&sks=b&skv=5&sr=b&sig=s",
+])
+def test_a_signature_makes_no_other_fleet(signature):
+    for begin, signed in [("https://h/a", "https://h/a?"), ("https://h/a?model=b", "https://h/a?model=b&")]:
+        assert name_of(begin) == name_of(signed + signature)
+
+
+def test_a_fleet_s_name_shows_nothing_of_a_query():
+    assert re.fullmatch(r"a\.pt-[0-9a-f]{8}", name_of("https://h/x/a.pt?token=secret"))
+
+
 def test_a_digest_is_of_url_tag_and_size():
     one = Stored("https://host/a", '"a"', 8, None)
     others = [
@@ -219,7 +250,7 @@ def test_a_digest_is_of_url_tag_and_size():
         Stored("https://host/a", '"a"', 9, None),
     ]
     assert len({each.digest for each in [one, *others]}) == 4
-    assert Stored("https://host/a?signed", '"a"', 8, Fixed).digest == one.digest
+    assert Stored("https://host/a?X-Amz-Signature=s", '"a"', 8, Fixed).digest == one.digest
 
 
 def test_a_version_is_opened_while_the_store_has_it():
@@ -386,6 +417,40 @@ def test_a_link_that_was_replaced_is_left_alone(files, tmp_path):
     link.write_bytes(b"mine")
     files.remove_all()
     assert link.read_bytes() == b"mine"
+
+
+def names_of_fleets():
+    """Each is the beginning of others, with what the names of files have."""
+    begin = f"test-{uuid.uuid4().hex}"
+    return [begin + end for end in ("", ".2-70b", ".pt-0a1b2c3d", ".current", ".link-x", ".1-x.node",
+                                    "-2", "_", ".", ".2-x.current")]
+
+
+@pytest.mark.parametrize("does", ["release", "publish"])
+def test_no_fleet_touches_the_files_of_another(does):
+    names = names_of_fleets()
+    for name in names:
+        fleets = {each: NodeFiles(each, "node") for each in names}
+        for files in fleets.values():
+            put(files, version(2))
+            files.point_to(version(2))
+        if does == "release":
+            fleets[name].remove_all()
+        else:
+            put(fleets[name], version(3))
+            fleets[name].point_to(version(3))
+            fleets[name].remove_copies(before=3)
+        found = {each: files.current_generation() for each, files in fleets.items()}
+        for files in fleets.values():
+            files.remove_all()
+        assert found == {**dict.fromkeys(names, 2), name: 0 if does == "release" else 3}
+
+
+@pytest.mark.parametrize("name", ["a@b", "@", "a/b", "", "a" * 101])
+def test_no_fleet_has_a_name_that_files_could_not_have(name):
+    fleet = pytest.importorskip("weightmap._ray.fleet", exc_type=ImportError)
+    with pytest.raises(weightmap.InvalidArgumentError, match="is not up to 100 letters"):
+        fleet._checked_name(name)
 
 
 def test_nodes_of_one_machine_have_files_of_their_own():

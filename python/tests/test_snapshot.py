@@ -119,6 +119,28 @@ def test_the_call_is_there_before_its_answer_is_waited_for(here, ask):
     assert said(process) == [False, False]
 
 
+def test_the_call_names_the_variables_that_are_read_afterwards(here, ask):
+    process = ask("weightmap.snapshot_here(new=('PORT', 'T\\u00e9'))\nprint('{}')")
+    assert (here / "called").read_bytes() == b"PORT\0T\xc3\xa9\0"
+    assert [path.name for path in here.iterdir()] == ["called"]
+    answer(here, b"original")
+    assert said(process) == {}
+
+
+@pytest.mark.parametrize("new, message", [
+    ("PORT", "new='PORT' is one text; expected a list of names, ['PORT']"),
+    (b"PORT", "new=b'PORT' is one text; expected a list of names, [b'PORT']"),
+    (["A", ""], "new has '', which is no name of a variable"),
+    (["A=b"], "new has 'A=b', which is no name of a variable"),
+    (["A\0"], "new has 'A\\x00', which is no name of a variable"),
+    ([b"A"], "new has b'A', which is no name of a variable"),
+])
+def test_what_names_no_variable_is_refused_in_any_start(new, message):
+    with pytest.raises(weightmap.InvalidArgumentError) as raised:
+        weightmap.snapshot_here(new=new)
+    assert raised.value.message == message
+
+
 def test_an_answer_that_never_comes(here, monkeypatch):
     monkeypatch.setattr("weightmap._snapshot._STARTED_WITH", os.devnull)
     monkeypatch.setenv("WEIGHTMAP_SNAPSHOT", str(here))
@@ -385,7 +407,7 @@ threading.Thread(target=lambda: asyncio.run(sleep_in_a_loop())).start()
 started_with_secret = os.environ["SECRET"]
 say({"port": listening.getsockname()[1], "time": time.time(), "monotonic": time.monotonic()})
 
-is_restored = weightmap.snapshot_here()
+is_restored = weightmap.snapshot_here(new=["NAME", "SECRET"])
 
 if not is_restored:
     for child in reading:

@@ -143,7 +143,7 @@ def in_memory(path: Path) -> None:
 
 def starting(path: Path) -> None:
     weightmap.prefetch(path)
-    assert_type(weightmap.snapshot_here(), bool)
+    assert_type(weightmap.snapshot_here(new=["PORT"]), bool)
 
 
 def by_safe_open(path: Path) -> None:

@@ -6,9 +6,11 @@ import os
 import sys
 import time
 
+from weightmap._errors import InvalidArgumentError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
+    from collections.abc import Iterable, Mapping, MutableMapping
 
 _VARIABLE = "WEIGHTMAP_SNAPSHOT"  # tools/snapshot/meeting_point.hpp is the other side
 _POLL = 0.002  # seconds
@@ -18,7 +20,7 @@ _LONGEST_DUMP = 600.0  # seconds
 _STARTED_WITH = "/proc/1/environ"
 
 
-def snapshot_here() -> bool:
+def snapshot_here(new: Iterable[str] = ()) -> bool:
     """Says that this process is ready, and returns once `weightmap run --snapshot` has dumped it.
 
     Returns False in the process that was started, and True in each process that is restored from
@@ -26,6 +28,11 @@ def snapshot_here() -> bool:
     the model and its first use, and before the first connection, key or log file that belongs to
     one process alone. In a program that was not started by `weightmap run --snapshot` it returns
     False at once. Only the first call makes a snapshot.
+
+    `new` has the names of the environment variables that the program reads afterwards only, as in
+    snapshot_here(new=["PORT"]). A start in which any other variable differs from what it was in the
+    first one is not restored, since what the program made of it would be that of the first start:
+    it says which, and makes a snapshot of its own.
 
     In a restored process os.environ has the variables of the new start by then, but for those that
     the program itself, or a script before it, had set or changed. The generators of random numbers
@@ -36,14 +43,17 @@ def snapshot_here() -> bool:
     A program that has become another user returns False, too: the call is for those who started it.
     To be called by one thread; the others are dumped in the middle of what they do.
     """
+    names = _checked_names(new)
     folder = os.environ.get(_VARIABLE)
     if not folder or not os.path.isdir(folder):
         return False
     try:
         with open(_STARTED_WITH, "rb") as file:  # behind a restore it is that of the new start
             before = _variables(file.read())
-        with open(os.path.join(folder, "called"), "wb"):
-            pass
+        call = os.path.join(folder, "called")
+        with open(f"{call}.new", "wb") as file:
+            file.write(b"".join(os.fsencode(name) + b"\0" for name in names))
+        os.rename(f"{call}.new", call)  # so that it is there as a whole
     except PermissionError:  # this process has given up the rights that it was started with
         return False
     answer = _wait_for_answer(os.path.join(folder, "answer"))
@@ -52,6 +62,16 @@ def snapshot_here() -> bool:
     _take_over(os.environb, before, _variables(answer))
     _seed_generators()
     return True
+
+
+def _checked_names(names: Iterable[str]) -> list[str]:
+    if isinstance(names, (str, bytes)):
+        raise InvalidArgumentError(f"new={names!r} is one text; expected a list of names, [{names!r}]")
+    checked = list(names)
+    for name in checked:
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise InvalidArgumentError(f"new has {name!r}, which is no name of a variable")
+    return checked
 
 
 def _wait_for_answer(path: str) -> bytes:

@@ -1,26 +1,30 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "tests/support/temporary_file.hpp"
+#include "tools/run/mounts.hpp"
 #include "tools/snapshot/checksum.hpp"
 #include "tools/snapshot/criu_log.hpp"
 #include "tools/snapshot/environment.hpp"
 #include "tools/snapshot/manifest.hpp"
+#include "tools/snapshot/meeting_point.hpp"
+#include "tools/snapshot/ownership.hpp"
 #include "tools/snapshot/permissions.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
 
 const std::string good =
-    R"({"kind":"weightmap snapshot","version":1,"key":"k","command":["a","b"],)"
+    R"({"kind":"weightmap snapshot","version":2,"key":"k","command":["a","b"],)"
     R"("meeting_point":"/d/here","criu":"4.2.1",)"
     R"("made_ns":5,"machine":{"kernel":"6.1","processor":"P, features 0"},"root":1000,)"
-    R"("here":true,"stdout_pipe":7,"stderr_pipe":8,"environment":{"A":"00ff"},)"
+    R"("here":true,"stdout_pipe":7,"stderr_pipe":8,"environment":{"A":"00ff"},"new_variables":["PORT"],)"
     R"("listeners":[{"address":"127.0.0.1","port":80,"shared":true}],"socket_files":["/tmp/a/s"],)"
-    R"("socket_folders":[{"path":"/tmp/a","mode":448,"owner":0,"group":5}],"keeps_connections":true,)"
+    R"("keeps_connections":true,)"
     R"("image":[{"name":"core-1000.img","size":3,"xxh3":18446744073709551615}],)"
     R"("files":[{"path":"/lib/a.so","size":9,"mtime_ns":-7,"ctime_ns":8}]})";
 
@@ -45,7 +49,7 @@ TEST_CASE("a manifest is written and read as the same JSON") {
   CHECK(manifest->pipes == std::array<std::uint64_t, 2>{7, 8});
   CHECK(manifest->listeners == std::vector<Address>{{"127.0.0.1", 80, true}});
   CHECK(manifest->socket_files == std::vector<std::string>{"/tmp/a/s"});
-  CHECK(manifest->socket_folders == std::vector<SocketFolder>{{"/tmp/a", 448, 0, 5}});
+  CHECK(manifest->new_variables == std::vector<std::string>{"PORT"});
   CHECK(manifest->image == std::vector<ImageFile>{{"core-1000.img", 3, ~std::uint64_t{0}}});
   CHECK(manifest->files == std::vector<UsedFile>{{"/lib/a.so", 9, -7, 8}});
   CHECK(manifest->image_bytes() == 3);
@@ -56,8 +60,8 @@ TEST_CASE("a manifest is refused, and the field is named") {
   const std::string begin = "the manifest of a snapshot: ";
   CHECK(message("{") == begin + "is no JSON");
   CHECK(message("{}") == begin + "\"kind\" is not \"weightmap snapshot\"");
-  CHECK(with("\"version\":1", "\"version\":2") ==
-        "the manifest of a snapshot has version 2, expected 1");
+  CHECK(with("\"version\":2", "\"version\":1") ==
+        "the manifest of a snapshot has version 1, expected 2");
   CHECK(with("\"k\"", "1") == begin + "key is 1, no text");
   CHECK(with("[\"a\",\"b\"]", "{}") == begin + "command is {}, no list");
   CHECK(with("\"b\"", "2") == begin + "command[1] is 2, no text");
@@ -76,7 +80,7 @@ TEST_CASE("a manifest is refused, and the field is named") {
   CHECK(with("\"127.0.0.1\"", "1") == begin + "listeners[0].address is 1, no text");
   CHECK(with(":80", ":65536") == begin + "listeners[0].port is 65536, no port");
   CHECK(with("\"/tmp/a/s\"", "3") == begin + "socket_files[0] is 3, no text");
-  CHECK(with(":448", ":-4") == begin + "socket_folders[0].mode is -4, no number");
+  CHECK(with("\"PORT\"", "4") == begin + "new_variables[0] is 4, no text");
   CHECK(with("core-1000.img", "../core.img") ==
         begin + "image[0].name is \"../core.img\", no name of a file");
   CHECK(with("core-1000.img", "..") == begin + "image[0].name is \"..\", no name of a file");
@@ -95,15 +99,71 @@ TEST_CASE("an environment is compared but for what sessions set") {
   const char* const other[] = {"TOKEN=b", nullptr};
   const char* const more[] = {"TOKEN=a", "NEW\x1b=", nullptr};
   const char* const none[] = {nullptr};
-  const HashedEnvironment then = hashed_environment(first);
+  const HashedEnvironment then = hashed_environment(first, {});
   CHECK(then.size() == 1);
   CHECK(then.at("TOKEN") == hexadecimal(checksum_of("=a")));
-  CHECK(first_difference(then, hashed_environment(same)) == "");
-  CHECK(first_difference(then, hashed_environment(other)) == "the environment has another TOKEN");
-  CHECK(first_difference(then, hashed_environment(more)) ==
+  CHECK(first_difference(then, hashed_environment(same, {})) == "");
+  CHECK(first_difference(then, hashed_environment(other, {})) ==
+        "the environment has another TOKEN");
+  CHECK(first_difference(then, hashed_environment(more, {})) ==
         "the environment has NEW\\x1B, and had none");
-  CHECK(first_difference(then, hashed_environment(none)) ==
+  CHECK(first_difference(then, hashed_environment(none, {})) ==
         "the environment has no TOKEN, and had one");
+}
+
+TEST_CASE("a variable that the command reads afterwards does not count") {
+  const char* const first[] = {"TOKEN=a", "PORT=1", nullptr};
+  const char* const same[] = {"TOKEN=a", "PORT=2", nullptr};
+  const char* const none[] = {"TOKEN=a", nullptr};
+  const char* const other[] = {"TOKEN=b", "PORT=1", nullptr};
+  const HashedEnvironment then = hashed_environment(first, {"PORT", "UNSET"});
+  const auto difference = [&then](const char* const* now) {
+    return first_difference(then, hashed_environment(now, {"PORT", "UNSET"}));
+  };
+  CHECK(then.size() == 1);
+  CHECK(difference(same) == "");
+  CHECK(difference(none) == "");
+  CHECK(difference(other) == "the environment has another TOKEN");
+}
+
+TEST_CASE("a call names variables, each with a zero byte behind it") {
+  const test::TemporaryFolder folder;
+  const auto names = [&folder](std::string_view text) {
+    std::ofstream(folder.path() / "called", std::ios::binary) << text;
+    return new_variables_of(folder.path() / "called");
+  };
+  CHECK(names("").value().empty());
+  CHECK(names(std::string_view("A\0BC\0", 5)).value() == std::vector<std::string>{"A", "BC"});
+  CHECK(
+      names("A").error().message ==
+      "the call of the command names no variables in 1 bytes, at most 1048576 are read, and a zero "
+      "byte ends each name");
+  CHECK_FALSE(names(std::string(1048577, '\0')));
+  CHECK_FALSE(new_variables_of(folder.path() / "none"));
+}
+
+TEST_CASE("files of an image are made private") {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.path() / "pages") << "x";
+  std::filesystem::permissions(folder.path() / "pages", std::filesystem::perms(0644));
+  CHECK(make_private(folder.path()));
+  CHECK(std::filesystem::status(folder.path() / "pages").permissions() ==
+        std::filesystem::perms(0600));
+  CHECK(make_private(folder.path() / "none").error().message ==
+        (folder.path() / "none").native() + ": No such file or directory");
+}
+
+TEST_CASE("mounts are read from the kernel's table") {
+  const std::vector<start::Mount> mounts = start::parse_mounts(
+      "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+      "no mount\n"
+      "36 35 0:42 /a /mnt\\040b\\134 rw master:1 propagate_from:2 - tmpfs - rw\n"
+      "37 35 0:43 / /cut rw master:1\n");
+  CHECK(mounts ==
+        std::vector<start::Mount>{{27, "254:0", "/", "ext4"}, {36, "0:42", "/mnt b\\", "tmpfs"}});
+  CHECK(start::mounts_with_files(-1).empty());
+  for (const start::Mount& mount : start::mounts_with_files(::getpid()))
+    CHECK(mount.type != "proc");
 }
 
 TEST_CASE("a permission that is missing is named") {

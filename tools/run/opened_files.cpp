@@ -3,12 +3,18 @@
 #include <fcntl.h>
 #include <sys/fanotify.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
+
+#include "tools/run/mounts.hpp"
+#include "tools/support/text.hpp"
 
 namespace weightmap::cli::start {
 namespace {
@@ -18,12 +24,6 @@ std::string path_of(int descriptor) {
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
   return length < 0 ? std::string() : std::string(path.data(), static_cast<std::size_t>(length));
-}
-
-FileNumber number_of(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) return {};
-  return {status.st_dev, status.st_ino};
 }
 
 }  // namespace
@@ -36,33 +36,76 @@ std::vector<std::string> likely_places(const std::vector<std::string>& others) {
   return places;
 }
 
-OpenedFiles::OpenedFiles(const std::vector<std::string>& paths)
+OpenedFiles::OpenedFiles()
     : watch_(::fanotify_init(FAN_CLASS_NOTIF | FAN_CLOEXEC | FAN_NONBLOCK | FAN_UNLIMITED_QUEUE,
-                             O_RDONLY | O_LARGEFILE | O_CLOEXEC)) {
+                             O_RDONLY | O_LARGEFILE | O_CLOEXEC)) {}
+
+OpenedFiles::OpenedFiles(const std::vector<std::string>& paths) : OpenedFiles() {
   bool watches_any = false;
-  for (const std::string& path : paths)
-    for (const unsigned kind : {unsigned{FAN_MARK_FILESYSTEM}, unsigned{FAN_MARK_MOUNT}}) {
-      if (watch_.get() < 0 ||
-          ::fanotify_mark(watch_.get(), FAN_MARK_ADD | kind, FAN_OPEN | FAN_CLOSE_WRITE, AT_FDCWD,
-                          path.c_str()) != 0)
-        continue;
-      watches_any = true;
-      break;
-    }
+  for (const std::string& path : paths) watches_any = watch(path) || watches_any;
   if (!watches_any) watch_ = Descriptor();
+}
+
+bool OpenedFiles::watch(const std::string& path) {
+  if (watch_.get() < 0) return false;
+  for (const unsigned kind : {unsigned{FAN_MARK_FILESYSTEM}, unsigned{FAN_MARK_MOUNT}})
+    if (::fanotify_mark(watch_.get(), FAN_MARK_ADD | kind, FAN_OPEN | FAN_CLOSE_WRITE, AT_FDCWD,
+                        path.c_str()) == 0)
+      return true;
+  return false;
+}
+
+OpenedFiles OpenedFiles::of_namespace(pid_t process) {
+  OpenedFiles files;
+  const std::string root = "/proc/" + std::to_string(process) + "/root";
+  for (const Mount& mount : mounts_with_files(process)) {
+    files.mounts_.insert(mount.id);
+    files.devices_.insert(mount.device);
+    if (files.trouble_.empty() && !files.watch(root + mount.place))
+      files.trouble_ = "the system does not tell which files of " + printable(mount.place) + " (" +
+                       printable(mount.type) +
+                       ") the command opens: fanotify: " + std::strerror(errno);
+  }
+  if (files.mounts_.empty()) files.trouble_ = "the system does not tell what is mounted";
+  return files;
+}
+
+std::string OpenedFiles::unseen(const std::set<pid_t>& processes) const {
+  if (!trouble_.empty()) return trouble_;
+  for (const pid_t process : processes)
+    for (const Mount& mount : mounts_with_files(process))
+      if (!devices_.contains(mount.device))
+        return printable(mount.place) +
+               " was mounted while the command started, and nothing told which of its files it "
+               "opens";
+  return {};
 }
 
 void OpenedFiles::take(const std::function<void(const FileEvent&)>& note) {
   alignas(fanotify_event_metadata) std::array<std::byte, 16384> buffer;
   for (;;) {
     ssize_t left = ::read(watch_.get(), buffer.data(), buffer.size());
+    if (left < 0 && errno != EAGAIN && errno != EINTR && errno != EBADF) {
+      // Of a file that this process may not open: its event is lost, and others follow.
+      if (trouble_.empty())
+        trouble_ = std::string("the system does not tell which file was opened: fanotify: ") +
+                   std::strerror(errno);
+      continue;
+    }
     if (left <= 0) return;
     const auto* event = reinterpret_cast<const fanotify_event_metadata*>(buffer.data());
     for (; FAN_EVENT_OK(event, left); event = FAN_EVENT_NEXT(event, left)) {
       const Descriptor file(event->fd);
       if (event->fd < 0) continue;
-      note({event->pid, path_of(event->fd), (event->mask & FAN_OPEN) != 0,
-            (event->mask & FAN_CLOSE_WRITE) != 0, number_of(event->fd)});
+      struct statx status {};
+      ::statx(event->fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_MNT_ID, &status);
+      note({event->pid,
+            path_of(event->fd),
+            (event->mask & FAN_OPEN) != 0,
+            (event->mask & FAN_CLOSE_WRITE) != 0,
+            S_ISREG(status.stx_mode),
+            mounts_.contains(status.stx_mnt_id),
+            {::makedev(status.stx_dev_major, status.stx_dev_minor), status.stx_ino}});
     }
   }
 }

@@ -37,7 +37,9 @@ class Companion {
  public:
   Companion(pid_t command, const CompanionTask& task)
       : task_(task), processes_(command), readiness_(task.ready) {
-    if (task.learns) learner_.emplace(processes_, weights(), places());
+    if (task.learns)
+      learner_.emplace(processes_, weights(),
+                       task.when_over ? OpenedFiles::of_namespace(command) : OpenedFiles(places()));
     if (needs_timeline()) recorder_.emplace(places());
   }
 
@@ -148,8 +150,8 @@ class Companion {
     StartPlan plan = learner_->plan(task_.key);
     if (task_.when_over && is_over_ && !readiness_.gave_up()) {
       processes_.update();
-      task_.when_over({processes_, plan, learner_->paths(), learner_->sees_all(),
-                       learner_->written(), learner_->began_ns()});
+      task_.when_over({processes_, plan, learner_->paths(), learner_->unseen(), learner_->written(),
+                       learner_->began_ns()});
     }
     for (const std::filesystem::path& model : task_.models)
       plan.weights.push_back(weights_key(model));

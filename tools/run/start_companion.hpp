@@ -24,7 +24,7 @@ struct FinishedStart {
   const ProcessTree& processes;
   const StartPlan& plan;
   std::set<std::string> paths;          // of files that it has opened
-  bool saw_all;                         // false: of some of them
+  std::string unseen;                   // why these are not all; empty: they are
   const std::set<FileNumber>& written;  // by itself
   std::int64_t began_ns;                // since 1970
 };
@@ -50,7 +50,7 @@ struct CompanionTask {
   std::vector<std::string> remarks;          // to be said with the rest
   const RestoreProgress* restore = nullptr;  // of a start from a snapshot
   // What is done as soon as the start is over, where it is learned, and a file by which the command
-  // itself says so; empty: nothing, none.
+  // itself says so; empty: nothing, none. The command has a namespace of mounts of its own then.
   std::function<void(const FinishedStart&)> when_over;
   std::filesystem::path over_file;
 };

@@ -109,8 +109,11 @@ std::int64_t now_ns() {
 }  // namespace
 
 StartLearner::StartLearner(ProcessTree& processes, std::vector<std::string> weights,
-                           const std::vector<std::string>& places)
-    : processes_(processes), weights_(std::move(weights)), opened_(places), began_ns_(now_ns()) {}
+                           OpenedFiles opened)
+    : processes_(processes),
+      weights_(std::move(weights)),
+      opened_(std::move(opened)),
+      began_ns_(now_ns()) {}
 
 void StartLearner::note(const std::string& path) {
   if (is_plannable(path)) files_.try_emplace(path, File{files_.size(), {}});
@@ -121,8 +124,11 @@ void StartLearner::look() {
   if (with_pages) processes_.update();
   if (opened_.is_watching())
     opened_.take([this](const FileEvent& event) {
-      if (!processes_.contains(event.process)) return;
+      // A process that has ended by now is known by the mount.
+      if (!event.is_of_namespace && !processes_.contains(event.process)) return;
       if (event.is_opened) note(event.path);
+      if (event.is_opened && event.is_regular && has_own_content(event.path))
+        opened_paths_.insert(event.path);
       if (event.is_written) written_.insert(event.number);
     });
   for (const pid_t process : processes_.members()) {
@@ -167,7 +173,7 @@ bool StartLearner::is_for_another_reader(const std::string& path, std::uint64_t 
 }
 
 std::set<std::string> StartLearner::paths() const {
-  std::set<std::string> paths;
+  std::set<std::string> paths = opened_paths_;
   for (const auto& [path, file] : files_) paths.insert(path);
   return paths;
 }

@@ -21,10 +21,8 @@ namespace weightmap::cli::start {
 
 class StartLearner {
  public:
-  // Begins to watch. `weights`: files and folders whose large files are left to who reads weights.
-  // `places`: a path on each file system that the start may use.
-  StartLearner(ProcessTree& processes, std::vector<std::string> weights,
-               const std::vector<std::string>& places);
+  // `weights`: files and folders whose large files are left to who reads weights. `opened` watches.
+  StartLearner(ProcessTree& processes, std::vector<std::string> weights, OpenedFiles opened);
 
   // To be called some twenty times a second while the start goes on.
   void look();
@@ -32,12 +30,12 @@ class StartLearner {
   std::uint64_t activity() const noexcept { return files_.size(); }
   // Ends the watching. Files that changed meanwhile are left out.
   StartPlan plan(std::string key);
-  // All that was opened or mapped, weights and what changed meanwhile too.
+  // All regular files that were opened or mapped, weights and what changed meanwhile too.
   std::set<std::string> paths() const;
   // What the processes have written to and closed.
   const std::set<FileNumber>& written() const noexcept { return written_; }
-  // False where a file that is closed at once is missed.
-  bool sees_all() const noexcept { return opened_.is_watching(); }
+  // Returns a sentence if the command may have opened other files; empty if not.
+  std::string unseen() const { return opened_.unseen(processes_.members()); }
   std::int64_t began_ns() const noexcept { return began_ns_; }  // since 1970
 
  private:
@@ -56,6 +54,7 @@ class StartLearner {
   OpenedFiles opened_;
   std::int64_t began_ns_;  // since 1970
   std::map<std::string, File> files_;
+  std::set<std::string> opened_paths_;  // of regular files
   std::set<FileNumber> written_;
   unsigned looks_ = 0;
 };

@@ -1,7 +1,6 @@
 #include "tools/run/start_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <numeric>
 #include <optional>
@@ -114,13 +113,16 @@ Result<StartPlan> parse_plan(std::string_view text) {
   return plan;
 }
 
-bool is_plannable(std::string_view path) {
-  constexpr std::array<std::string_view, 4> elsewhere = {"/proc/", "/sys/", "/dev/", "/run/"};
-  if (!path.starts_with('/') || path.ends_with('/') || path.find('\0') != std::string_view::npos)
+bool has_own_content(std::string_view path) {
+  if (!path.starts_with('/') || path.ends_with('/') || path.find('\0') != std::string_view::npos ||
+      std::filesystem::path(path).lexically_normal().native() != path)
     return false;
-  if (std::filesystem::path(path).lexically_normal().native() != path) return false;
-  return std::none_of(elsewhere.begin(), elsewhere.end(),
-                      [path](std::string_view folder) { return path.starts_with(folder); });
+  return !path.starts_with("/proc/") && !path.starts_with("/sys/") &&
+         !path.starts_with("/dev/shm/");
+}
+
+bool is_plannable(std::string_view path) {
+  return has_own_content(path) && !path.starts_with("/dev/") && !path.starts_with("/run/");
 }
 
 }  // namespace weightmap::cli::start

@@ -43,5 +43,8 @@ Result<StartPlan> parse_plan(std::string_view text);
 // True for a path that a plan may have: it is absolute and normal, and lies in no file system whose
 // files are not on a disk (/proc, /sys, /dev, /run).
 bool is_plannable(std::string_view path);
+// True for a path that a file with a content of its own may have: the same, but also in /dev and
+// /run, though not in /dev/shm.
+bool has_own_content(std::string_view path);
 
 }  // namespace weightmap::cli::start

@@ -40,13 +40,16 @@ bool is_of_a_session(std::string_view name) {
 
 }  // namespace
 
-HashedEnvironment hashed_environment(const char* const* environment) {
+HashedEnvironment hashed_environment(const char* const* environment,
+                                     const std::vector<std::string>& new_variables) {
   HashedEnvironment hashed;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
     const std::size_t equals = std::min(entry.find('='), entry.size());
     const std::string_view name = entry.substr(0, equals);
-    if (!is_of_a_session(name))
+    const bool is_new =
+        std::find(new_variables.begin(), new_variables.end(), name) != new_variables.end();
+    if (!is_new && !is_of_a_session(name))
       hashed[printable(name)] = hexadecimal(checksum_of(entry.substr(equals)));
   }
   return hashed;

@@ -10,7 +10,7 @@ namespace weightmap::cli::snapshot {
 namespace {
 
 constexpr std::string_view manifest_kind = "weightmap snapshot";
-constexpr std::uint64_t manifest_version = 1;
+constexpr std::uint64_t manifest_version = 2;
 
 const JsonReader reader("the manifest of a snapshot");
 
@@ -59,18 +59,6 @@ Result<Address> parse_listener(const Json& json, const std::string& where) {
   listener.port = static_cast<std::uint16_t>(port);
   listener.is_shared = member(json, "shared") == true;
   return listener;
-}
-
-Result<SocketFolder> parse_socket_folder(const Json& json, const std::string& where) {
-  TRY(reader.expect_object(json, where));
-  SocketFolder folder;
-  TRY_ASSIGN(folder.path, reader.text(member(json, "path"), where + ".path"));
-  for (const auto& [name, field] :
-       {std::pair{"mode", &folder.mode}, {"owner", &folder.owner}, {"group", &folder.group}}) {
-    TRY_ASSIGN(const std::uint64_t number, reader.number(member(json, name), where + "." + name));
-    *field = static_cast<std::uint32_t>(number);
-  }
-  return folder;
 }
 
 template <class Item>
@@ -125,15 +113,9 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 
 Json describe(const Manifest& manifest) {
   Json image = Json::array(), files = Json::array(), listeners = Json::array();
-  Json folders = Json::array();
   for (const Address& listener : manifest.listeners)
     listeners.push_back(
         {{"address", listener.host}, {"port", listener.port}, {"shared", listener.is_shared}});
-  for (const SocketFolder& folder : manifest.socket_folders)
-    folders.push_back({{"path", folder.path},
-                       {"mode", folder.mode},
-                       {"owner", folder.owner},
-                       {"group", folder.group}});
   for (const ImageFile& file : manifest.image)
     image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
   for (const UsedFile& file : manifest.files)
@@ -155,9 +137,9 @@ Json describe(const Manifest& manifest) {
       {"stdout_pipe", manifest.pipes[0]},
       {"stderr_pipe", manifest.pipes[1]},
       {"environment", manifest.environment},
+      {"new_variables", manifest.new_variables},
       {"listeners", std::move(listeners)},
       {"socket_files", manifest.socket_files},
-      {"socket_folders", std::move(folders)},
       {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
       {"files", std::move(files)}};
@@ -178,11 +160,10 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY_ASSIGN(manifest.pipes[0], reader.number(member(json, "stdout_pipe"), "stdout_pipe"));
   TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
   TRY_ASSIGN(manifest.environment, parse_environment(json));
+  TRY_ASSIGN(manifest.new_variables, parse_list<std::string>(json, "new_variables", parse_word));
   TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
   TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
   TRY_ASSIGN(manifest.socket_files, parse_list<std::string>(json, "socket_files", parse_word));
-  TRY_ASSIGN(manifest.socket_folders,
-             parse_list<SocketFolder>(json, "socket_folders", parse_socket_folder));
   TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
   return manifest;
 }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "tools/snapshot/machine.hpp"
-#include "tools/snapshot/socket_files.hpp"
 #include "tools/snapshot/socket_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
@@ -51,13 +50,13 @@ struct Manifest {
   pid_t root = 0;                                  // the command's id in its own namespace
   bool is_made_here = false;                       // by weightmap.snapshot_here()
   std::array<std::uint64_t, 2> pipes{};            // inodes of standard output and standard error
-  std::map<std::string, std::string> environment;  // a hash of the text of each variable
+  std::map<std::string, std::string> environment;  // a hash of the text of each variable, but for
+  std::vector<std::string> new_variables;          // which each restored process has its own
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
   std::vector<Address> listeners;         // addresses that must be free
   std::vector<std::string> socket_files;  // names of UNIX sockets, which must be free, too
-  std::vector<SocketFolder> socket_folders;
-  bool keeps_connections = false;  // those of TCP, since some are between the processes
+  bool keeps_connections = false;         // those of TCP, since some are between the processes
 
   std::uint64_t image_bytes() const noexcept;
 };

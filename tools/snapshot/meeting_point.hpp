@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "weightmap/result.hpp"
 
@@ -17,6 +19,10 @@ inline constexpr const char* meeting_variable = "WEIGHTMAP_SNAPSHOT";
 // Returns the file that is there once the command asks for a snapshot, as processes outside of the
 // supervisor's namespace see it.
 std::filesystem::path call_in(const std::filesystem::path& folder, pid_t supervisor);
+
+// What a command has called with: the names of the variables that it reads afterwards, and for
+// which each restored process has its own. Fails with corrupt for what no call has written.
+Result<std::vector<std::string>> new_variables_of(const std::filesystem::path& call);
 
 // Tells the process that was started, and asks, that it is the original one.
 Result<void> answer_original(const std::filesystem::path& folder);

@@ -18,6 +18,7 @@
 #include "tools/snapshot/environment.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/namespaces.hpp"
+#include "tools/snapshot/ownership.hpp"
 #include "tools/snapshot/permissions.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
 #include "tools/snapshot/socket_files.hpp"
@@ -75,8 +76,9 @@ class SnapshotStart {
     if (manifest.meeting_point != folder_.meeting_point().native())
       return "its processes look for " + printable(manifest.meeting_point);
     const std::string change = change_since(manifest);
-    if (!change.empty() || manifest.is_made_here) return change;
-    return first_difference(manifest.environment, hashed_environment(environ));
+    if (!change.empty()) return change;
+    return first_difference(manifest.environment,
+                            hashed_environment(environ, manifest.new_variables));
   }
 
   void refuse(const std::string& reason) const {
@@ -123,10 +125,8 @@ class SnapshotStart {
   static std::string reason_to_wait(const Manifest& manifest) {
     if (const std::string address = first_taken(manifest.listeners); !address.empty())
       return address + " is in use";
-    if (const std::string file = first_used(manifest.socket_files); !file.empty())
-      return printable(file) + " is in use";
-    const Result<void> made = make_missing(manifest.socket_folders);
-    return made ? std::string() : made.error().message;
+    const std::string file = first_used(manifest.socket_files);
+    return file.empty() ? std::string() : printable(file) + " is in use";
   }
 
   static start::RestoreProgress::Clock::rep now() {
@@ -163,10 +163,8 @@ class SnapshotStart {
 
   // Returns the bytes of the image.
   Result<std::uint64_t> try_to_make(const start::FinishedStart& start, const std::string& version) {
-    if (!start.saw_all)
-      return failure(ErrorCode::io,
-                     "the system does not tell which files the command opens (fanotify), so that "
-                     "nothing would tell when they change");
+    if (!start.unseen.empty())
+      return failure(ErrorCode::io, start.unseen + ", so that nothing would tell when they change");
     UsedPaths paths = paths_in_use(start.processes);
     paths.read.insert(start.paths.begin(), start.paths.end());
     paths.read.insert(criu_.native());
@@ -177,11 +175,13 @@ class SnapshotStart {
     const std::vector<Socket> sockets = sockets_of(start.processes);
     manifest.listeners = listeners_among(sockets);
     manifest.socket_files = socket_files_of(start.processes);
-    manifest.socket_folders = folders_of(manifest.socket_files);
     manifest.keeps_connections = have_inner_connection(sockets);
     manifest.criu = version;
-    manifest.is_made_here =
-        fs::exists(call_in(folder_.meeting_point(), command_.supervisor()), none);
+    const fs::path call = call_in(folder_.meeting_point(), command_.supervisor());
+    manifest.is_made_here = fs::exists(call, none);
+    if (manifest.is_made_here) {
+      TRY_ASSIGN(manifest.new_variables, new_variables_of(call));
+    }
     TRY_ASSIGN(const SnapshotFolder::Unfinished unfinished, folder_.begin(key_));
     const Result<Report> dumped = dump_into(unfinished.image, manifest);
     Result<std::uint64_t> made = dumped ? finish(manifest, *dumped, start, paths, unfinished.image)
@@ -208,7 +208,8 @@ class SnapshotStart {
     manifest.machine = this_machine();
     manifest.root = command_id;
     manifest.pipes = dumped.pipes;
-    manifest.environment = hashed_environment(environ);
+    manifest.environment = hashed_environment(environ, manifest.new_variables);
+    TRY(make_private(image));
     TRY_ASSIGN(manifest.image, checksum_files(image));
     TRY(folder_.commit(manifest, mapped_part(start.plan, paths)));
     return manifest.image_bytes();

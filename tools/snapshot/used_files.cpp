@@ -34,7 +34,7 @@ void add_open_files(pid_t process, UsedPaths& paths) {
     std::error_code closed;
     const fs::path target = fs::read_symlink(at->path(), closed);
     // The command may make files in a folder that it has open, as in its runtime directory.
-    if (closed || !start::is_plannable(target.native()) || fs::is_directory(target, closed))
+    if (closed || !start::has_own_content(target.native()) || fs::is_directory(target, closed))
       continue;
     if (is_open_for_reading(folder / "fdinfo" / at->path().filename()))
       paths.read.insert(target.native());

@@ -23,7 +23,7 @@ from weightmap._ray.keeper import Keeper
 from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import Stored
 from weightmap._ray.version import Version
-from weightmap._urls import without_secrets
+from weightmap._urls import identity_of, without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Directory:
         await self._is_ready.wait()
         async with self._one_at_a_time:
             held = self._request.url if self._current is None else self._current.stored.url
-            if without_secrets(held) != without_secrets(url):
+            if identity_of(held) != identity_of(url):
                 raise InvalidArgumentError(
                     f"holds {without_secrets(held)}; publish() replaces it", file=self._fleet
                 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NodeFiles:
-    """weightmap-FLEET.KIND.NODE, of these kinds:
+    """weightmap-FLEET@KIND@NODE, of these kinds, where no fleet's name has an "@":
 
     GENERATION-DIGEST: a copy, which is whole and was proven before it got this name.
     current: a symbolic link to the copy that is to be used.
@@ -29,7 +29,7 @@ class NodeFiles:
     """
 
     def __init__(self, fleet: str, node: str) -> None:
-        self._begin = f"{SHARED_MEMORY}/weightmap-{fleet}."
+        self._begin = f"{SHARED_MEMORY}/weightmap-{fleet}@"
         self._node = node
 
     def copy_of(self, version: Version) -> str:
@@ -91,10 +91,10 @@ class NodeFiles:
         return os.path.islink(path) and os.readlink(path).startswith(self._begin)
 
     def _path(self, kind: str) -> str:
-        return f"{self._begin}{kind}.{self._node}"
+        return f"{self._begin}{kind}@{self._node}"
 
     def _all(self, kind: str) -> list[str]:
-        return glob.glob(f"{glob.escape(self._begin)}{kind}.{glob.escape(self._node)}")
+        return glob.glob(f"{glob.escape(self._begin)}{kind}@{glob.escape(self._node)}")
 
     def _links(self) -> list[str]:
         return [path for path in self._all("link-*") if _is_own(path)]

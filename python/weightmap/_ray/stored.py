@@ -7,7 +7,7 @@ import re
 
 from weightmap._errors import FileError, UnsupportedError
 from weightmap._record import Record
-from weightmap._urls import without_secrets
+from weightmap._urls import identity_of, without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Stored(Record):
 
     @property
     def digest(self) -> str:
-        identity = "\0".join([self.name, self.tag, str(self.size)])
+        identity = "\0".join([identity_of(self.url), self.tag, str(self.size)])
         return hashlib.sha256(identity.encode()).hexdigest()[:12]
 
 
@@ -76,7 +76,7 @@ def _open(url: str, opener: Opener | None) -> RangeSource:
 
 
 def name_of(url: str) -> str:
-    """The name of a fleet that was given none."""
+    """The name of a fleet that was given none: of one file, however its URL is signed."""
     shown = without_secrets(url)
     last = re.sub(r"[^A-Za-z0-9._-]+", "-", shown.rstrip("/").rpartition("/")[2])[:64]
-    return f"{last}-{hashlib.sha256(shown.encode()).hexdigest()[:8]}"
+    return f"{last}-{hashlib.sha256(identity_of(url).encode()).hexdigest()[:8]}"
