@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import weightmap
+from weightmap.__main__ import main
 
 # Makes packages look as if they were not installed: put before a program.
 BLOCKER = """
@@ -259,6 +260,29 @@ def test_bench_measures_with_the_interpreter_that_it_is_called_by(tool, tmp_path
     other = tmp_path / "none"
     ran = tool("bench", "--list", f"--python={other}", PATH=str(tmp_path))
     assert f"cannot run {other}" in ran.stdout
+
+
+@pytest.mark.parametrize("arguments, becomes", [
+    (["doctor", "a.pt"], ["doctor", "--python", "{}", "a.pt"]),
+    (["doctor"], ["doctor", "--python", "{}"]),
+    (["doctor", "--", "a", "--python", "b"], ["doctor", "--", "a", "--python", "b"]),
+    (["doctor", "--ready", "1s", "--", "a"], ["doctor", "--ready", "1s", "--", "a"]),
+    (["doctor", "--python=b", "a.pt"], ["doctor", "--python=b", "a.pt"]),
+    (["bench", "a.pt"], ["bench", "--python", "{}", "a.pt"]),
+    (["bench", "--remote", "http://h/a.pt"], ["bench", "--remote", "http://h/a.pt"]),
+    (["bench", "--remote=http://h/a.pt"], ["bench", "--remote=http://h/a.pt"]),
+    (["bench", "--start", "--", "a", "--python", "b"],
+     ["bench", "--python", "{}", "--start", "--", "a", "--python", "b"]),
+    (["ray", "status", "a"], ["ray", "--python", "{}", "status", "a"]),
+    (["run", "--", "doctor"], ["run", "--", "doctor"]),
+    ([], []),
+])
+def test_the_tool_gets_this_interpreter_where_it_takes_one(monkeypatch, arguments, becomes):
+    called = []
+    monkeypatch.setattr(os, "execv", lambda _path, words: called.extend(words))
+    monkeypatch.setattr(sys, "argv", ["weightmap", *arguments])
+    main()
+    assert called == ["weightmap", *(sys.executable if word == "{}" else word for word in becomes)]
 
 
 @pytest.mark.parametrize("name", ["strangers/page.pt", "strangers/truncated.pt", "missing.pt"])

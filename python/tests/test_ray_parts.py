@@ -18,7 +18,7 @@ from weightmap._ray.chunk_table import ChunkTable
 from weightmap._ray.copy import Copy
 from weightmap._ray.deadline import Deadline
 from weightmap._ray.grid import ChunkGrid
-from weightmap._ray.node_files import NodeFiles
+from weightmap._ray.node_files import NodeFiles, checked_name
 from weightmap._ray.request import Request
 from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import Stored, name_of
@@ -448,9 +448,8 @@ def test_no_fleet_touches_the_files_of_another(does):
 
 @pytest.mark.parametrize("name", ["a@b", "@", "a/b", "", "a" * 101])
 def test_no_fleet_has_a_name_that_files_could_not_have(name):
-    fleet = pytest.importorskip("weightmap._ray.fleet", exc_type=ImportError)
     with pytest.raises(weightmap.InvalidArgumentError, match="is not up to 100 letters"):
-        fleet._checked_name(name)
+        checked_name(name)
 
 
 def test_nodes_of_one_machine_have_files_of_their_own():

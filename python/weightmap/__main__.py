@@ -14,11 +14,18 @@ def main() -> None:
 
 
 def _with_this_python(arguments: list[str]) -> list[str]:
-    """bench, doctor and ray take this interpreter, unless they are told which."""
-    is_told = any(word.partition("=")[0] == "--python" for word in arguments)
-    if arguments[:1] not in (["bench"], ["doctor"], ["ray"]) or is_told:
+    """bench, doctor and ray take this interpreter, where they take one and are not told which."""
+    [command, *words] = arguments or [""]
+    own = words[: words.index("--")] if "--" in words else words
+    names = {word.partition("=")[0] for word in own}
+    takes_one = {
+        "bench": "--remote" not in names,
+        "doctor": own == words,  # otherwise it watches a command
+        "ray": True,
+    }
+    if not takes_one.get(command) or "--python" in names:
         return arguments
-    return [arguments[0], "--python", sys.executable, *arguments[1:]]
+    return [command, "--python", sys.executable, *words]
 
 
 if __name__ == "__main__":

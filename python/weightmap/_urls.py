@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 
 from weightmap._errors import MissingFileError
 
@@ -24,27 +23,6 @@ def without_secrets(url: str) -> str:
     scheme, mark, rest = url.partition("#")[0].partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return scheme + mark + host.rpartition("@")[2] + slash + path
-
-
-# Parameters that are a signature, or belong to one: those of the second row where the first is there.
-_OF_SIGNATURES = {
-    "x-amz-signature": r"x-amz-.*",
-    "x-goog-signature": r"x-goog-.*",
-    "signature": r"awsaccesskeyid|googleaccessid|expires|policy|key-pair-id|x-amz-security-token",
-    "sig": r"sv|ss|srt|sr|se|st|sp|spr|sip|sdd|skoid|sktid|skt|ske|sks|skv",  # a SAS of Azure
-}
-
-
-def identity_of(url: str) -> str:
-    """What two URLs of one file have in common, whoever may read it until when; not to be shown."""
-    parameters = url.partition("#")[0].partition("?")[2].split("&")
-    names = [parameter.partition("=")[0].lower() for parameter in parameters]
-    dropped = "|".join(f"{sign}|{others}" for sign, others in _OF_SIGNATURES.items() if sign in names)
-    kept = [
-        parameter for parameter, name in zip(parameters, names)
-        if parameter and not re.fullmatch(dropped, name)
-    ]
-    return "?".join([without_secrets(url), *(["&".join(kept)] if kept else [])])
 
 
 def file_of(path: PathLike) -> bytes:

@@ -21,9 +21,9 @@ from weightmap._ray.chunk import read_chunk
 from weightmap._ray.chunk_table import ChunkTable
 from weightmap._ray.keeper import Keeper
 from weightmap._ray.status import NodeStatus
-from weightmap._ray.stored import Stored
+from weightmap._ray.stored import Stored, identity_of
 from weightmap._ray.version import Version
-from weightmap._urls import identity_of, without_secrets
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

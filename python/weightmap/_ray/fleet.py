@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 
 import ray
 
 from weightmap._errors import Error, InvalidArgumentError
 from weightmap._ray.calls import NAMESPACE, answer
 from weightmap._ray.directory import Directory
-from weightmap._ray.node_files import NodeFiles
+from weightmap._ray.node_files import NodeFiles, checked_name
 from weightmap._ray.request import Request
 from weightmap._ray.stored import name_of
 
@@ -111,7 +110,7 @@ def hold(
     _need_cluster()
     if chunk_bytes < 1:
         raise InvalidArgumentError(f"chunk_bytes is {chunk_bytes!r}, expected a number of bytes")
-    name = _checked_name(name_of(url) if name is None else name)
+    name = checked_name(name_of(url) if name is None else name)
     request = Request(
         url=url,
         nodes=None if nodes == "all" else tuple(nodes),
@@ -177,12 +176,6 @@ def local(
 def _need_cluster() -> None:
     if not ray.is_initialized():
         raise InvalidArgumentError("this process is connected to no cluster: call ray.init() first")
-
-
-def _checked_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
-        raise InvalidArgumentError(f"{name!r} is not up to 100 letters, digits, '.', '_' and '-'")
-    return name
 
 
 def _checked_source(source: Any) -> Any:

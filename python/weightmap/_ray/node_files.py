@@ -6,6 +6,7 @@ import contextlib
 import glob
 import hashlib
 import os
+import re
 
 from weightmap._errors import InvalidArgumentError
 from weightmap._ray.copy import SHARED_MEMORY
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weightmap._ray.version import Version
+
+
+def checked_name(name: str) -> str:
+    """Of a fleet."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
+        raise InvalidArgumentError(f"{name!r} is not up to 100 letters, digits, '.', '_' and '-'")
+    return name
 
 
 class NodeFiles:

@@ -7,7 +7,7 @@ import re
 
 from weightmap._errors import FileError, UnsupportedError
 from weightmap._record import Record
-from weightmap._urls import identity_of, without_secrets
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,6 +73,27 @@ def _open(url: str, opener: Opener | None) -> RangeSource:
 
         opener = open_url
     return opener(url)
+
+
+# Parameters that are a signature, or belong to one: those of the second row where the first is there.
+_OF_SIGNATURES = {
+    "x-amz-signature": r"x-amz-.*",
+    "x-goog-signature": r"x-goog-.*",
+    "signature": r"awsaccesskeyid|googleaccessid|expires|policy|key-pair-id|x-amz-security-token",
+    "sig": r"sv|ss|srt|sr|se|st|sp|spr|sip|sdd|skoid|sktid|skt|ske|sks|skv",  # a SAS of Azure
+}
+
+
+def identity_of(url: str) -> str:
+    """What two URLs of one file have in common, whoever may read it until when; not to be shown."""
+    parameters = url.partition("#")[0].partition("?")[2].split("&")
+    names = [parameter.partition("=")[0].lower() for parameter in parameters]
+    dropped = "|".join(f"{sign}|{others}" for sign, others in _OF_SIGNATURES.items() if sign in names)
+    kept = [
+        parameter for parameter, name in zip(parameters, names)
+        if parameter and not re.fullmatch(dropped, name)
+    ]
+    return "?".join([without_secrets(url), *(["&".join(kept)] if kept else [])])
 
 
 def name_of(url: str) -> str:
