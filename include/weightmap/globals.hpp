@@ -23,16 +23,20 @@ enum class GlobalVerdict : std::uint8_t {
   torch_safe,   // in torch's own list: torch.load(weights_only=True) needs no permission for it
   allowed,      // in OpenOptions::safe_globals
   torchscript,  // in a TorchScript archive: a type of its own code, or a helper of torch.jit.load()
-  unknown,      // anything else
-  harmful,      // in docs/refused-names.md, or a name that the pickle computes while it runs
+  // What numpy's arrays, numbers and dtypes are made of, and builtins.bytes: torch.load() refuses
+  // it by default, weightmap.torch.load() reads it, and no call of it runs code.
+  plain_data,
+  unknown,  // anything else
+  harmful,  // in docs/refused-names.md, or a name that the pickle computes while it runs
 };
 
-// True if torch.load(weights_only=True), with the allowed names, would refuse it.
+// True if torch.load(weights_only=True), with the allowed names, would refuse it; also of
+// plain_data.
 constexpr bool is_unsafe(GlobalVerdict verdict) noexcept {
-  return verdict >= GlobalVerdict::unknown;
+  return verdict >= GlobalVerdict::plain_data;
 }
 
-// "torch_safe", "allowed", "torchscript", "unknown", "harmful"
+// "torch_safe", "allowed", "torchscript", "plain_data", "unknown", "harmful"
 WEIGHTMAP_API std::string_view to_string(GlobalVerdict verdict) noexcept;
 
 struct NamedGlobal {
@@ -47,7 +51,8 @@ struct NamedGlobal {
 
 // One pickle.
 struct PickleGlobals {
-  // "data.pkl"; "inner.pt/data.pkl" for an archive within; empty if the pickle is the file itself.
+  // "data.pkl"; "inner.pt/data.pkl" for an archive within; "model_weights.ckpt/data.pkl" for one in
+  // a tar; empty if the pickle is the file itself.
   std::string record;
   std::uint64_t file_offset = 0;     // of its beginning
   std::vector<NamedGlobal> globals;  // each once, in the order of first occurrence
@@ -56,20 +61,26 @@ struct PickleGlobals {
   bool is_hidden = false;
   std::uint64_t bytes_behind = 0;  // bytes of the record behind the last STOP
   // The reason why `globals` may be incomplete: the pickle is damaged, or larger than the limits.
+  // Also of an archive within that is damaged, or was not looked into: then there are no globals.
   std::optional<Error> fault;
 };
 
-// A file, or an archive within one.
+// A file, with all archives within it.
 struct FileGlobals {
   Format format = Format::unknown;
   std::vector<PickleGlobals> pickles;
   // Records that contain programs: TorchScript's code, Python's, libraries of machine code. A
   // program that loads such an archive runs them.
   std::vector<std::string> code;
+  // What is wrong with the file as a whole: it has fewer bytes than its own metadata says, or the
+  // metadata of a safetensors or GGUF file is refused.
+  std::optional<Error> fault;
 };
 
-// Returns the globals of all pickles in a file. Of the options, only the limits and safe_globals
-// apply. Fails as ArchiveReader::open() does unless the file is an archive or begins with a pickle.
+// Returns the globals of all pickles in a file, also of those in archives (zip, tar, gzip) within
+// archives, seven deep. Limits::pickle_bytes bounds what is read and inflated for that in all. Of
+// the options, only the limits and safe_globals apply. Fails as ArchiveReader::open() does unless
+// the file is an archive or begins with a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 

@@ -107,7 +107,7 @@ def unsafe_globals(path: PathLike, *, safe_globals: Iterable[str] = ()) -> list[
     unsafe = (
         f"{module}.{name}" if module or name else _NOT_TOLD
         for module, name, verdict in found
-        if verdict in ("unknown", "harmful")
+        if verdict in ("plain_data", "unknown", "harmful")
     )
     return list(dict.fromkeys(unsafe))
 

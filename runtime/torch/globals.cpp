@@ -158,6 +158,19 @@ constexpr auto safe_globals = std::to_array<std::string_view>({
 });
 static_assert(std::is_sorted(safe_globals.begin(), safe_globals.end()));
 
+// What weightmap.torch.load() reads as plain data (python/weightmap/_torch/numpy_calls.py).
+constexpr auto plain_data = std::to_array<std::string_view>({
+    "builtins.bytes",
+    "numpy._core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",
+    "numpy._core.numeric._frombuffer",
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.numeric._frombuffer",
+    "numpy.dtype",
+    "numpy.ndarray",
+});
+
 std::string full_name(std::string_view module, std::string_view name) {
   return std::string(module) + "." + std::string(name);
 }
@@ -198,7 +211,9 @@ GlobalVerdict judge(std::string_view module, std::string_view name,
   if (std::binary_search(safe_globals.begin(), safe_globals.end(), std::string_view(full)))
     return GlobalVerdict::torch_safe;
   if (is_script && is_script_name(module, name)) return GlobalVerdict::torchscript;
-  return allowed.contains(full) ? GlobalVerdict::allowed : GlobalVerdict::unknown;
+  if (allowed.contains(full)) return GlobalVerdict::allowed;
+  return std::ranges::find(plain_data, full) == plain_data.end() ? GlobalVerdict::unknown
+                                                                 : GlobalVerdict::plain_data;
 }
 
 Result<bool> check_globals(const value::Tree& tree, std::uint64_t file_offset,
@@ -212,7 +227,7 @@ Result<bool> check_globals(const value::Tree& tree, std::uint64_t file_offset,
     if (verdict == GlobalVerdict::harmful)
       return tl::unexpected<Error>(harmful(*global, file_offset));
     all_safe &= verdict == GlobalVerdict::torch_safe || verdict == GlobalVerdict::torchscript;
-    if (verdict == GlobalVerdict::unknown && unknown == nullptr) unknown = global;
+    if (is_unsafe(verdict) && unknown == nullptr) unknown = global;
   }
   if (refuses_unknown && unknown != nullptr)
     return tl::unexpected<Error>(not_allowed(*unknown, file_offset));
@@ -224,8 +239,8 @@ Result<bool> check_globals(const value::Tree& tree, std::uint64_t file_offset,
 namespace weightmap {
 
 std::string_view to_string(GlobalVerdict verdict) noexcept {
-  constexpr std::array<std::string_view, 5> words = {"torch_safe", "allowed", "torchscript",
-                                                     "unknown", "harmful"};
+  constexpr std::array<std::string_view, 6> words = {"torch_safe", "allowed", "torchscript",
+                                                     "plain_data", "unknown", "harmful"};
   const auto index = static_cast<std::size_t>(verdict);
   return index < words.size() ? words[index] : "unknown";
 }

@@ -2,6 +2,7 @@
 
 #include <libdeflate.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <new>
@@ -23,6 +24,15 @@ tl::unexpected<Error> cannot_inflate(const std::string& why) {
   return failure(ErrorCode::corrupt, "the compressed data " + why);
 }
 
+Decompressor make_decompressor() {
+  Decompressor made(libdeflate_alloc_decompressor());
+  if (!made) throw std::bad_alloc();
+  return made;
+}
+
+// A block that is stored as it is has at most this many bytes.
+constexpr std::size_t most_at_once = 65535;
+
 }  // namespace
 
 std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept {
@@ -35,8 +45,7 @@ std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept {
 }
 
 Result<void> inflate(std::span<const std::byte> compressed, std::span<std::byte> out) {
-  const Decompressor decompressor(libdeflate_alloc_decompressor());
-  if (!decompressor) throw std::bad_alloc();
+  const Decompressor decompressor = make_decompressor();
   std::byte nothing{};
   std::size_t used = 0;
   std::size_t produced = 0;
@@ -54,6 +63,56 @@ Result<void> inflate(std::span<const std::byte> compressed, std::span<std::byte>
     return cannot_inflate("ends " + std::to_string(compressed.size() - used) +
                           " bytes before the record does");
   return {};
+}
+
+std::optional<std::vector<std::byte>> inflate_head(std::span<const std::byte> compressed,
+                                                   Wrapping wrapping) {
+  // libdeflate stops at the first block or match that does not fit, with all before it in place.
+  std::vector<std::byte> out(inflated_head_bytes + most_at_once);
+  const Decompressor decompressor = make_decompressor();
+  const auto run =
+      wrapping == Wrapping::gzip ? libdeflate_gzip_decompress_ex : libdeflate_deflate_decompress_ex;
+  std::size_t used = 0;
+  std::size_t produced = 0;
+  const libdeflate_result result = run(decompressor.get(), compressed.data(), compressed.size(),
+                                       out.data(), out.size(), &used, &produced);
+  if (result == LIBDEFLATE_INSUFFICIENT_SPACE)
+    produced = inflated_head_bytes;
+  else if (result != LIBDEFLATE_SUCCESS)
+    return std::nullopt;
+  out.resize(std::min(produced, inflated_head_bytes));
+  return out;
+}
+
+Result<std::vector<std::byte>> inflate_gzip(std::span<const std::byte> compressed,
+                                            std::uint64_t max_bytes) {
+  const Decompressor decompressor = make_decompressor();
+  std::vector<std::byte> out(
+      std::min({max_bytes, max_inflated_size(compressed.size()), std::uint64_t{1} << 20}));
+  std::size_t filled = 0;
+  while (!compressed.empty()) {
+    std::size_t used = 0;
+    std::size_t produced = 0;
+    const libdeflate_result result =
+        libdeflate_gzip_decompress_ex(decompressor.get(), compressed.data(), compressed.size(),
+                                      out.data() + filled, out.size() - filled, &used, &produced);
+    if (result == LIBDEFLATE_INSUFFICIENT_SPACE) {
+      if (out.size() >= max_bytes)
+        return failure(ErrorCode::limit_exceeded,
+                       "its content has more than " + std::to_string(max_bytes) + " bytes");
+      out.resize(std::min(max_bytes, 2 * std::uint64_t{out.size()}));
+      continue;
+    }
+    // Zeros fill up blocks of a tape.
+    if (result != LIBDEFLATE_SUCCESS && filled > 0 &&
+        std::ranges::all_of(compressed, [](std::byte b) { return b == std::byte{0}; }))
+      break;
+    if (result != LIBDEFLATE_SUCCESS) return cannot_inflate("is damaged or ends early");
+    compressed = compressed.subspan(used);
+    filled += produced;
+  }
+  out.resize(filled);
+  return out;
 }
 
 }  // namespace weightmap::zip

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "weightmap/result.hpp"
 
@@ -16,5 +18,21 @@ std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept;
 // Fills `out` exactly. Fails with corrupt if the stream is damaged, yields fewer or more bytes, or
 // ends before `compressed` does. Never writes beyond `out`.
 Result<void> inflate(std::span<const std::byte> compressed, std::span<std::byte> out);
+
+// How a stream of deflate is wrapped: not at all, as in a zip archive, or as gzip does.
+enum class Wrapping : std::uint8_t { none, gzip };
+
+// The most bytes that inflate_head() can tell.
+inline constexpr std::size_t inflated_head_bytes = 1024;
+
+// Returns the first inflated bytes, inflated_head_bytes of them unless there are fewer. nullopt if
+// `compressed`, which may be the beginning of a stream, is damaged or too short to tell.
+std::optional<std::vector<std::byte>> inflate_head(std::span<const std::byte> compressed,
+                                                   Wrapping wrapping);
+
+// Inflates all members of a gzip file. Fails with corrupt if it is damaged or ends early, with
+// limit_exceeded if the content is longer than `max_bytes`.
+Result<std::vector<std::byte>> inflate_gzip(std::span<const std::byte> compressed,
+                                            std::uint64_t max_bytes);
 
 }  // namespace weightmap::zip

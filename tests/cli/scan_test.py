@@ -4,13 +4,17 @@
     scan_test.py ROOT WEIGHTMAP
 """
 
+import gzip
+import io
 import json
 import os
 import pathlib
 import pickle
 import pickletools
+import struct
 import subprocess
 import sys
+import tarfile
 import unittest
 import zipfile
 
@@ -125,12 +129,12 @@ class Scan(Case):
                                     "link.pt": "unreadable", "missing.pt": "unreadable"})
         self.assertEqual(self.verdicts("cut.pt", code=1), {"cut.pt": "damaged"})
 
-    def test_an_encrypted_archive_is_not_taken_for_a_foreign_file(self):
+    def test_an_encrypted_archive_is_neither_foreign_nor_damaged(self):
         content = bytearray(self.archive("secret.pt").read_bytes())
         entry = content.index(b"PK\x01\x02")
         content[entry + 8] |= 1
         self.write("secret.pt", content)
-        self.assertEqual(self.verdicts("secret.pt", code=1), {"secret.pt": "damaged"})
+        self.assertEqual(self.verdicts("secret.pt", code=1), {"secret.pt": "unchecked"})
 
     def test_links_are_followed_into_no_directory_twice(self):
         self.archive("blobs/model")
@@ -170,6 +174,221 @@ class Scan(Case):
         self.run_tool("scan", code=2)
         self.assertIn('--allow-global: must be MODULE.NAME, not "Fraction"',
                       self.run_tool("scan", "--allow-global", "Fraction", ".", code=2))
+
+
+def safetensors(content=bytes(8)):
+    header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  '
+    return struct.pack("<Q", len(header)) + header + content
+
+
+def gguf(content=bytes(8)):
+    """One tensor of two float32."""
+    name = struct.pack("<Q", 1) + b"w"
+    made = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + name + struct.pack("<IQIQ", 1, 2, 0, 0)
+    return made + bytes(-len(made) % 32) + content
+
+
+def legacy(content=struct.pack("<q", 2) + bytes(8)):
+    """What torch.save({"w": torch.zeros(2)}) of before 1.6 writes."""
+    storage = (b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x02Nt")
+    tensor = (b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"QK\0K\x02\x85K\x01\x85\x89"
+              b"ccollections\nOrderedDict\n)RtR")
+    system = (b"\x80\x02}(X\x10\0\0\0protocol_versionM\xe9\x03X\x0d\0\0\0little_endian\x88"
+              b"X\x0a\0\0\0type_sizes}u.")
+    return (b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19." + b"\x80\x02M\xe9\x03." +
+            system + b"\x80\x02}X\x01\0\0\0w" + tensor + b"s." +
+            b"\x80\x02]X\x01\0\0\x000a." + content)
+
+
+class Whole(Case):
+    """Safe means whole, too."""
+
+    def test_each_format_cut_at_any_place_is_never_safe(self):
+        for name, content in (("a.safetensors", safetensors()), ("a.gguf", gguf()),
+                              ("a.pt", legacy()), ("b.pt", self.archive("b.pt").read_bytes())):
+            self.write(name, content)
+            self.assertEqual(self.verdicts(name, code=0), {name: "safe"})
+            for cut in range(16, len(content), 7):
+                self.write(f"cut/{cut}-{name}", content[:cut])
+        verdicts = self.verdicts("cut", code=1)
+        # Of a header alone, nothing tells that it was one.
+        self.assertLessEqual(set(verdicts.values()), {"damaged", "not a checkpoint"})
+        for name in ("a.safetensors", "a.gguf", "a.pt", "b.pt"):
+            last = max((each for each in verdicts if each.endswith(f"-{name}")),
+                       key=lambda each: int(each.split("/")[1].split("-")[0]))
+            self.assertEqual(verdicts[last], "damaged")
+
+    def test_a_truncated_file_is_damaged_and_the_line_says_why(self):
+        for name, content, why in (
+            ("a.safetensors", safetensors(bytes(7)), "truncated"),
+            ("a.gguf", gguf(bytes(7)), "truncated"),
+            ("a.pt", legacy(struct.pack("<q", 2) + bytes(7)), "truncated"),
+        ):
+            self.write(name, content)
+            (found,) = self.scan(name, code=1)["files"]
+            self.assertEqual(found["verdict"], "damaged")
+            self.assertIn(why, found["faults"][0]["message"])
+            self.assertIn(why, self.run_tool("scan", name, code=1))
+
+    def test_a_version_that_is_not_known_is_unchecked(self):
+        self.write("new.gguf", gguf().replace(b"GGUF\3", b"GGUF\x09"))
+        self.assertEqual(self.verdicts("new.gguf", code=1), {"new.gguf": "unchecked"})
+
+
+class Containers(Case):
+    """A pickle is found in whatever archive it lies, and a healthy archive is not damaged."""
+
+    def packed(self, wrap, members):
+        """The members in an archive; wrap is a word for its kind."""
+        out = io.BytesIO()
+        if wrap in ("stored", "deflated"):
+            how = zipfile.ZIP_STORED if wrap == "stored" else zipfile.ZIP_DEFLATED
+            with zipfile.ZipFile(out, "w", how) as target:
+                for name, content in members.items():
+                    target.writestr(name, content)
+            return out.getvalue()
+        formats = {"gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT, "gz": tarfile.GNU_FORMAT,
+                   "ustar": tarfile.USTAR_FORMAT}
+        with tarfile.open(fileobj=out, mode="w:gz" if wrap == "gz" else "w",
+                          format=formats[wrap]) as target:
+            for name, content in members.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                target.addfile(member, io.BytesIO(content))
+        return out.getvalue()
+
+    KINDS = ("stored", "deflated", "gnu", "pax", "ustar", "gz")
+
+    def test_a_harmful_name_is_found_in_each_kind_of_archive_in_each_other(self):
+        evil = self.archive("evil.pt", EVIL).read_bytes()
+        pickles = {"m.pt": evil, "blob": EVIL + bytes(9), "m.pkl": EVIL,
+                   "legacy": legacy().replace(b"ccollections\nOrderedDict", b"cposix\nsystem")}
+        for outer in self.KINDS:
+            for inner in (None, *self.KINDS):
+                for name, content in pickles.items():
+                    within = {"x/notes.txt": b"words", name: content}
+                    if inner:
+                        within = {"inner": self.packed(inner, within), "last": bytes(70000)}
+                    self.write(f"all/{outer}-{inner}-{name}", self.packed(outer, within))
+        files = self.scan("all", code=1)["files"]
+        self.assertEqual(len(files), 6 * 7 * 4)
+        for each in files:
+            with self.subTest(each["file"]):
+                self.assertEqual(each["verdict"], "unsafe")
+                self.assertEqual(each["unsafe"][0]["global"], "posix.system")
+
+    def test_the_same_without_that_name_is_safe(self):
+        good = self.archive("good.pt").read_bytes()
+        for outer in self.KINDS:
+            for inner in (None, *self.KINDS):
+                within = {"x/notes.txt": b"words", "m.pt": good}
+                if inner:
+                    within = {"inner": self.packed(inner, within)}
+                self.write(f"all/{outer}-{inner}", self.packed(outer, within))
+        self.assertEqual(set(self.verdicts("all", code=0).values()), {"safe"})
+
+    def test_an_archive_without_pickles_is_no_checkpoint(self):
+        for kind in self.KINDS:
+            self.write(f"all/{kind}", self.packed(kind, {"notes.txt": b"words", "b": bytes(99)}))
+        self.assertEqual(set(self.verdicts("all", code=0).values()), {"not a checkpoint"})
+        self.assertIn("is a tar archive", self.run_tool("scan", "all/gnu"))
+
+    def test_a_nemo_is_safe_although_its_last_member_is_a_zip(self):
+        good = self.archive("good.pt").read_bytes()
+        self.write("m.nemo", self.packed("gnu", {"./model_config.yaml": b"target: x\n",
+                                                 "./model_weights.ckpt": good}))
+        self.assertEqual(self.verdicts("m.nemo", code=0), {"m.nemo": "safe"})
+
+    def test_a_tar_that_is_cut_or_changed_is_damaged(self):
+        whole = self.packed("gnu", {"a": b"words", "b": HARMLESS})
+        self.write("cut.tar", whole[:1024 + 512 + 3])
+        self.write("changed.tar", whole[:1024] + b"x" + whole[1025:])
+        self.assertEqual(self.verdicts("cut.tar", "changed.tar", code=1),
+                         {"cut.tar": "damaged", "changed.tar": "damaged"})
+        said = self.run_tool("scan", "cut.tar", "changed.tar", code=1)
+        self.assertIn("the tar archive is truncated: a member states", said)
+        self.assertIn("is cut off or its checksum is wrong", said)
+
+    def test_an_archive_too_deep_in_others_is_unchecked(self):
+        content = self.packed("stored", {"m.pkl": EVIL})
+        for _ in range(7):
+            content = self.packed("stored", {"inner": content})
+        self.write("seven.zip", content)
+        self.write("eight.zip", self.packed("stored", {"inner": content}))
+        self.assertEqual(self.verdicts("seven.zip", "eight.zip", code=1),
+                         {"seven.zip": "unsafe", "eight.zip": "unchecked"})
+        self.assertIn("is an archive within 8 others, and was not looked into; unpack it",
+                      self.run_tool("scan", "eight.zip", code=1))
+
+    def test_what_inflates_to_more_than_is_looked_at_is_unchecked(self):
+        # The members of a gzip file are one content: here a pickle of 1.5 GiB of zeros.
+        members = [gzip.compress(b"\x80\x04B" + struct.pack("<I", 3 << 29))]
+        members += [gzip.compress(bytes(1 << 20))] * 1536
+        self.write("bomb.zip", self.packed("deflated", {"inner.gz": b"".join(members)}))
+        self.assertLess((self.folder / "bomb.zip").stat().st_size, 30000)
+        self.assertEqual(self.verdicts("bomb.zip", code=1), {"bomb.zip": "unchecked"})
+        self.assertIn("its content has more than 107", self.run_tool("scan", "bomb.zip", code=1))
+
+
+class Others(Case):
+    """Healthy files of other programs, none of which is damaged or unsafe."""
+
+    # As msgpack.packb() of Python packs them.
+    FLAX = (b"\x83\xa4step\x01\xa6params\x81\xa1k\xc4\x40" + bytes(64) + b"\xa9opt_state\x80")
+
+    def test_msgpack_is_no_pickle(self):
+        for name, content in (
+            ("state.msgpack", self.FLAX), ("key2row", b"\x80"), ("lookups.bin", b"\x80"),
+            ("model", b"\x85\xa5nodes\x92\x01\x02\xa5attrs\x82\x82\x83\x84"),
+            ("ext", b"\x82\xa1a\x82\xa1b\xc7\x02\x01\x82\x83\x84\x85.\n"),
+            ("two", b"\x82\x01\x83\x02\x84abcd\xff"),
+        ):
+            self.write(f"spacy/{name}", content)
+        self.assertEqual(set(self.verdicts("spacy", code=0).values()), {"not a checkpoint"})
+
+    def test_a_byte_that_begins_pickles_is_not_one(self):
+        for byte in range(256):
+            self.write(f"bytes/{byte}", bytes([byte]))
+        self.assertEqual(set(self.verdicts("bytes", code=0).values()), {"not a checkpoint"})
+
+    def test_a_pickle_without_a_mark_that_runs_something_is_found_though_it_is_cut(self):
+        self.write("cut", b"cposix\nsystem\n(S'id'\ntR")
+        self.write("computed", b"cbuiltins\nstr\n(tRcbuiltins\nstr\n(tR\x93(tR\xff")
+        self.assertEqual(self.verdicts("cut", "computed", code=1),
+                         {"cut": "unsafe", "computed": "unsafe"})
+
+
+class PlainData(Case):
+    # pickle.dumps(numpy.ones(1, "<f4"), 2), of numpy 1.
+    ARRAY = (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85c_codecs\nencode\n"
+             b"X\x01\0\0\0bX\x06\0\0\0latin1\x86R\x87R(K\x01K\x01\x85cnumpy\ndtype\nX\x02\0\0\0f4"
+             b"\x89\x88\x87R(K\x03X\x01\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89"
+             b"C\x04\0\0\x80?tb.")
+
+    def test_arrays_of_numpy_have_a_verdict_of_their_own(self):
+        for core in (b"core", b"_core"):
+            pickled = self.ARRAY.replace(b"numpy.core", b"numpy." + core)
+            self.archive(f"{core.decode()}.pt", pickled)
+            self.write(f"{core.decode()}.pkl", pickled)
+        names = ("core.pt", "_core.pt", "core.pkl", "_core.pkl")
+        self.assertEqual(self.verdicts(*names, code=0), dict.fromkeys(names, "plain data"))
+        self.assertEqual(self.verdicts("--strict", *names, code=1),
+                         dict.fromkeys(names, "plain data"))
+        (found,) = self.scan("core.pt", code=0)["files"]
+        self.assertEqual([(each["global"], each["verdict"]) for each in found["unsafe"]],
+                         [("numpy.core.multiarray._reconstruct", "plain_data"),
+                          ("numpy.ndarray", "plain_data"), ("numpy.dtype", "plain_data")])
+        self.assertIn("numpy.ndarray (plain_data)", self.run_tool("scan", "core.pt"))
+        self.assertTrue(self.run_tool("scan", "core.pt").endswith("1 file, 1 plain data\n"))
+
+    def test_one_other_name_makes_it_unsafe(self):
+        self.archive("both.pt", self.ARRAY[:-1] + b"0" + UNKNOWN[2:])
+        self.assertEqual(self.verdicts("both.pt", code=1), {"both.pt": "unsafe"})
+
+    def test_torchs_own_policy_goes_on_refusing_it(self):
+        self.archive("array.pt", self.ARRAY)
+        self.run_tool("ls", "array.pt")
+        self.run_tool("ls", "--globals", "torch_safe", "array.pt", code=1)
 
 
 class Touches:

@@ -435,6 +435,10 @@ TEST_CASE("judges a global by torch's list, by what is allowed, and by whether i
   CHECK(torch::judge("__builtin__", "xrange", {"__builtin__.xrange"}) == unknown);
   CHECK(torch::judge("my.package", "Outer.Inner", {"my.package.Outer.Inner"}) == allowed);
   CHECK(torch::judge("os", "system", {"os.system"}) == harmful);
+  CHECK(torch::judge("numpy._core.multiarray", "_reconstruct", {}) == plain_data);
+  CHECK(torch::judge("__builtin__", "bytes", {}) == plain_data);
+  CHECK(torch::judge("numpy", "dtype", {"numpy.dtype"}) == allowed);
+  CHECK(torch::judge("numpy", "load", {}) != plain_data);
 }
 
 TEST_CASE("refuses each name that attacks have been seen with") {

@@ -22,21 +22,34 @@ namespace fs = std::filesystem;
 struct ScanOptions {
   std::vector<std::string> paths;
   OpenOptions open;
+  bool strict = false;
   bool json = false;
 };
 
-enum class Verdict : std::uint8_t { safe, unsafe, not_a_checkpoint, damaged, unreadable };
+enum class Verdict : std::uint8_t {
+  safe,
+  plain_data,
+  unsafe,
+  not_a_checkpoint,
+  damaged,
+  unchecked,
+  unreadable
+};
 
 constexpr std::string_view word_of(Verdict verdict) noexcept {
   switch (verdict) {
     case Verdict::safe:
       return "safe";
+    case Verdict::plain_data:
+      return "plain data";
     case Verdict::unsafe:
       return "unsafe";
     case Verdict::not_a_checkpoint:
       return "not a checkpoint";
     case Verdict::damaged:
       return "damaged";
+    case Verdict::unchecked:
+      return "unchecked";
     case Verdict::unreadable:
       break;
   }
@@ -60,21 +73,45 @@ UnsafeGlobals unsafe_globals(const FileGlobals& globals) {
   return found;
 }
 
+// What a fault says of a file: that it is damaged, or only that not all of it was looked at.
+Verdict judge_fault(const Error& error) noexcept {
+  if (error.code == ErrorCode::io) return Verdict::unreadable;
+  const bool is_beyond =
+      error.code == ErrorCode::limit_exceeded || error.code == ErrorCode::unsupported;
+  return is_beyond ? Verdict::unchecked : Verdict::damaged;
+}
+
+std::optional<Verdict> judge_faults(const FileGlobals& globals) {
+  std::optional<Verdict> worst;
+  const auto take = [&](const std::optional<Error>& fault) {
+    if (!fault) return;
+    const Verdict verdict = judge_fault(*fault);
+    if (!worst || verdict == Verdict::damaged) worst = verdict;
+  };
+  take(globals.fault);
+  for (const PickleGlobals& pickle : globals.pickles) take(pickle.fault);
+  return worst;
+}
+
 Verdict judge(const FileGlobals& globals) {
-  if (!unsafe_globals(globals).empty()) return Verdict::unsafe;
-  if (has_fault(globals)) return Verdict::damaged;
+  const UnsafeGlobals unsafe = unsafe_globals(globals);
+  if (std::ranges::any_of(unsafe, [](const auto& found) {
+        return found.second->verdict != GlobalVerdict::plain_data;
+      }))
+    return Verdict::unsafe;
+  if (const std::optional<Verdict> fault = judge_faults(globals)) return *fault;
   if (is_header_and_elements(globals.format)) return Verdict::safe;
   if (globals.pickles.empty()) return Verdict::not_a_checkpoint;
-  return globals.code.empty() ? Verdict::safe : Verdict::unsafe;
+  if (!globals.code.empty()) return Verdict::unsafe;
+  return unsafe.empty() ? Verdict::safe : Verdict::plain_data;
 }
 
 // Judges a file without a pickle. A foreign file is refused as a whole, at no byte.
 Verdict judge(const Error& error) noexcept {
-  if (error.code == ErrorCode::io) return Verdict::unreadable;
   const bool is_foreign =
       error.code == ErrorCode::not_a_checkpoint || error.code == ErrorCode::unsupported;
   return is_foreign && error.file_offset == Error::no_offset ? Verdict::not_a_checkpoint
-                                                             : Verdict::damaged;
+                                                             : judge_fault(error);
 }
 
 Scanned scan_file(const fs::path& path, const OpenOptions& options) {
@@ -158,6 +195,7 @@ Json describe_file(const Scanned& file) {
     globals.push_back(describe(*pickle, *global));
   Json hidden = Json::array();
   Json faults = Json::array();
+  if (file.globals.fault) faults.push_back(describe(*file.globals.fault));
   std::uint64_t bytes_behind = 0;
   for (const PickleGlobals& pickle : file.globals.pickles) {
     const Json record = pickle.record.empty() ? Json(nullptr) : Json(pickle.record);
@@ -226,8 +264,9 @@ Result<int> run_scan(Output& out, const ScanOptions& options) {
   Walk walk(options.open, files);
   for (const std::string& path : options.paths) walk.add(path);
   options.json ? print_json(out, files) : print_table(out, files);
-  const bool good = std::all_of(files.begin(), files.end(), [](const Scanned& file) {
-    return file.verdict == Verdict::safe || file.verdict == Verdict::not_a_checkpoint;
+  const bool good = std::all_of(files.begin(), files.end(), [&](const Scanned& file) {
+    return file.verdict == Verdict::safe || file.verdict == Verdict::not_a_checkpoint ||
+           (file.verdict == Verdict::plain_data && !options.strict);
   });
   return good ? exit_good : exit_failed;
 }
@@ -242,11 +281,14 @@ void add_scan(CLI::App& app, Run& run) {
       ->required()
       ->type_name("");
   add_allow_option(command, options->open);
+  command.add_flag("--strict", options->strict, "End with 1 for plain data, too");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
       "Looks at the names in pickles, wherever they are in a file, and runs nothing. Safe is what\n"
-      "names only what torch allows by default. Ends with exit status 1 if a file is unsafe,\n"
-      "damaged or cannot be read.\n"
+      "is whole and names only what torch allows by default; plain data names numpy's arrays, "
+      "too,\n"
+      "which torch refuses by default and which run no code. Ends with exit status 1 if a file is\n"
+      "unsafe, damaged, could not be checked to its end, or cannot be read.\n"
       "Examples:\n"
       "  weightmap scan models/\n"
       "  weightmap scan --allow-global argparse.Namespace model.pt\n"

@@ -46,6 +46,7 @@ Json describe(const FileGlobals& globals) {
   }
   return {{"format", to_string(globals.format)},
           {"code", globals.code},
+          {"fault", globals.fault ? describe(*globals.fault) : Json(nullptr)},
           {"pickles", std::move(pickles)}};
 }
 
@@ -65,12 +66,14 @@ void print(Output& out, const TableStyle& style, const FileGlobals& globals) {
 }
 
 bool has_fault(const FileGlobals& globals) {
-  return std::ranges::any_of(globals.pickles,
-                             [](const PickleGlobals& pickle) { return pickle.fault.has_value(); });
+  return globals.fault || std::ranges::any_of(globals.pickles, [](const PickleGlobals& pickle) {
+           return pickle.fault.has_value();
+         });
 }
 
 std::vector<std::string> oddities(const FileGlobals& globals) {
   std::vector<std::string> found;
+  if (globals.fault) found.push_back(to_string(*globals.fault));
   for (const PickleGlobals& pickle : globals.pickles) {
     const std::string record = record_of(pickle);
     if (pickle.is_hidden)

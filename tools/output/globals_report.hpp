@@ -13,7 +13,8 @@ namespace weightmap::cli {
 // tell.
 std::string shown_name(const NamedGlobal& global);
 
-// Returns {"format", "code", "pickles": [{"record", "hidden", "bytes_behind", "fault", "globals":
+// Returns {"format", "code", "fault", "pickles": [{"record", "hidden", "bytes_behind", "fault",
+// "globals":
 // [...]}]}.
 Json describe(const FileGlobals& globals);
 // Returns {"global", "verdict", "record", "file_offset", "count"}.
@@ -22,7 +23,7 @@ Json describe(const PickleGlobals& pickle, const NamedGlobal& global);
 // Prints a table, and a line for each oddity of a pickle.
 void print(Output& out, const TableStyle& style, const FileGlobals& globals);
 
-// True if names may be missing: a pickle is damaged, or exceeds the memory limit.
+// True if names may be missing: a pickle or the file is damaged, or exceeds a limit.
 bool has_fault(const FileGlobals& globals);
 
 // Returns the oddities of the pickles, such as "data.pkl: 12 bytes behind its end".

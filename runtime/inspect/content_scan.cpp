@@ -1,0 +1,158 @@
+#include "runtime/inspect/content_scan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/try.hpp"
+#include "runtime/format/identify.hpp"
+#include "runtime/format/tar.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr int most_nesting = 7;  // of archives within archives; gzip counts as one
+constexpr std::uint64_t first_bytes = std::uint64_t{1} << 20;
+// The pickles of the protocol, the system, the object and the keys follow the magic number of a
+// torch.save before 1.6, and then the storages.
+constexpr std::size_t legacy_pickles = 5;
+
+std::string_view as_text(std::span<const std::byte> bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Result<std::vector<std::byte>> head_of(const bytes::ByteSource& source, std::uint64_t most) {
+  std::vector<std::byte> head(std::min(most, source.size()));
+  TRY(source.read(0, head));
+  return head;
+}
+
+Error beyond(std::string what) {
+  return {ErrorCode::limit_exceeded, std::move(what), Error::no_offset, {}};
+}
+
+}  // namespace
+
+Look look_of(std::span<const std::byte> head) noexcept {
+  if (begins_as_pickle(head)) return Look::pickle;
+  if (as_text(head).starts_with("PK\3\4")) return Look::zip;
+  if (as_text(head).starts_with("\x1f\x8b")) return Look::gzip;
+  return format::begins_tar(head) ? Look::tar : Look::nothing;
+}
+
+void ContentScan::look_into(const Content& content) {
+  const auto head = head_of(content.bytes, format::tar_block);
+  if (!head) return add_fault(content, head.error());
+  const Look look = look_of(*head);
+  if (look == Look::nothing) return;
+  if (look == Look::pickle) {
+    if (auto scanned = scan_pickles(content, is_named_as_pickle(content.name)); !scanned)
+      add_fault(content, std::move(scanned.error()));
+    return;
+  }
+  if (content.nesting > most_nesting)
+    return add_fault(content, beyond("is an archive within " + std::to_string(content.nesting) +
+                                     " others, and was not looked into; unpack it and scan that"));
+  Result<void> ran = look == Look::zip   ? scan_zip(content)
+                     : look == Look::tar ? scan_tar(content)
+                                         : scan_gzip(content);
+  if (!ran) add_fault(content, std::move(ran.error()));
+}
+
+void ContentScan::add_fault(const Content& content, Error error) {
+  PickleGlobals& made = into_.pickles.emplace_back();
+  made.record = content.name;
+  if (error.file_offset != Error::no_offset) error.file_offset += content.base;
+  made.fault = std::move(error);
+}
+
+Result<void> ContentScan::scan_tar(const Content& content) {
+  format::TarReader reader(content.bytes);
+  for (;;) {
+    TRY_ASSIGN(const std::optional<format::TarMember> member, reader.next());
+    if (!member) return {};
+    const Part bytes(content.bytes, member->offset, member->size);
+    const Content inner{bytes, content.base + member->offset, content.inner(member->name),
+                        content.nesting + 1};
+    if (is_named_as_code(member->name)) into_.code.push_back(inner.name);
+    const std::size_t before = into_.pickles.size();
+    look_into(inner);
+    if (is_named_as_pickle(member->name) && into_.pickles.size() == before && member->size > 0)
+      TRY(scan_pickles(inner, true));  // of a protocol that has no mark
+  }
+}
+
+std::optional<Look> ContentScan::look_inside(const bytes::ByteSource& compressed,
+                                             zip::Wrapping wrapping) {
+  constexpr std::uint64_t enough = std::uint64_t{128} << 10;
+  constexpr std::uint64_t cost = std::uint64_t{64} << 10;
+  if (heads_left_ < cost) return std::nullopt;
+  heads_left_ -= cost;
+  const auto head = head_of(compressed, enough);
+  if (!head) return std::nullopt;
+  const auto inflated = zip::inflate_head(*head, wrapping);
+  return inflated ? std::optional(look_of(*inflated)) : std::nullopt;
+}
+
+Result<void> ContentScan::scan_gzip(const Content& content) {
+  if (look_inside(content.bytes, zip::Wrapping::gzip) == Look::nothing) return {};
+  if (content.bytes.size() > bytes_left_)
+    return tl::unexpected<Error>(
+        beyond("is compressed with gzip and too large to be looked into; decompress it and scan "
+               "that"));
+  TRY_ASSIGN(const std::vector<std::byte> stored, head_of(content.bytes, content.bytes.size()));
+  Result<std::vector<std::byte>> inflated = zip::inflate_gzip(stored, bytes_left_);
+  if (!inflated) {
+    Error error = std::move(inflated.error());
+    error.message = "is compressed with gzip: " + error.message + "; decompress it and scan that";
+    return tl::unexpected<Error>(std::move(error));
+  }
+  bytes_left_ -= inflated->size();
+  const bytes::MemorySource source(*inflated);
+  look_into({source, content.base, content.name, content.nesting + 1});
+  return {};
+}
+
+Result<bool> ContentScan::scan_pickles(const Content& content, bool is_surely) {
+  TRY_ASSIGN(const std::vector<std::byte> head, head_of(content.bytes, format::head_bytes));
+  is_legacy_ = format::begins_legacy_stream(head);
+  const bool is_pickle = begins_as_pickle(head);
+  const std::uint64_t most = std::min(content.bytes.size(), bytes_left_);
+  const std::size_t before = into_.pickles.size();
+  for (std::uint64_t bytes = std::min(first_bytes, most);; bytes = std::min(2 * bytes, most)) {
+    into_.pickles.resize(before);
+    TRY_ASSIGN(const bool wants_more, add_pickles(content, bytes));
+    if (wants_more && bytes == most && most < content.bytes.size())
+      into_.pickles.back().fault = beyond("has more than the " + std::to_string(most) +
+                                          " bytes that are looked at; the rest was not");
+    if (wants_more && bytes < most && is_pickle) continue;
+    bytes_left_ -= bytes;
+    break;
+  }
+  if (is_legacy_) drop_storages(before);
+  const std::optional<Error>& fault = into_.pickles[before].fault;
+  const bool is_cut = is_pickle && fault && fault->code == ErrorCode::limit_exceeded;
+  const bool found = is_surely || is_cut || is_believable(into_.pickles[before]);
+  if (!found) into_.pickles.resize(before);
+  return found;
+}
+
+// Returns true if more bytes could reveal more.
+Result<bool> ContentScan::add_pickles(const Content& content, std::uint64_t length) {
+  TRY_ASSIGN(const std::vector<std::byte> bytes, head_of(content.bytes, length));
+  const std::size_t before = into_.pickles.size();
+  const bool wants_more = collector_.add(content.name, bytes, content.base, content.is_torchscript);
+  if (is_legacy_) return wants_more && into_.pickles.size() - before <= legacy_pickles;
+  into_.pickles[before].bytes_behind += content.bytes.size() - length;
+  if (content.nesting == 0) collector_.set_hidden(before + 1);
+  return wants_more;
+}
+
+// The fifth pickle is followed by bytes of tensors.
+void ContentScan::drop_storages(std::size_t before) {
+  if (into_.pickles.size() - before > legacy_pickles) into_.pickles.resize(before + legacy_pickles);
+  into_.pickles[before].bytes_behind = 0;
+}
+
+}  // namespace weightmap

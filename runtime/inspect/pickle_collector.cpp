@@ -1,0 +1,102 @@
+#include "runtime/inspect/pickle_collector.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "runtime/pickle/opcode.hpp"
+#include "runtime/torch/globals.hpp"
+#include "runtime/torch/names.hpp"
+
+namespace weightmap {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr std::size_t most_pickles = 1000;  // one after another
+
+bool is_identifier(std::string_view text) noexcept {
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+  });
+}
+
+}  // namespace
+
+bool begins_as_pickle(Bytes bytes) noexcept {
+  return bytes.size() >= 2 && static_cast<std::uint8_t>(bytes[0]) == pickle::op_PROTO &&
+         static_cast<std::uint8_t>(bytes[1]) <= 5;
+}
+
+// A name that a pickle computes is made of others that it has: an opcode with an extension code
+// alone is a byte of any data, such as the first one of msgpack.
+bool is_believable(const PickleGlobals& pickle) noexcept {
+  if (!pickle.fault) return true;
+  const auto is_named = [](const NamedGlobal& global) {
+    return is_identifier(global.module) && is_identifier(global.name);
+  };
+  const bool has_names = std::ranges::any_of(pickle.globals, is_named);
+  return has_names && std::ranges::any_of(pickle.globals, [](const NamedGlobal& global) {
+           return global.verdict == GlobalVerdict::harmful;
+         });
+}
+
+GlobalVerdict PickleCollector::judge(const pickle::ScannedGlobal& global,
+                                     bool is_torchscript) const {
+  if (global.module.empty() && global.name.empty()) return GlobalVerdict::harmful;
+  return torch::judge(global.module, global.name, options_.safe_globals, is_torchscript);
+}
+
+pickle::Scan PickleCollector::add_one(const std::string& record, Bytes bytes,
+                                      std::uint64_t file_offset, bool is_torchscript) {
+  PickleGlobals& made = into_.pickles.emplace_back();
+  made.record = record;
+  made.file_offset = file_offset;
+  const std::uint64_t budget = options_.limits.base_memory + 2 * bytes.size();
+  std::uint64_t used = 0;
+  std::map<std::pair<std::string_view, std::string_view>, std::size_t> known;
+  const auto found = [&](const pickle::ScannedGlobal& global) {
+    const auto [at, is_new] = known.try_emplace({global.module, global.name}, made.globals.size());
+    if (!is_new) {
+      if (at->second < made.globals.size()) ++made.globals[at->second].count;
+      return;
+    }
+    // Two strings, a node of the map, and fields.
+    used += sizeof(NamedGlobal) + 128 + global.module.size() + global.name.size();
+    if (used > budget) {
+      known.erase(at);
+      return;
+    }
+    const torch::GlobalName current = torch::in_python_3(global.module, global.name);
+    made.globals.push_back({std::string(current.module), std::string(current.name),
+                            file_offset + global.position, 1, judge(global, is_torchscript)});
+  };
+  pickle::Scan scan = pickle::scan_globals(bytes, file_offset,
+                                           options_.limits.base_memory + 8 * bytes.size(), found);
+  made.fault = scan.fault;
+  if (used > budget && !made.fault)
+    made.fault =
+        Error{ErrorCode::limit_exceeded,
+              "the names in the pickle need more memory than " + std::to_string(budget) + " bytes",
+              file_offset,
+              {}};
+  return scan;
+}
+
+bool PickleCollector::add(const std::string& record, Bytes bytes, std::uint64_t file_offset,
+                          bool is_torchscript) {
+  const std::size_t first = into_.pickles.size();
+  for (std::size_t i = 0; i < most_pickles; ++i) {
+    const pickle::Scan scan = add_one(record, bytes, file_offset, is_torchscript);
+    if (scan.fault) return scan.ends_early;
+    bytes = bytes.subspan(scan.length);
+    file_offset += scan.length;
+    if (!begins_as_pickle(bytes)) break;
+  }
+  into_.pickles[first].bytes_behind = bytes.size();
+  return false;
+}
+
+}  // namespace weightmap
