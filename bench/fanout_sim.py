@@ -120,7 +120,6 @@ class Fleet:
         store = store_rate / self._arguments.node_rate
         patience = self._arguments.patience * self.alone(store_rate)
         seconds = {DIRECTLY: self.by_formula(directly, nodes, store),
-                   PEERS: self.by_formula(whole_files, nodes, store),
                    CHUNKS: self.by_simulation(nodes, store)[0]}
         quickest = min(seconds, key=seconds.get)
         use = next((way for way in seconds if seconds[way] <= patience), quickest)
@@ -140,9 +139,9 @@ def comparison_table(rows):
 def advice_table(rows):
     cells = [[f"{row['nodes']:,}", f"{8 * row['store_rate'] / 1e9:,.0f} Gb/s",
               f"{row['nodes_at_full_rate']:.1f}", *(f"{row['seconds'][way]:,.0f} s"
-                                                   for way in (DIRECTLY, PEERS, CHUNKS)),
+                                                   for way in (DIRECTLY, CHUNKS)),
               row["use"]] for row in rows]
-    return table(["nodes", "store", "nodes at full rate", DIRECTLY, PEERS, CHUNKS, "use"], cells)
+    return table(["nodes", "store", "nodes at full rate", DIRECTLY, CHUNKS, "use"], cells)
 
 
 def positive(text):

@@ -11,8 +11,6 @@
 namespace weightmap::remote {
 namespace {
 
-bool is_folder(const Url& url) { return url.path.ends_with('/'); }
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
@@ -38,27 +36,6 @@ Result<void> check_headers(const std::vector<std::string>& headers) {
   return {};
 }
 
-Result<Url> peer_url(const std::string& text) {
-  auto url = Url::parse(text);
-  if (!url || url->scheme == "file")
-    return failure(ErrorCode::invalid_argument, "a peer is not a URL of https or http");
-  return url;
-}
-
-Result<void> check(const RemoteOptions& options) {
-  for (const std::string& peer : options.peers) TRY(peer_url(peer));
-  return check_headers(options.headers);
-}
-
-// Peers for another file: only folders have it.
-RemoteOptions with_folders_only(RemoteOptions options) {
-  std::erase_if(options.peers, [](const std::string& peer) {
-    const auto url = Url::parse(peer);
-    return !url || !is_folder(*url);
-  });
-  return options;
-}
-
 // The ranges of a RangeReader.
 class ReaderFeed final : public RangeFeed {
  public:
@@ -71,7 +48,7 @@ class ReaderFeed final : public RangeFeed {
     if (!bytes::contains(size_, request->offset, length))
       return failure(ErrorCode::invalid_argument, "a range is not within the file",
                      request->offset);
-    return Asked{{request->offset, length}, request->into, request->from_store};
+    return Asked{{request->offset, length}, request->into};
   }
   Result<void> finished(const Finished& finished) override {
     return reader_.arrived({finished.asked.ask.first, finished.asked.into});
@@ -130,15 +107,14 @@ struct HttpSource::Ends final : RangeFeed {
 
 Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, Url url,
                                                       const RemoteOptions& options) {
-  TRY(check(options));
+  TRY(check_headers(options.headers));
   Place store(std::move(given), url, options.headers, options.signer, std::nullopt);
-  return std::unique_ptr<RangeSource>(
-      new HttpSource(url.name(), url.file_name(), url, std::move(store), options));
+  return std::unique_ptr<RangeSource>(new HttpSource(url.name(), url, std::move(store), options));
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Object object,
                                                       const RemoteOptions& options) {
-  TRY(check(options));
+  TRY(check_headers(options.headers));
   TRY_ASSIGN(S3Access access, S3Access::from_environment());
   TRY_ASSIGN(Url url, access.url_of(object));
   if (!options.signer && !access.key_id.empty() && !can_sign())
@@ -148,25 +124,22 @@ Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Objec
   if (!options.signer) signs = std::move(access);
   Place store(std::move(given), std::move(url), options.headers, options.signer, std::move(signs));
   std::string name = object.name();
-  std::string file = object.key.substr(object.key.rfind('/') + 1);
-  return std::unique_ptr<RangeSource>(new HttpSource(std::move(name), std::move(file),
-                                                     std::move(object), std::move(store), options));
+  return std::unique_ptr<RangeSource>(
+      new HttpSource(std::move(name), std::move(object), std::move(store), options));
 }
 
-HttpSource::HttpSource(std::string name, std::string file, Location location, Place store,
+HttpSource::HttpSource(std::string name, Location location, Place store,
                        const RemoteOptions& options)
     : name_(std::move(name)),
-      file_(std::move(file)),
       location_(std::move(location)),
       options_(options),
-      places_{std::move(store)} {}
+      store_(std::move(store)) {}
 
 Result<RemoteVersion> HttpSource::identify(std::span<std::byte> head, std::span<std::byte> tail) {
   std::array<std::byte, 1> scratch;  // the version comes with a byte at least
   auto pinned = pin(head.empty() ? std::span(scratch) : head, tail);
   if (!pinned) return passed_on(named(std::move(pinned).error()));
   pinned_ = *std::move(pinned);
-  TRY(add_peers());
   return pinned_->version;
 }
 
@@ -201,35 +174,19 @@ Result<void> HttpSource::read(RangeReader& reader) {
 
 Result<void> HttpSource::run(RangeFeed& feed, const Pinned* pinned) {
   RangeRun run(
-      transfers_, places_, pinned,
+      transfers_, store_, pinned,
       {options_.connections, options_.retries, options_.deadline, options_.stall, options_.goes_on},
       counts_);
   return run.run(feed);
 }
 
-Result<void> HttpSource::add_peers() {
-  const std::string version_name = version_file_name(file_, pinned_->version);
-  for (const std::string& peer : options_.peers) {
-    TRY_ASSIGN(Url url, peer_url(peer));
-    Pinned pinned = *pinned_;
-    if (is_folder(url)) {
-      if (version_name.empty()) continue;
-      url.path += percent_encoded(version_name);
-      pinned.by_name = true;
-    }
-    places_.peers.emplace_back(std::move(url), std::move(pinned));
-  }
-  return {};
-}
-
 Result<std::unique_ptr<RangeSource>> HttpSource::sibling(const std::string& relative) const {
-  const RemoteOptions options = with_folders_only(options_);
   if (const auto* object = std::get_if<S3Object>(&location_)) {
     TRY_ASSIGN(S3Object other, object->sibling(relative));
-    return open("s3://" + other.bucket + "/" + other.key, other, options);
+    return open("s3://" + other.bucket + "/" + other.key, other, options_);
   }
   TRY_ASSIGN(Url other, std::get<Url>(location_).sibling(relative));
-  return open(other.text(), other, options);
+  return open(other.text(), other, options_);
 }
 
 Error HttpSource::named(Error error) const {

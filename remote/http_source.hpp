@@ -18,7 +18,7 @@ namespace weightmap::remote {
 class HttpSource final : public RangeSource {
  public:
   // `given`: the URL as the user has it, for the signer. Fails with invalid_argument for headers
-  // and peers that cannot be used, and what the environment lacks.
+  // that cannot be used, and what the environment lacks.
   static Result<std::unique_ptr<RangeSource>> open(std::string given, Url url,
                                                    const RemoteOptions& options);
   static Result<std::unique_ptr<RangeSource>> open(std::string given, S3Object object,
@@ -32,22 +32,19 @@ class HttpSource final : public RangeSource {
 
  private:
   using Location = std::variant<Url, S3Object>;
-  HttpSource(std::string name, std::string file, Location location, Place store,
-             const RemoteOptions& options);
+  HttpSource(std::string name, Location location, Place store, const RemoteOptions& options);
 
   struct Ends;
   Result<Pinned> pin(std::span<std::byte> head, std::span<std::byte> tail);
   Result<void> run(RangeFeed& feed, const Pinned* pinned);
   Result<void> read_end(std::span<std::byte> tail, const Pinned& pinned);
-  Result<void> add_peers();
   Error named(Error error) const;
 
   std::string name_;
-  std::string file_;  // its last segment, decoded
   Location location_;
   RemoteOptions options_;
   Transfers transfers_;
-  Places places_;
+  Place store_;
   RangeCounts counts_;
   std::optional<Pinned> pinned_;
 };

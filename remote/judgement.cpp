@@ -35,7 +35,6 @@ Judgement changed_to(const Pinned& pinned, const Answer& answer, std::uint64_t t
 
 bool is_same(const Pinned& pinned, const Answer& answer, std::uint64_t total) {
   if (total != pinned.version.size) return false;
-  if (pinned.by_name) return true;
   if (answer.etag != pinned.version.tag) return false;
   return !pinned.version.tag.empty() || answer.last_modified == pinned.last_modified;
 }

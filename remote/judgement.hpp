@@ -29,8 +29,6 @@ struct Ask {
 struct Pinned {
   RemoteVersion version = {};
   std::string last_modified = {};  // compared where there is no tag
-  // The name that was asked for stands for the version (a peer's file); the tag is another one.
-  bool by_name = false;
 };
 
 enum class Outcome : std::uint8_t {

@@ -13,7 +13,6 @@ Attempt::Attempt(Transfers& transfers, Piece& piece, Place& place, const Pinned*
                  bool fresh, std::chrono::milliseconds connect_timeout)
     : Transfer(transfers, place.request(piece.rest(), pin), fresh, connect_timeout),
       piece_(piece),
-      place_(place),
       tally_(tally),
       generation_(place.generation()),
       ask_(piece.rest()),
@@ -51,7 +50,6 @@ bool Attempt::take(std::span<const std::byte> bytes) {
   tally_.received += bytes.size();
   tally_.counts.bytes += bytes.size();
   tally_.counts.bytes_twice += bytes.size() - added;
-  if (place_.is_peer()) tally_.counts.bytes_of_peers += bytes.size();
   return true;
 }
 

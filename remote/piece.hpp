@@ -31,7 +31,6 @@ class Attempt final : public Transfer {
           bool fresh, std::chrono::milliseconds connect_timeout);
 
   Piece& piece() const noexcept { return piece_; }
-  Place& place() const noexcept { return place_; }
   unsigned generation() const noexcept { return generation_; }
   Clock::time_point began() const noexcept { return began_; }
   std::uint64_t asked_bytes() const noexcept { return ask_.length; }
@@ -48,7 +47,6 @@ class Attempt final : public Transfer {
   bool skip(std::size_t bytes);
 
   Piece& piece_;
-  Place& place_;
   Tally& tally_;
   const unsigned generation_;
   const Ask ask_;
@@ -69,7 +67,6 @@ struct Piece {
   unsigned failures = 0;
   unsigned redirects = 0;  // in a row
   bool is_hedged = false;
-  bool is_for_store = false;  // a peer has failed
   bool begins_afresh = false;
   Clock::time_point due = {};
   std::unique_ptr<Attempt> attempt = {};

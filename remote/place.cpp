@@ -1,17 +1,10 @@
 #include "remote/place.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "runtime/base/try.hpp"
 
 namespace weightmap::remote {
-namespace {
-
-constexpr std::uint64_t ranges_left_out = 16;
-constexpr unsigned most_doublings = 10;
-
-}  // namespace
 
 Place::Place(std::string given, Url home, std::vector<std::string> headers, Signer signer,
              std::optional<S3Access> s3)
@@ -22,31 +15,6 @@ Place::Place(std::string given, Url home, std::vector<std::string> headers, Sign
       headers_(std::move(headers)),
       signer_(std::move(signer)),
       s3_(std::move(s3)) {}
-
-Place::Place(Url home, Pinned pinned)
-    : home_(std::move(home)),
-      target_(home_),
-      own_(home_),
-      peer_pin_(std::move(pinned)),
-      is_prepared_(true) {}
-
-bool Place::takes_range() noexcept {
-  if (failures_ == 0) return true;
-  if (left_out_for_ != 0) {
-    --left_out_for_;
-    return false;
-  }
-  leave_out();  // unless the one that is tried is answered
-  return true;
-}
-
-void Place::failed() noexcept {
-  if (failures_ == 0) leave_out();  // else this was asked for before, or is the one that was tried
-}
-
-void Place::leave_out() noexcept {
-  left_out_for_ = ranges_left_out << std::min(failures_++, most_doublings);
-}
 
 Result<void> Place::prepare() {
   if (is_prepared_ || !signer_) return {};
@@ -66,7 +34,7 @@ Result<void> Place::sign(bool again) {
 RequestHead Place::request(const Ask& ask, const Pinned* pinned) const {
   RequestHead head{.url = target_.text(),
                    .headers = {"Accept-Encoding: identity", "Range: bytes=" + ask.text()}};
-  if (pinned != nullptr && !pinned->by_name && is_strong_tag(pinned->version.tag))
+  if (pinned != nullptr && is_strong_tag(pinned->version.tag))
     head.headers.push_back("If-Match: " + pinned->version.tag);
   if (target_.has_origin_of(own_)) add_own_headers(head, pinned);
   return head;
@@ -91,7 +59,6 @@ void Place::add_own_headers(RequestHead& head, const Pinned* pinned) const {
 }
 
 void Place::answered(unsigned generation) noexcept {
-  failures_ = 0;
   if (generation == generation_) is_renewed_ = false;
 }
 

@@ -1,4 +1,4 @@
-// Where a file can be asked for: its store, or a peer that has a copy.
+// Where a file can be asked for: its store.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +27,9 @@ struct RequestHead {
 
 class Place {
  public:
-  // The store. `given` is what a signer gets; `home` is requested where there is none.
+  // `given` is what a signer gets; `home` is requested where there is none.
   Place(std::string given, Url home, std::vector<std::string> headers, Signer signer,
         std::optional<S3Access> s3);
-  // A peer, which gets no credentials.
-  Place(Url home, Pinned pinned);
-
-  bool is_peer() const noexcept { return peer_pin_.has_value(); }
-  // Whether one more range is to be asked for here. A peer that has failed is left out for the next
-  // 16 ranges, and then one is tried; unless that is answered, for twice as many, and so on. A name
-  // may stand for several peers, of which one has failed.
-  bool takes_range() noexcept;
-  void failed() noexcept;
-  bool has_failed() const noexcept { return failures_ != 0; }
-  // What answers are compared with: `store`, but for a peer.
-  const Pinned* pin(const Pinned* store) const noexcept { return is_peer() ? &*peer_pin_ : store; }
 
   // Asks the signer, the first time.
   Result<void> prepare();
@@ -60,7 +48,6 @@ class Place {
   std::string credentials() const;
 
  private:
-  void leave_out() noexcept;
   Result<void> sign(bool again);
   void add_own_headers(RequestHead& head, const Pinned* pinned) const;
 
@@ -71,10 +58,7 @@ class Place {
   std::vector<std::string> headers_;
   Signer signer_;
   std::optional<S3Access> s3_;
-  std::optional<Pinned> peer_pin_;
   unsigned generation_ = 0;
-  unsigned failures_ = 0;           // of a peer, in a row
-  std::uint64_t left_out_for_ = 0;  // ranges
   bool is_prepared_ = false;
   bool is_redirected_ = false;
   bool is_renewed_ = false;

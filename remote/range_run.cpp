@@ -15,7 +15,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds longest_wait{50};
 constexpr milliseconds between_looks{20};
-constexpr milliseconds peers_connect_timeout{2'000};
 // A request is slow if it takes three times as long as the median of the last ones, and this, and
 // if a new one would be sooner done than what is left of it at its own rate.
 constexpr milliseconds never_slow{1'000};
@@ -40,10 +39,10 @@ std::string why_incomplete(CURLcode code) {
 
 }  // namespace
 
-RangeRun::RangeRun(Transfers& transfers, Places& places, const Pinned* pinned,
+RangeRun::RangeRun(Transfers& transfers, Place& store, const Pinned* pinned,
                    const RunLimits& limits, RangeCounts& counts)
     : transfers_(transfers),
-      places_(places),
+      store_(store),
       pinned_(pinned),
       limits_(limits),
       tally_{counts},
@@ -80,34 +79,21 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
     } else if (asked->into.empty()) {
       TRY(feed.finished({.asked = *asked}));
     } else {
-      TRY(begin(pieces_.emplace_back(
-          Piece{.ask = asked->ask, .into = asked->into, .is_for_store = asked->for_store})));
+      TRY(begin(pieces_.emplace_back(Piece{.ask = asked->ask, .into = asked->into})));
     }
   }
   return {};
 }
 
 Result<void> RangeRun::begin(Piece& piece) {
-  Place& place = place_for(piece);
-  TRY(place.prepare());
-  piece.attempt = ask(piece, place, piece.begins_afresh || place.has_failed());
+  TRY(store_.prepare());
+  piece.attempt = ask(piece, piece.begins_afresh);
   return {};
 }
 
-std::unique_ptr<Attempt> RangeRun::ask(Piece& piece, Place& place, bool fresh) {
-  const Pinned* pin = place.pin(piece.found ? &*piece.found : pinned_);
-  const milliseconds timeout =
-      place.is_peer() ? std::min(limits_.stall, peers_connect_timeout) : limits_.stall;
-  return std::make_unique<Attempt>(transfers_, piece, place, pin, tally_, fresh, timeout);
-}
-
-Place& RangeRun::place_for(const Piece& piece) {
-  if (piece.is_for_store) return places_.store;
-  for (std::size_t i = 0; i < places_.peers.size(); ++i) {
-    Place& peer = places_.peers[places_.turn++ % places_.peers.size()];
-    if (peer.takes_range()) return peer;
-  }
-  return places_.store;
+std::unique_ptr<Attempt> RangeRun::ask(Piece& piece, bool fresh) {
+  const Pinned* pin = piece.found ? &*piece.found : pinned_;
+  return std::make_unique<Attempt>(transfers_, piece, store_, pin, tally_, fresh, limits_.stall);
 }
 
 Result<bool> RangeRun::take_ended(RangeFeed& feed) {
@@ -128,18 +114,15 @@ Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   // Without a byte of the body, only a transfer that went well has its whole header.
   if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
-  if (attempt.place().is_peer() || is_transient(code))
-    return ask_again(attempt, curl_easy_strerror(code));
+  if (is_transient(code)) return ask_again(attempt, curl_easy_strerror(code));
   return failure(ErrorCode::io, curl_easy_strerror(code));
 }
 
 Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   const Judgement& judgement = attempt.judgement();
-  if (attempt.place().is_peer() && !attempt.is_complete())
-    return ask_again(attempt, "a peer failed");
   switch (judgement.outcome) {
     case Outcome::body:
-      attempt.place().answered(attempt.generation());
+      store_.answered(attempt.generation());
       attempt.piece().redirects = 0;
       if (attempt.is_complete()) return complete(feed, attempt.piece(), Outcome::body);
       if (attempt.is_overlong())
@@ -178,10 +161,6 @@ Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) 
 // On a new connection: the old one may be what is wrong. `why` may be of the attempt, which ends.
 Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
   Piece& piece = attempt.piece();
-  if (attempt.place().is_peer()) {
-    pass_to_store(attempt);
-    return {};
-  }
   const std::chrono::seconds servers = attempt.retry_after();
   drop(attempt);
   if (piece.attempt) return {};
@@ -199,18 +178,6 @@ Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const
                  why + "; " + std::to_string(piece.failures) + " requests for one range failed");
 }
 
-void RangeRun::pass_to_store(Attempt& attempt) {
-  Piece& piece = attempt.piece();
-  attempt.place().failed();
-  if (attempt.is_overlong()) {  // nothing of it is credible
-    if (piece.hedge) drop(*piece.hedge);
-    tally_.counts.bytes_twice += std::exchange(piece.have, 0);
-  }
-  drop(attempt);
-  piece.is_for_store = true;
-  if (!piece.attempt) ++tally_.counts.retries;
-}
-
 // A hedge that is left goes on in the attempt's place; else the piece has none, and is due.
 void RangeRun::drop(Attempt& attempt) {
   Piece& piece = attempt.piece();
@@ -224,7 +191,7 @@ Result<void> RangeRun::follow(Attempt& attempt) {
   if (++piece.redirects > most_redirects)
     return failure(ErrorCode::io,
                    "the store redirects more than " + std::to_string(most_redirects) + " times");
-  TRY(attempt.place().follow(attempt.generation(), attempt.answer().location));
+  TRY(store_.follow(attempt.generation(), attempt.answer().location));
   drop(attempt);
   return {};
 }
@@ -232,11 +199,10 @@ Result<void> RangeRun::follow(Attempt& attempt) {
 Result<void> RangeRun::renew(Attempt& attempt) {
   Piece& piece = attempt.piece();
   const std::string why = "the store refuses access (" + attempt.judgement().why + ")";
-  TRY_ASSIGN(const bool is_new, attempt.place().renew(attempt.generation()));
+  TRY_ASSIGN(const bool is_new, store_.renew(attempt.generation()));
   if (!is_new)
-    return tl::unexpected<Error>(Error{.code = ErrorCode::io,
-                                       .message = why + "; " + attempt.place().credentials(),
-                                       .os_error = EACCES});
+    return tl::unexpected<Error>(Error{
+        .code = ErrorCode::io, .message = why + "; " + store_.credentials(), .os_error = EACCES});
   drop(attempt);
   return count_failure(piece, why);
 }
@@ -262,7 +228,7 @@ Result<void> RangeRun::end_stalled(Attempt* attempt, Clock::time_point now) {
   return ask_again(*attempt, "no byte came for " + in_ms(limits_.stall));
 }
 
-// A few at a time, from the store.
+// A few at a time.
 void RangeRun::hedge_slow(Clock::time_point now) {
   if (times_.size() < fewest_times) return;
   const Clock::duration median = median_time();
@@ -273,7 +239,7 @@ void RangeRun::hedge_slow(Clock::time_point now) {
     if (!piece.attempt || piece.is_hedged) continue;
     const Clock::duration age = now - piece.attempt->began();
     if (age <= slow || time_left(piece, age) <= median) continue;
-    piece.hedge = ask(piece, places_.store, true);
+    piece.hedge = ask(piece, true);
     piece.is_hedged = true;
     ++hedges_;
     ++tally_.counts.hedges;

@@ -23,12 +23,6 @@
 
 namespace weightmap::remote {
 
-struct Places {
-  Place store;
-  std::vector<Place> peers = {};  // asked before the store, in turn
-  std::size_t turn = 0;
-};
-
 struct RunLimits {
   unsigned connections;
   unsigned retries;
@@ -40,7 +34,6 @@ struct RunLimits {
 struct Asked {
   Ask ask;
   std::span<std::byte> into;  // as long
-  bool for_store = false;     // not for peers
 };
 
 struct Finished {
@@ -62,7 +55,7 @@ class RangeFeed {
 class RangeRun {
  public:
   // All must outlive it. `pinned`: nullptr until the version is known.
-  RangeRun(Transfers& transfers, Places& places, const Pinned* pinned, const RunLimits& limits,
+  RangeRun(Transfers& transfers, Place& store, const Pinned* pinned, const RunLimits& limits,
            RangeCounts& counts);
   // Until all ranges have finished, or one has failed for good. Once.
   Result<void> run(RangeFeed& feed);
@@ -70,8 +63,7 @@ class RangeRun {
  private:
   Result<void> begin_due(RangeFeed& feed);
   Result<void> begin(Piece& piece);
-  std::unique_ptr<Attempt> ask(Piece& piece, Place& place, bool fresh);
-  Place& place_for(const Piece& piece);
+  std::unique_ptr<Attempt> ask(Piece& piece, bool fresh);
 
   // False if none had ended.
   Result<bool> take_ended(RangeFeed& feed);
@@ -82,7 +74,6 @@ class RangeRun {
   Result<void> count_failure(Piece& piece, const std::string& why) const;
   Result<void> follow(Attempt& attempt);
   Result<void> renew(Attempt& attempt);
-  void pass_to_store(Attempt& attempt);
   void drop(Attempt& attempt);
 
   Result<void> look(RangeFeed& feed, Clock::time_point now);
@@ -91,7 +82,7 @@ class RangeRun {
   Clock::duration median_time() const;
 
   Transfers& transfers_;
-  Places& places_;
+  Place& store_;
   const Pinned* pinned_;
   const RunLimits limits_;
   Tally tally_;

@@ -31,8 +31,6 @@ struct RemoteVersion {
 struct RangeRequest {
   std::uint64_t offset = 0;
   std::span<std::byte> into = {};  // its size is the length of the range
-  // Wrong bytes have come before, so a source that has peers does not ask them.
-  bool from_store = false;
 };
 
 // What RangeSource::read() asks for ranges, and tells of their arrival. All calls come from the
@@ -54,12 +52,11 @@ class WEIGHTMAP_API RangeReader {
 
 // Counted since the source was made.
 struct RangeCounts {
-  std::uint64_t requests = 0;        // of all kinds, including those that failed
-  std::uint64_t retries = 0;         // requests for the rest of a range whose first request failed
-  std::uint64_t hedges = 0;          // second requests for a range that was slow
-  std::uint64_t bytes = 0;           // of bodies
-  std::uint64_t bytes_twice = 0;     // of these, bytes that had been received before
-  std::uint64_t bytes_of_peers = 0;  // of these, from peers
+  std::uint64_t requests = 0;     // of all kinds, including those that failed
+  std::uint64_t retries = 0;      // requests for the rest of a range whose first request failed
+  std::uint64_t hedges = 0;       // second requests for a range that was slow
+  std::uint64_t bytes = 0;        // of bodies
+  std::uint64_t bytes_twice = 0;  // of these, bytes that had been received before
 };
 
 class WEIGHTMAP_API RangeSource {

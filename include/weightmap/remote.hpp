@@ -40,10 +40,6 @@ struct RemoteOptions {
   std::function<Result<std::string>(const std::string& url, bool again)> signer = {};
   // "Name: value". They are sent to the host of the URL, and to no other one after a redirect.
   std::vector<std::string> headers = {};
-  // URLs asked before the store, in turn: of folders (ending with a slash), where the file is named
-  // by version_file_name() and the ETag is the peer's own; or of files under the same ETag. A peer
-  // that fails, stalls or has another version or size is left out.
-  std::vector<std::string> peers = {};
   // Called at least ten times a second by the thread that waits for the store, also in identify().
   // false: the call fails with cancelled.
   std::function<bool()> goes_on = {};
@@ -62,7 +58,7 @@ WEIGHTMAP_API Result<std::unique_ptr<RangeSource>> open_url(const std::string& u
 // an endpoint or options that cannot be used.
 WEIGHTMAP_API Result<std::shared_ptr<HubClient>> hub_client(const RemoteOptions& options = {});
 
-// The name of a file in a folder of a peer: "model.pt@TAG". The tag is without its quotes, and each
+// The name of a version of a file: "model.pt@TAG". The tag is without its quotes, and each
 // byte of it but letters, digits, "-" and "." is "_" and two hexadecimal digits. Empty without a
 // tag.
 WEIGHTMAP_API std::string version_file_name(const std::string& file, const RemoteVersion& version);

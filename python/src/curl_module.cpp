@@ -32,14 +32,13 @@ std::function<Result<std::string>(const std::string&, bool)> signer_of(nb::handl
 
 nb::capsule opener(std::string url, unsigned connections, unsigned retries,
                    std::uint64_t deadline_milliseconds, std::vector<std::string> headers,
-                   nb::handle signer, std::vector<std::string> peers) {
+                   nb::handle signer) {
   RemoteOptions options;
   options.connections = connections;
   options.retries = retries;
   options.deadline = std::chrono::milliseconds(deadline_milliseconds);
   options.headers = std::move(headers);
   options.signer = signer_of(signer);
-  options.peers = std::move(peers);
   auto open = std::make_unique<UrlSource::Open>(
       [url = std::move(url), options = std::move(options)] { return open_url(url, options); });
   return nb::capsule(open.release(), opener_name,
@@ -55,10 +54,9 @@ NB_MODULE(_curl, module) {
   module.def("opener", weightmap::python::opener, nanobind::arg("url"),
              nanobind::arg("connections"), nanobind::arg("retries"),
              nanobind::arg("deadline_milliseconds"), nanobind::arg("headers"),
-             nanobind::arg("signer").none(), nanobind::arg("peers"),
+             nanobind::arg("signer").none(),
              nanobind::sig("def opener(url: str, connections: int, retries: int, "
                            "deadline_milliseconds: int, headers: list[str], "
-                           "signer: typing.Callable[[str, bool], str] | None, peers: list[str], "
-                           "/) -> typing.Any"),
+                           "signer: typing.Callable[[str, bool], str] | None, /) -> typing.Any"),
              "What opens this URL, for _core.url_source().");
 }

@@ -63,7 +63,6 @@ nb::dict range_counts(const RangeCounts& counts) {
   fields["hedges"] = counts.hedges;
   fields["bytes"] = counts.bytes;
   fields["bytes_twice"] = counts.bytes_twice;
-  fields["bytes_of_peers"] = counts.bytes_of_peers;
   return fields;
 }
 

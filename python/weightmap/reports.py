@@ -301,7 +301,6 @@ class FetchReport(Record):
     hedges: int  # second requests for a range that was slow
     bytes: int  # that came
     bytes_twice: int  # of these, that had come before
-    bytes_of_peers: int  # of these, from peers
     resumed_bytes: int  # that an earlier fetch, which was ended, had left
     verified_bytes: int  # of storages whose CRC-32 was compared
     seconds: float

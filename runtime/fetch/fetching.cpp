@@ -126,7 +126,7 @@ std::optional<RangeRequest> Fetching::next() {
     if (*memory) {
       ++asked_for_;
       ++on_their_way_;
-      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory, from_store_};
+      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory};
     }
     if (!wait_for_memory()) return std::nullopt;
   }
@@ -138,7 +138,6 @@ std::optional<ByteRange> Fetching::take_range() {
   if (failure_) return std::nullopt;
   ++plan_changes_;
   changed_.notify_all();
-  from_store_ = !again_.empty();
   return plan_.next();
 }
 

@@ -81,7 +81,6 @@ class Fetching final : private RangeReader {
   // Of the thread of run():
   const Progress* progress_ = nullptr;
   std::optional<ByteRange> taken_;     // out of the plan, and waits for memory
-  bool from_store_ = false;            // since wrong bytes have come
   std::uint64_t asked_for_ = 0;        // ranges, by this read()
   std::uint64_t on_their_way_ = 0;     // of these
   std::uint64_t received_before_ = 0;  // bytes: present, and by earlier reads

@@ -137,11 +137,10 @@ class Program(unittest.TestCase):
         rows = json.loads(self.run_main("advise", "--nodes", "8", "32", "200", "--store-rates",
                                         "12.5e9", "--chunks", "64", "--json"))
         self.assertEqual([row["use"] for row in rows],
-                         ["directly", "whole files of peers", "chunks of peers"])
+                         ["directly", "chunks of peers", "chunks of peers"])
         self.assertEqual(rows[0]["nodes_at_full_rate"], 4.0)
         self.assertEqual(rows[0]["alone_seconds"], 44.8)
         self.assertAlmostEqual(rows[1]["seconds"]["directly"], 358.4)
-        self.assertAlmostEqual(rows[1]["seconds"]["whole files of peers"], 179.2)
 
     def test_says_the_quickest_if_none_is_quick_enough(self):
         [row] = json.loads(self.run_main("advise", "--nodes", "200", "--patience", "0.5",

@@ -93,13 +93,6 @@ class BenchOfRemoteFiles(RemoteCase):
         self.measure("--header", f"@{header}", "--connections", "1")
         self.assertEqual({request.headers["X-Token"] for request in self.server.requests}, {"abc"})
 
-    def test_peers_are_for_weightmap(self):
-        peer = self.serve()
-        self.measure("--peer", peer.url("model.pt"))
-        self.assertGreater(len(peer.requests), 0)
-        # The one that asks for the size, and libcurl's.
-        self.assertGreaterEqual(len(self.server.requests), 5)
-
     def test_what_fails_is_named(self):
         self.fails("404", url=self.server.url("missing.pt"))
         (self.store / "notes.txt").write_bytes(b"some notes\n" * 1000)
@@ -130,7 +123,6 @@ class BenchOfRemoteFiles(RemoteCase):
                 ("--remote excludes --engines", ["--remote", self.url, "--engines", "map"]),
                 ("--rounds", ["--remote", self.url, "--rounds", "0"]),
                 ("--connections requires --remote", ["--connections", "2", self.file]),
-                ("--peer requires --remote", ["--peer", self.url, self.file]),
                 ("FILE is required", [])):
             done = run("bench", *arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)

@@ -195,7 +195,7 @@ class Unit(unittest.TestCase):
     def test_a_remote_file_is_held(self):
         described = subprocess.run([TOOL, "hold", "--help"], capture_output=True, text=True,
                                    check=True).stdout
-        if "--peer" not in described:
+        if "--connections" not in described:
             self.skipTest("the tool is built without libweightmap_remote")
         name = f"{self.folder.name}.pt"  # in /dev/shm, where it is nobody else's
         (self.folder / "store").mkdir()

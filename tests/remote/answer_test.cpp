@@ -207,18 +207,6 @@ TEST_CASE("without a tag the size and the time of change are compared") {
             .outcome == Outcome::failed);
 }
 
-TEST_CASE("a peer whose file is named by the version has a tag of its own") {
-  Pinned by_name = version_a;
-  by_name.by_name = true;
-  const Ask ask = {.first = 200, .length = 100};
-  CHECK(judge(answer({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000", "ETag: \"nginx\""}),
-              ask, &by_name)
-            .outcome == Outcome::body);
-  CHECK(judge(answer({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1001", "ETag: \"nginx\""}),
-              ask, &by_name)
-            .outcome == Outcome::failed);
-}
-
 TEST_CASE("what another request may not meet is asked again") {
   for (const char* status : {"HTTP/1.1 408 x", "HTTP/1.1 429 x", "HTTP/1.1 500 x", "HTTP/1.1 502 x",
                              "HTTP/1.1 503 x", "HTTP/1.1 504 x"})

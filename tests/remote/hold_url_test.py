@@ -267,16 +267,6 @@ class HoldUrl(RemoteCase):
         self.empty_keeper()
         self.assertIn("the URL is not held", self.ask("--release", self.url, code=1).stderr)
 
-    def test_peers_serve_what_others_hold(self):
-        self.keeper()
-        peer = self.serve(SHARED)
-        store = self.serve()
-        target = self.folder / "fetched.pt"
-        found = json.loads(run("fetch", store.url(self.file.name), target, "--json", "--peer",
-                               peer.url(), code=0).stdout)["files"][0]
-        self.assertEqual(digest(target), digest(self.file))
-        self.assertGreater(found["received_from_peers_bytes"], 0)
-
     def test_metrics_have_the_copy(self):
         metrics = self.folder / "metrics.prom"
         self.keeper("--metrics", metrics, self.url)
@@ -289,7 +279,7 @@ class HoldUrl(RemoteCase):
         for arguments in (["--name", "x", self.file], ["--name", "x"],
                           ["--name", "x", self.url, self.url], ["--name", "x", "--status"],
                           ["--add", self.file, "--name", "x"],
-                          ["--add", self.url, "--peer", self.url],
+                          ["--add", self.url, "--connections", "1"],
                           ["gs://bucket/x.pt"], ["http://"]):
             self.assertEqual(run("hold", *arguments, env=self.environment).returncode, 2, arguments)
         for name in (".x", "a/b"):

@@ -342,45 +342,6 @@ class Fetching(RemoteCase):
         self.assertIn('record "data/3" of 2097152 bytes', error["message"])
         self.is_not_fetched()
 
-    def test_wrong_bytes_of_a_peer_are_taken_from_the_store(self):
-        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
-        peer = self.serve()
-        peer.fault(flipped(offset), times=ALWAYS)
-        self.fetch("--peer", peer.url("model.pt"))
-        self.is_fetched()
-        self.assertGreater(len(peer.requests), 0)
-
-    def test_a_peer_saves_the_store(self):
-        peer = self.serve()
-        [file] = document("fetch", self.url, self.target, *SMALL, "--peer",
-                          peer.url("model.pt"))["files"]
-        self.is_fetched()
-        self.assertGreaterEqual(file["received_from_peers_bytes"], 10 * MIB)
-        self.assertLessEqual(len(self.server.requests), 3)
-
-    def test_a_peer_that_fails_is_left_out(self):
-        other = self.folder / "other"
-        other.mkdir()
-        make(other / "model.pt", count=5)
-        dead = self.serve()
-        dead.close()
-        broken, stranger = self.serve(), self.serve(other)
-        broken.fault(status(500), times=ALWAYS)
-        for peer in (dead, broken, stranger, self.serve(self.folder)):
-            self.again()
-            self.fetch("--peer", peer.url("model.pt"))
-            self.is_fetched()
-
-    def test_a_peer_that_has_failed_is_tried_again(self):
-        make(self.file, count=24)
-        peer = self.serve()
-        peer.fault(status(503))
-        [file] = document("fetch", self.url, self.target, *SMALL, "--peer",
-                          peer.url("model.pt"))["files"]
-        self.is_fetched()
-        self.assertGreaterEqual(len(peer.requests), 6)
-        self.assertGreaterEqual(file["received_from_peers_bytes"], 10 * MIB)
-
     def test_credentials_that_are_missing_are_named(self):
         self.server.fault(status(403), times=ALWAYS)
         error = json.loads(self.fetch("--json", code=1).stdout)["error"]
@@ -535,8 +496,7 @@ class Fetching(RemoteCase):
         commands += [["ls", "--json", url], ["info", "--json", url], ["ls", "-v", url],
                      ["cat", url, "tensor.0"], ["fetch", url, self.target, "--force"],
                      ["fetch", url, self.target, "--force", "--json"], ["stage", url, "--", "true"]]
-        secret = ["--header", "Authorization: Bearer SECRET4", "--header", f"@{headers}",
-                  "--peer", f"http://user:SECRET6@127.0.0.1:{port}/peer.pt?SECRET7"]
+        secret = ["--header", "Authorization: Bearer SECRET4", "--header", f"@{headers}"]
         faults = [None, status(403), status(404), status(500), whole(), other_tag(),
                   redirected(f"http://127.0.0.1:{port}/x?SECRET8")]
         for fault in faults:

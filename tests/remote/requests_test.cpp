@@ -241,43 +241,6 @@ TEST_CASE("without keys they are not signed") {
   CHECK(head.headers.size() == 2);
 }
 
-TEST_CASE("a peer gets no credentials, and is compared with its own pin") {
-  Pinned by_name = version_a;
-  by_name.by_name = true;
-  const Place peer(Url::parse("http://peer/x@a").value(), by_name);
-  const RequestHead head = peer.request(first_ten, peer.pin(&version_a));
-  CHECK(head.headers == std::vector<std::string>{"Accept-Encoding: identity", "Range: bytes=0-9"});
-}
-
-// Of so many ranges in a row, those that are asked for at the place, from 0.
-std::vector<int> taken(Place& place, int ranges) {
-  std::vector<int> taken;
-  for (int range = 0; range < ranges; ++range)
-    if (place.takes_range()) taken.push_back(range);
-  return taken;
-}
-
-TEST_CASE("a peer that has failed is left out for 16 ranges, and then tried with one") {
-  Place peer(Url::parse("http://peer/x").value(), version_a);
-  CHECK(taken(peer, 2) == std::vector{0, 1});
-  peer.failed();
-  peer.failed();  // of another range that was on its way
-  CHECK(taken(peer, 17) == std::vector{16});
-  peer.failed();
-  CHECK(taken(peer, 33) == std::vector{32});
-  CHECK(taken(peer, 65) == std::vector{64});  // that one was given up without an answer
-}
-
-TEST_CASE("a peer that answers again is asked for all ranges again") {
-  Place peer(Url::parse("http://peer/x").value(), version_a);
-  peer.failed();
-  CHECK(taken(peer, 17) == std::vector{16});
-  peer.answered(0);
-  CHECK(taken(peer, 2) == std::vector{0, 1});
-  peer.failed();
-  CHECK(taken(peer, 17) == std::vector{16});
-}
-
 TEST_CASE("keys of S3 are percent-encoded") {
   CHECK(s3_url(access(), "s3://bucket/a b+c%20/\xC3\xBC?.pt") ==
         "https://bucket.s3.eu-1.amazonaws.com/a%20b%2Bc%2520/%C3%BC%3F.pt");
@@ -329,8 +292,6 @@ TEST_CASE("open_url refuses what cannot be used, without its secrets") {
   CHECK(refusal({.headers = {": secret"}}) == "header 0 is not \"Name: value\"");
   CHECK(refusal({.headers = {"A: secret\r\nB: 1"}}) == "header 0 is not \"Name: value\"");
   CHECK(refusal({.headers = {"RANGE: bytes=0-1"}}) == "the header range is the source's own");
-  CHECK(refusal({.peers = {"https://peer/", "file:///x"}}) ==
-        "a peer is not a URL of https or http");
   CHECK(refusal({}) == "opened");
 }
 

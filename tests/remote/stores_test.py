@@ -293,31 +293,6 @@ class Web(Store, RemoteCase):
             self.is_fetched()
             self.target.unlink()
 
-    def test_peers_by_the_example_for_them(self):
-        """`weightmap hold URL`, and what examples/fleet/nginx.conf serves of it."""
-        example = (ROOT / "examples" / "fleet" / "nginx.conf").read_text()
-        for old, new in (("listen 8077;", "listen 127.0.0.1:PORT;"), ("/tmp/nginx", "FOLDER/nginx")):
-            self.assertIn(old, example)
-            example = example.replace(old, new)
-        peer = self.nginx(example)
-        name = f"weightmap-{self.name_mark()}.pt"
-        folder = tempfile.TemporaryDirectory(prefix="weightmap-")  # with a short path
-        self.addCleanup(folder.cleanup)
-        self.addCleanup(self.remove_copies, name)
-        shutil.copyfile(self.file, self.store / name)
-        keeper = self.start("hold", self.url(name),
-                            env={**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name})
-        keeper.stdout.readline()
-        [file] = document("fetch", self.url(name), self.target, *SMALL, "--peer",
-                          f"http://127.0.0.1:{peer.port}/")["files"]
-        self.is_fetched()
-        self.assertGreater(file["received_from_peers_bytes"], 8 * MIB)
-        self.assertEqual(self.end(keeper, signal.SIGTERM), 0)
-
-    def remove_copies(self, name):
-        for path in SHARED.glob(f"{name}*"):
-            path.unlink()
-
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

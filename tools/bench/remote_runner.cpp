@@ -48,7 +48,6 @@ Result<void> measure(const FileArgument& file, RemoteResults& results) {
   const Json task = {{"url", file.url},
                      {"bytes", results.file_bytes},
                      {"connections", file.remote.connections},
-                     {"peers", file.remote.peers},
                      {"headers", file.remote.headers}};
   const std::uint64_t recycled = results.recycled_memory ? results.file_bytes + process_memory : 0;
   ProgressLine progress(results.series.size() * results.rounds);

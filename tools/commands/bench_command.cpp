@@ -171,7 +171,7 @@ void add_remote(CLI::App& command, BenchCommand& options) {
 
 void check_remote(const CLI::App& command, const FileArgument& remote) {
   const bool is_remote = command.count("--remote") != 0;
-  for (const char* const name : {"--connections", "--peer", "--header"})
+  for (const char* const name : {"--connections", "--header"})
     if (!is_remote && command.count(name) != 0) throw CLI::RequiresError(name, "--remote");
   if (!is_remote) return;
   for (const char* const name :

@@ -29,7 +29,6 @@ struct Fetched {
 Result<Fetched> stage_it(const Json& task) {
   RemoteOptions options;
   task.at("connections").get_to(options.connections);
-  task.at("peers").get_to(options.peers);
   task.at("headers").get_to(options.headers);
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(task.at("url"), options));
   TRY_ASSIGN(Staging staging, start_staging(std::move(source)));

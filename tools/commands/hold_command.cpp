@@ -293,8 +293,7 @@ void add_hold(CLI::App& app, Run& run) {
   release->excludes(files);
   metrics->excludes(status)->excludes(add)->excludes(release);
   name->excludes(status)->excludes(release);
-  for (const char* const option :
-       {"--connections", "--peer", "--header"})  // the daemon has its own
+  for (const char* const option : {"--connections", "--header"})  // the daemon has its own
     for (CLI::Option* const query : {status, add, release}) query->excludes(option);
   command.footer(
       "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"

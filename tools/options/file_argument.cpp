@@ -43,12 +43,6 @@ void add_remote_options(CLI::App& command, RemoteOptions& options) {
                   "Of a URL: requests at a time; 16 to 64 unless given")
       ->check(CLI::Range(1u, 1024u))
       ->type_name("N");
-  command
-      .add_option("--peer", options.peers,
-                  "Of a URL: ask this one first, a folder/ or a file; may be repeated")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->type_name("URL");
   add_listed_words(command, "--header", options.headers,
                    "Of a URL: send this header ('Name: text'), or those in @FILE, to its host")
       ->type_name("TEXT");

@@ -21,7 +21,7 @@ struct FileArgument {
 CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std::string& help,
                                const std::string& name = "FILE");
 
-// Adds --connections, --peer and --header, for a command whose FILE may be a URL.
+// Adds --connections and --header, for a command whose FILE may be a URL.
 void add_remote_options(CLI::App& command, RemoteOptions& options);
 // Adds --order and --chunk, for one that fetches it as a whole. Returns --order.
 CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options);

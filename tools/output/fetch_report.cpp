@@ -15,7 +15,6 @@ std::string fetch_words(const FetchReport& report) {
   add(counts.retries, ", " + std::to_string(counts.retries) + " repeated");
   add(counts.hedges, ", " + std::to_string(counts.hedges) + " doubled because they were slow");
   add(counts.bytes_twice, ", " + human_bytes(counts.bytes_twice) + " received twice");
-  add(counts.bytes_of_peers, ", " + human_bytes(counts.bytes_of_peers) + " from peers");
   add(report.resumed_bytes, ", " + human_bytes(report.resumed_bytes) + " were there already");
   add(report.verified_bytes, ", " + human_bytes(report.verified_bytes) + " compared with CRC-32s");
   return text;
@@ -33,7 +32,6 @@ Json describe(const FetchReport& report) {
           {"hedges", counts.hedges},
           {"received_bytes", counts.bytes},
           {"received_twice_bytes", counts.bytes_twice},
-          {"received_from_peers_bytes", counts.bytes_of_peers},
           {"seconds", std::chrono::duration<double>(report.time).count()}};
 }
 

@@ -69,7 +69,6 @@ def open_url(
     retries: int = 6,
     headers: Sequence[str] = (),
     signer: Callable[[str, bool], str] | None = None,
-    peers: Sequence[str] = (),
     deadline: float | None = None,
 ) -> Source:
     """A file by URL: https://, http://, s3:// or file://. Asks nothing of the network yet.
@@ -81,8 +80,6 @@ def open_url(
     signer: is called as signer(url, again) and returns the URL to request in place of `url`: a
         presigned one. `again`: the store refused the last one. It is called in a thread of the
         library, which has the GIL then.
-    peers: URLs of folders (with a slash at the end), or of files of the same size and tag, that are
-        asked before the store.
     deadline: seconds for all that one read, stage or fetch does.
 
     Credentials for s3:// are those of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
@@ -94,12 +91,9 @@ def open_url(
     if deadline is not None and not deadline > 0:
         raise InvalidArgumentError(f"deadline is {deadline!r}, expected None or seconds")
     milliseconds = 0 if deadline is None else max(1, round(deadline * 1000))
-    for name, texts in (("headers", headers), ("peers", peers)):
-        if isinstance(texts, str):
-            raise TypeError(f"{name} are a list of texts")
-    opener = _curl(url).opener(
-        url, connections, retries, milliseconds, list(headers), signer, list(peers)
-    )
+    if isinstance(headers, str):
+        raise TypeError("headers are a list of texts")
+    opener = _curl(url).opener(url, connections, retries, milliseconds, list(headers), signer)
     return Source(_core.url_source(opener))
 
 
