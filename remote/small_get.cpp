@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t longest_body = std::size_t{64} << 20;
 constexpr int longest_wait_ms = 50;
+constexpr std::chrono::milliseconds pause{20};
 
 class Body final : public Transfer {
  public:
@@ -28,18 +29,6 @@ class Body final : public Transfer {
     return !is_too_long;
   }
 };
-
-// Until the transfer has ended. The only one of `transfers`.
-CURLcode run(Transfers& transfers, const Transfer& transfer, std::chrono::milliseconds stall) {
-  for (;;) {
-    int count = 0;
-    curl_multi_perform(transfers.get(), &count);
-    while (const CURLMsg* message = curl_multi_info_read(transfers.get(), &count))
-      if (message->msg == CURLMSG_DONE) return message->data.result;
-    if (Clock::now() - transfer.last_byte() > stall) return CURLE_OPERATION_TIMEDOUT;
-    curl_multi_poll(transfers.get(), nullptr, 0, longest_wait_ms, nullptr);
-  }
-}
 
 bool is_busy(long status) noexcept { return status == 429 || status >= 500; }
 bool is_redirect(long status) noexcept {
@@ -57,7 +46,7 @@ class SmallGet {
       RequestHead head{.url = url_.text(), .headers = {}};
       if (url_.has_origin_of(own_)) head.headers = options_.headers;
       Body body(transfers_, head, failures_ > 0, options_.stall);
-      const CURLcode code = remote::run(transfers_, body, options_.stall);
+      TRY_ASSIGN(const CURLcode code, transfer(body));
       body.check_memory();
       const long status = body.answer().status;
       if (body.is_too_long)
@@ -73,17 +62,38 @@ class SmallGet {
   }
 
  private:
+  // Until it has ended. The only one of `transfers_`.
+  Result<CURLcode> transfer(const Transfer& transfer) {
+    for (;;) {
+      int count = 0;
+      curl_multi_perform(transfers_.get(), &count);
+      while (const CURLMsg* message = curl_multi_info_read(transfers_.get(), &count))
+        if (message->msg == CURLMSG_DONE) return message->data.result;
+      TRY(look());
+      if (options_.stall.count() != 0 && Clock::now() - transfer.last_byte() > options_.stall)
+        return CURLE_OPERATION_TIMEDOUT;
+      curl_multi_poll(transfers_.get(), nullptr, 0, longest_wait_ms, nullptr);
+    }
+  }
+
+  Result<void> look() const {
+    if (options_.goes_on && !options_.goes_on()) return failure(ErrorCode::cancelled, "cancelled");
+    if (options_.deadline.count() == 0 || Clock::now() - began_ <= options_.deadline) return {};
+    return failure(ErrorCode::io, "the deadline of " + std::to_string(options_.deadline.count()) +
+                                      " ms has passed" +
+                                      (last_.empty() ? "" : "; the last answer was " + last_));
+  }
+
   Result<void> wait(CURLcode code, long status, std::chrono::seconds asked) {
     const std::string why =
         code == CURLE_OK ? "HTTP " + std::to_string(status) : curl_easy_strerror(code);
     if (code != CURLE_OK && !is_transient(code)) return failure(ErrorCode::io, why);
     if (++failures_ > options_.retries)
       return failure(ErrorCode::io, why + ", after " + std::to_string(failures_) + " requests");
-    const std::chrono::milliseconds pause =
-        backoff(failures_, static_cast<std::uint32_t>(random_()), asked);
-    if (options_.deadline.count() != 0 && Clock::now() + pause > began_ + options_.deadline)
-      return failure(ErrorCode::cancelled, "the deadline has passed; the last answer was " + why);
-    std::this_thread::sleep_for(pause);
+    last_ = why;
+    const Clock::time_point end =
+        Clock::now() + backoff(failures_, static_cast<std::uint32_t>(random_()), asked);
+    for (; Clock::now() < end; std::this_thread::sleep_for(pause)) TRY(look());
     return {};
   }
 
@@ -101,6 +111,7 @@ class SmallGet {
   Transfers transfers_;
   std::random_device random_;
   const Clock::time_point began_ = Clock::now();
+  std::string last_;  // answer, if it was none
   unsigned failures_ = 0;
   unsigned redirects_ = 0;
 };

@@ -16,7 +16,7 @@ struct SmallAnswer {
 
 // Asks with the options' headers, retries and limits, and follows redirects; the headers go to the
 // URL's own origin only. Fails with io if no answer came in the end, with limit_exceeded for a body
-// beyond 64 MiB, and with cancelled past the deadline.
+// beyond 64 MiB, and as RangeRun does at the deadline and once goes_on() is false.
 Result<SmallAnswer> get_small(const Url& url, const RemoteOptions& options);
 
 }  // namespace weightmap::remote

@@ -62,7 +62,6 @@ PUBLIC = {
     "archive.hpp": "archive",
     "archive_writer.hpp": "archive",
     "fetch.hpp": "fetch",
-    "hub_fetch.hpp": "fetch",
     "remote.hpp": "remote",
     "check_unchanged.hpp": "checkpoint",
     "checkpoint.hpp": "checkpoint",

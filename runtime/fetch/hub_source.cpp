@@ -1,8 +1,9 @@
-#include "runtime/fetch/hub_source.hpp"
-
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/sets/file_name.hpp"
+#include "runtime/sets/hub_cache.hpp"
+#include "runtime/sets/hub_listing.hpp"
+#include "weightmap/hub_model.hpp"
 
 namespace weightmap {
 namespace {
@@ -41,16 +45,19 @@ Result<std::string> file_of(const sets::HubName& name, const sets::HubListing& l
   if (files.size() == 1) return std::move(files.front());
   return failure(ErrorCode::unsupported,
                  "has " + std::to_string(files.size()) +
-                     " files without an index, of which only one can be read from here; fetch it, "
-                     "or name one of them, such as " +
+                     " files without an index, of which only one can be read from here; "
+                     "name one of them, such as " +
                      bytes::quote(files.front()));
 }
 
 // A file that was read as a whole.
 class WholeFile final : public RangeSource {
  public:
-  WholeFile(HubClient& client, std::string path, std::string content)
-      : client_(client), path_(std::move(path)), content_(std::move(content)) {}
+  WholeFile(HubClient& client, std::string path, std::string content, std::string tag)
+      : client_(client),
+        path_(std::move(path)),
+        content_(std::move(content)),
+        tag_(std::move(tag)) {}
 
   const std::string& name() const noexcept override { return path_; }
 
@@ -60,7 +67,7 @@ class WholeFile final : public RangeSource {
     const std::size_t last = std::min(tail.size(), bytes.size());
     std::ranges::copy(bytes.first(first), head.begin());
     std::ranges::copy(bytes.last(last), tail.last(last).begin());
-    return RemoteVersion{.size = bytes.size()};
+    return RemoteVersion{.size = bytes.size(), .tag = tag_};
   }
 
   Result<void> read(RangeReader& reader) override {
@@ -88,7 +95,46 @@ class WholeFile final : public RangeSource {
   HubClient& client_;
   const std::string path_;
   const std::string content_;
+  const std::string tag_;  // its commit
 };
+
+// "hf://org/name@revision/file".
+Result<sets::HubName> parse_hub_url(const std::string& text) {
+  if (text.starts_with(scheme))
+    if (std::optional<sets::HubName> name = sets::HubName::parse(text.substr(scheme.size())))
+      return std::move(*name);
+  return failure(ErrorCode::invalid_argument,
+                 bytes::quote(text) +
+                     " is no model of the hub: expected hf://org/name, hf://org/name@revision or "
+                     "hf://org/name/file");
+}
+
+// Asks which commit the revision is, and for its files.
+Result<sets::HubListing> list_hub_model(HubClient& client, const sets::HubName& name) {
+  TRY_ASSIGN(const std::string answer,
+             client.get("/api/models/" + name.model + "/revision/" +
+                        percent_encoded(name.revision, "") + "?blobs=true"));
+  TRY_ASSIGN(sets::HubListing listing, sets::read_hub_listing(answer));
+  if (name.file.empty() || listing.find(name.file) != nullptr) return listing;
+  return failure(ErrorCode::not_found, "the model has no file " + bytes::quote(name.file) +
+                                           " in commit " + listing.commit);
+}
+
+std::string hub_path(const sets::HubName& name, const std::string& commit, std::string_view file) {
+  return "/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/");
+}
+
+// Opens a file of this commit, as long as the client lives.
+Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets::HubName& name,
+                                                   const std::string& commit,
+                                                   const std::string& file) {
+  std::string path = hub_path(name, commit, file);
+  // The hub need not serve ranges of the files that are in git itself.
+  if (!file.ends_with(".json")) return client.open(path);
+  TRY_ASSIGN(std::string content, client.get(path));
+  return std::make_unique<WholeFile>(client, std::move(path), std::move(content),
+                                     '"' + commit + '"');
+}
 
 class HubSource final : public RangeSource {
  public:
@@ -132,39 +178,6 @@ class HubSource final : public RangeSource {
 };
 
 }  // namespace
-
-Result<sets::HubName> parse_hub_url(const std::string& text) {
-  if (text.starts_with(scheme))
-    if (std::optional<sets::HubName> name = sets::HubName::parse(text.substr(scheme.size())))
-      return std::move(*name);
-  return failure(ErrorCode::invalid_argument,
-                 bytes::quote(text) +
-                     " is no model of the hub: expected hf://org/name, hf://org/name@revision or "
-                     "hf://org/name/file");
-}
-
-Result<sets::HubListing> list_hub_model(HubClient& client, const sets::HubName& name) {
-  TRY_ASSIGN(const std::string answer,
-             client.get("/api/models/" + name.model + "/revision/" +
-                        percent_encoded(name.revision, "") + "?blobs=true"));
-  TRY_ASSIGN(sets::HubListing listing, sets::read_hub_listing(answer));
-  if (name.file.empty() || listing.find(name.file) != nullptr) return listing;
-  return failure(ErrorCode::not_found, "the model has no file " + bytes::quote(name.file) +
-                                           " in commit " + listing.commit);
-}
-
-Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets::HubName& name,
-                                                   const std::string& commit,
-                                                   const std::string& file) {
-  std::string path = hub_path(name, commit, file);
-  if (!file.ends_with(".json")) return client.open(path);
-  TRY_ASSIGN(std::string content, client.get(path));
-  return std::make_unique<WholeFile>(client, std::move(path), std::move(content));
-}
-
-std::string hub_path(const sets::HubName& name, const std::string& commit, std::string_view file) {
-  return "/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/");
-}
 
 Result<std::unique_ptr<RangeSource>> open_hub_model(std::shared_ptr<HubClient> client,
                                                     const std::string& name) {

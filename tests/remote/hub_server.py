@@ -90,7 +90,7 @@ class HubHandler(Handler):
             return self.answer(401)
         files = []
         for file, content in model.files.items():
-            size = len(content) + (file == hub.wrong_size)
+            size = len(content)
             files.append({"rfilename": file})
             if query == "blobs=true":
                 files[-1].update(size=size, blobId=hashlib.sha1(content).hexdigest()
@@ -103,7 +103,7 @@ class HubHandler(Handler):
 
     def resolve(self, hub, name, revision, file):
         model = hub.models.get((name, revision))
-        if model is None or file not in model.files or file == hub.missing:
+        if model is None or file not in model.files:
             return self.answer(404)
         if not self.may_see(model):
             return self.answer(401)
@@ -139,7 +139,6 @@ class Hub:
         self.asked = []
         self.store_headers = []
         self.busy = 0  # requests that get 503
-        self.wrong_size = self.missing = None  # names of files
         self.servers = []
         self.url, self.store_url = self.serve(HubHandler), self.serve(StoreHandler)
 

@@ -4,11 +4,8 @@
     hub_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
-import hashlib
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import unittest
 
@@ -49,25 +46,6 @@ class HubCase(RemoteCase):
 
     def tool(self, *arguments, code=0, **variables):
         return run(*arguments, environment=self.environment(**variables), code=code)
-
-    @property
-    def repository(self):
-        return self.home / "hub" / "models--org--name"
-
-    @property
-    def snapshot(self):
-        return self.repository / "snapshots" / COMMIT
-
-    def cached(self):
-        """The files of the snapshot, each a link to the blob of its content."""
-        found = {}
-        for path in self.snapshot.rglob("*"):
-            if not path.is_dir():
-                self.assertTrue(path.is_symlink(), path)
-                blob = path.resolve()
-                self.assertEqual(blob.parent, (self.repository / "blobs").resolve())
-                found[str(path.relative_to(self.snapshot))] = path.read_bytes()
-        return found
 
 
 class Looking(HubCase):
@@ -169,7 +147,7 @@ class Tokens(HubCase):
         self.assertNotIn("hf_wrong-one", failed.stdout + failed.stderr)
 
     def test_only_the_hub_gets_it(self):
-        self.tool("fetch", "hf://org/name", HF_TOKEN=TOKEN)
+        self.tool("cat", "hf://org/name", "a", HF_TOKEN=TOKEN)
         self.assertTrue(self.hub.store_headers)
         for headers in self.hub.store_headers:
             self.assertNotIn("Authorization", headers)
@@ -177,112 +155,11 @@ class Tokens(HubCase):
 
 
 class Fetching(HubCase):
-    def test_the_checkpoint_and_the_small_files_are_cached(self):
-        self.has(SINGLE, SMALL, OTHERS)
-        done = self.tool("fetch", "hf://org/name")
-        self.assertEqual(self.cached(), SINGLE | SMALL)
-        self.assertEqual((self.repository / "refs" / "main").read_text(), COMMIT)
-        self.assertIn(str(self.snapshot / "model.safetensors"), done.stdout.splitlines())
-        blobs = {path.name for path in (self.repository / "blobs").iterdir()}
-        self.assertIn(hashlib.sha256(SINGLE["model.safetensors"]).hexdigest(), blobs)
-        config = SMALL["config.json"]
-        self.assertIn(hashlib.sha1(b"blob %d\0" % len(config) + config).hexdigest(), blobs)
-        self.assertEqual(len(blobs), 5)
-
-    def test_a_set_is_cached(self):
-        index = {"model.safetensors.index.json": INDEX}
-        self.has(SHARDS, SMALL, OTHERS, index)
-        self.tool("fetch", "hf://org/name")
-        self.assertEqual(self.cached(), SHARDS | SMALL | index)
-
-    def test_a_set_without_an_index_is_cached(self):
-        self.has(SHARDS)
-        self.tool("fetch", "hf://org/name")
-        self.assertEqual(self.cached(), SHARDS)
-
-    def test_a_file_in_a_folder_is_cached(self):
-        deep = {"deep/er/other.safetensors": SINGLE["model.safetensors"]}
-        self.has(deep, SHARDS)
-        self.tool("fetch", "hf://org/name/deep/er/other.safetensors")
-        self.assertEqual(self.cached(), deep)
-
-    def test_what_is_cached_is_not_fetched_again(self):
-        self.has(SINGLE, SMALL)
-        self.tool("fetch", "hf://org/name")
-        (self.repository / "refs" / "main").unlink()
-        (self.snapshot / "config.json").unlink()
-        self.hub.asked.clear()
-        self.assertEqual(self.tool("fetch", "hf://org/name").stdout, "")
-        self.assertEqual(self.cached(), SINGLE | SMALL)
-        self.assertEqual((self.repository / "refs" / "main").read_text(), COMMIT)
-        self.assertFalse([path for path in self.hub.asked if "config.json" in path])
-
-    def test_a_new_commit_shares_what_did_not_change(self):
-        self.has(SINGLE, SMALL)
-        self.tool("fetch", "hf://org/name")
-        new = "77aa" * 10
-        self.hub.add("org/name", new, SINGLE | SMALL | {"config.json": b"{}"})
-        self.tool("fetch", "hf://org/name")
-        self.assertEqual((self.repository / "refs" / "main").read_text(), new)
-        snapshots = self.repository / "snapshots"
-        self.assertEqual((snapshots / new / "config.json").read_bytes(), b"{}")
-        self.assertEqual((snapshots / COMMIT / "config.json").read_bytes(), SMALL["config.json"])
-        self.assertTrue((snapshots / new / "model.safetensors").samefile(
-            snapshots / COMMIT / "model.safetensors"))
-
-    def test_a_commit_is_no_reference(self):
-        self.has(SINGLE)
-        self.tool("fetch", f"hf://org/name@{COMMIT}")
-        self.assertEqual(self.cached(), SINGLE)
-        self.assertFalse((self.repository / "refs").exists())
-
-    def test_a_size_that_the_hub_does_not_list_is_refused(self):
-        self.has(SINGLE, SMALL)
-        self.hub.wrong_size = "config.json"
-        failed = self.tool("fetch", "hf://org/name", code=1)
-        self.assertIn("config.json", failed.stderr)
-        self.assertFalse((self.repository / "refs").exists())
-
-    def test_a_failed_fetch_names_no_commit(self):
-        self.has(SINGLE, SMALL)
-        self.hub.missing = "model.safetensors"
-        self.tool("fetch", "hf://org/name", code=1)
-        self.assertFalse((self.repository / "refs").exists())
-
-    def test_weightmap_opens_the_model_by_its_name(self):
-        self.has(SHARDS, {"model.safetensors.index.json": INDEX})
-        self.tool("fetch", "hf://org/name")
-        listed = document("ls", "org/name", environment=self.environment())
-        self.assertEqual([tensor["name"] for tensor in listed["tensors"]], ["a", "b"])
-
-    def test_a_target_is_a_copy_outside_the_cache(self):
-        self.has(SINGLE)
-        self.tool("fetch", "hf://org/name", self.target)
-        self.assertEqual(self.target.read_bytes(), SINGLE["model.safetensors"])
-        self.assertFalse(self.home.exists())
-
-    def test_another_url_needs_a_target(self):
-        self.assertIn("TARGET", self.tool("fetch", "https://host/model.pt", code=2).stderr)
-
-    def test_the_libraries_of_the_hub_find_it(self):
-        self.has(SINGLE, SMALL)
-        self.tool("fetch", "hf://org/name")
-        program = (
-            "import json, huggingface_hub as hub\n"
-            "print(json.dumps([hub.try_to_load_from_cache('org/name', 'config.json'),\n"
-            "    hub.snapshot_download('org/name', local_files_only=True),\n"
-            "    hub.hf_hub_download('org/name', 'model.safetensors', local_files_only=True)]))\n")
-        environment = os.environ | self.environment(HF_HUB_OFFLINE="1")
-        environment = {name: text for name, text in environment.items() if text}
-        python = os.environ.get("WEIGHTMAP_TEST_PYTHON", sys.executable)
-        if subprocess.run([python, "-c", "import huggingface_hub"], capture_output=True).returncode:
-            self.skipTest("huggingface_hub is not installed")
-        done = subprocess.run([python, "-c", program], env=environment, capture_output=True,
-                              text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(json.loads(done.stdout), [str(self.snapshot / "config.json"),
-                                                   str(self.snapshot),
-                                                   str(self.snapshot / "model.safetensors")])
+    def test_the_program_that_does_it_is_named(self):
+        for target in ((), (self.target,), (f"{self.folder}/",)):
+            failed = self.tool("fetch", "hf://org/name", *target, code=2)
+            self.assertEqual(self.hub.asked, [])
+        self.assertIn("hf download ORG/NAME", failed.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 // Requests: where they go and with what, when they are made again, how many at a time; and sources
 // that need no server.
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -293,6 +296,43 @@ TEST_CASE("open_url refuses what cannot be used, without its secrets") {
   CHECK(refusal({.headers = {"A: secret\r\nB: 1"}}) == "header 0 is not \"Name: value\"");
   CHECK(refusal({.headers = {"RANGE: bytes=0-1"}}) == "the header range is the source's own");
   CHECK(refusal({}) == "opened");
+}
+
+// Takes connections, and never answers.
+class SilentServer {
+ public:
+  SilentServer() {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(listen(socket_, 16) == 0);
+    socklen_t size = sizeof address;
+    REQUIRE(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+  ~SilentServer() { close(socket_); }
+  const std::string& url() const { return url_; }
+
+ private:
+  const int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string url_;
+};
+
+TEST_CASE("every request obeys goes_on and the deadline, those to the hub, too") {
+  const SilentServer server;
+  const Variable endpoint("HF_ENDPOINT", server.url().c_str());
+  const RemoteOptions ends = {.stall = 0ms, .goes_on = [] { return false; }};
+  const RemoteOptions late = {.deadline = 1ms, .stall = 0ms};
+  CHECK_FAILS((*hub_client(ends))->get("/x"), ErrorCode::cancelled, "cancelled");
+  CHECK_FAILS((*hub_client(late))->get("/x"), ErrorCode::io, "the deadline of 1 ms has passed");
+  for (const std::string& url : {server.url() + "/x.pt", std::string("hf://org/name")}) {
+    CHECK_FAILS((*open_url(url, ends))->identify({}, {}), ErrorCode::cancelled, "cancelled");
+    CHECK_FAILS((*open_url(url, late))->identify({}, {}), ErrorCode::io,
+                "the deadline of 1 ms has passed");
+  }
 }
 
 TEST_CASE("a source has a name before anything is asked") {

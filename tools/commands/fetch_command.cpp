@@ -15,7 +15,6 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
-#include "weightmap/hub_fetch.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -32,19 +31,11 @@ bool names_folder(const std::string& path) {
   return path.ends_with('/') || std::filesystem::is_directory(path, unknown);
 }
 
-Result<std::vector<FetchReport>> fetch_into_cache(const FetchCommand& options) {
-  TRY_ASSIGN(const std::shared_ptr<HubClient> client, open_hub(options.remote));
-  TRY_ASSIGN(HubFetchReport report, fetch_to_hub_cache(*client, options.url, options.fetch));
-  say(printable(report.snapshot.native()) + ": commit " + report.commit + " is in the hub cache");
-  return std::move(report.files);
-}
-
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
   const Interruptible interruptible;
   options.remote.goes_on = [] { return !interrupted(); };
   ProgressBar bar;
   options.fetch.progress = bar.follow();
-  if (options.target.empty()) return fetch_into_cache(options);
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
   if (names_folder(options.target))
     return fetch_into(std::move(source), options.target, options.fetch);
@@ -85,10 +76,8 @@ void add_fetch(CLI::App& app, Run& run) {
   auto options = std::make_shared<FetchCommand>();
   CLI::App& command = *app.add_subcommand("fetch", "Copy a remote file to the disk");
   add_file_argument(command, *options, "The checkpoint, or the index of a set", "URL")->required();
-  command
-      .add_option("TARGET", options->target,
-                  "The file to write, or the folder to write into; of a model of the hub its "
-                  "cache unless given")
+  command.add_option("TARGET", options->target, "The file to write, or the folder to write into")
+      ->required()
       ->type_name("");
   add_fetch_options(command, options->fetch);
   command.add_flag("--force", options->replaces, "Replace TARGET if it exists");
@@ -99,13 +88,15 @@ void add_fetch(CLI::App& app, Run& run) {
       "was: run it again. Into a folder all files of a set are fetched, under their own names.\n"
       "Examples:\n"
       "  weightmap fetch https://host/model.pt model.pt\n"
-      "  weightmap fetch hf://Qwen/Qwen3-0.6B\n"
       "  weightmap fetch s3://bucket/llama/model.safetensors.index.json /models/llama/\n"
       "  weightmap fetch --order 'model.embed*' --order 'model.layers.0.*' https://host/m.pt m.pt");
   command.callback([options, &run] {
     if (!options->is_remote()) throw CLI::ValidationError("URL", "must be a URL");
-    if (options->target.empty() && !options->url.starts_with("hf://"))
-      throw CLI::RequiredError("TARGET");
+    if (options->url.starts_with("hf://"))
+      throw CLI::ValidationError(
+          "URL",
+          "models of the hub are fetched by its own program, which compares what it gets with the "
+          "hub's SHA-256s: hf download ORG/NAME; weightmap then opens ORG/NAME out of its cache");
     run = [options](Output& out) { return run_fetch(out, *options); };
   });
 }

@@ -37,10 +37,6 @@ Result<std::unique_ptr<RangeSource>> open_remote(const std::string& url,
   return open_url(url, options);
 }
 
-Result<std::shared_ptr<HubClient>> open_hub(const RemoteOptions& options) {
-  return hub_client(options);
-}
-
 std::string version_name(const std::string& file, const RemoteVersion& version) {
   return version_file_name(file, version);
 }
@@ -56,8 +52,6 @@ tl::unexpected<Error> no_remote_files() {
 Result<std::unique_ptr<RangeSource>> open_remote(const std::string&, const RemoteOptions&) {
   return no_remote_files();
 }
-
-Result<std::shared_ptr<HubClient>> open_hub(const RemoteOptions&) { return no_remote_files(); }
 
 std::string version_name(const std::string&, const RemoteVersion&) { return {}; }
 #endif

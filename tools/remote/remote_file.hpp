@@ -17,9 +17,6 @@ bool names_remote_file(const std::string& text) noexcept;
 Result<std::unique_ptr<RangeSource>> open_remote(const std::string& url,
                                                  const RemoteOptions& options);
 
-// As hub_client(). Fails with unsupported if this build has no remote files.
-Result<std::shared_ptr<HubClient>> open_hub(const RemoteOptions& options);
-
 // The last segment of its URL, decoded: "model.pt".
 std::string remote_file_name(const RangeSource& source);
 
