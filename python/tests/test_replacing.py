@@ -92,6 +92,21 @@ def test_what_is_no_checkpoint_is_not_published(model):
     assert names_in(path) == ["views.pt"]
 
 
+def test_another_format_is_not_published(model, tmp_path):
+    path, before = model
+    other = tmp_path / "other"
+    weightmap.save_safetensors({}, other)
+    with pytest.raises(weightmap.InvalidArgumentError, match="is torch_zip, and the new file is safet"):
+        with weightmap.replacing(path) as new:
+            shutil.copyfile(other, new)
+    with pytest.raises(weightmap.InvalidArgumentError, match="has the name of gguf, and the new file"):
+        weightmap.publish(other, tmp_path / "a.gguf")
+    assert path.read_bytes() == before
+    content = other.read_bytes()
+    weightmap.publish(other, path, any_format=True)
+    assert path.read_bytes() == content
+
+
 def test_a_new_file_with_a_wrong_checksum_is_not_published_with_crc(model, data):
     path, before = model
     content = bytearray((data / "dtypes.pt").read_bytes())

@@ -406,6 +406,54 @@ def test_a_model_of_transformers_lies_in_the_files(transformers, folder, options
     assert safetensors.safe_open.__module__ == "builtins"
 
 
+def adapter_of(folder, **fields):
+    """Of q_proj, as PEFT saves it, without PEFT."""
+    import json
+
+    config = {"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+    place = folder.parent / f"adapter_of_{folder.name}"
+    place.mkdir(exist_ok=True)
+    (place / "adapter_config.json").write_text(json.dumps({**config, **fields}))
+    weightmap.save_safetensors(
+        {
+            f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{half}.weight":
+                torch.full(shape, 0.25)
+            for layer in range(2) for half, shape in (("A", (2, 128)), ("B", (128, 2)))
+        },
+        place / "adapter_model.safetensors",
+    )
+    return place
+
+
+def test_an_adapter_of_peft_comes_with_the_model_that_it_is_for(transformers, folder, caplog):
+    pytest.importorskip("peft", reason="this test loads an adapter of it")
+    adapter = adapter_of(folder, base_model_name_or_path=str(folder))
+    stock = transformers.AutoModelForCausalLM.from_pretrained(adapter)
+    model = weightmap.transformers.load(adapter)
+    assert type(model).__name__ == type(stock).__name__ == "LlamaForCausalLM"
+    tokens = torch.tensor([[1, 5, 9, 2]])
+    with torch.no_grad():
+        assert torch.equal(model(tokens).logits, stock(tokens).logits)
+    weights = {name: each for name, each in model.named_parameters() if "lora" not in name}
+    assert {permissions(each)[0] for each in weights.values()} == {"rw-p"}
+    assert not caplog.records  # that anything was converted
+    assert list(weightmap.transformers.load(adapter, adapter_name="own").peft_config) == ["own"]
+
+
+@pytest.mark.parametrize("fields", [{}, {"base_model_name_or_path": None}, {"revision": 3}])
+def test_an_adapter_says_which_model_it_is_for(transformers, folder, fields):
+    with pytest.raises(weightmap.InvalidArgumentError, match="which model the adapter is for") as error:
+        weightmap.transformers.load(adapter_of(folder, **fields))
+    assert error.value.file.endswith("adapter_config.json")
+
+
+def test_an_adapter_of_a_model_that_is_not_here(transformers, folder):
+    adapter = adapter_of(folder, base_model_name_or_path="none/such")
+    with pytest.raises(weightmap.MissingFileError, match="no such model in the local cache") as error:
+        weightmap.transformers.load(adapter)
+    assert error.value.file == "none/such"
+
+
 def test_a_class_of_ones_own(transformers, folder):
     model = weightmap.transformers.load(folder, cls=transformers.AutoModel)
     assert type(model).__name__ == "LlamaModel"

@@ -5,23 +5,31 @@ They say that they are strided and on the CPU, but their storage has no address:
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterator
 
 import torch
 
 
 def parts_of(tensor: torch.Tensor, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors that have the memory, and the names that a file of torch gives them, in which they
-    are in the fourth argument of a call: "weight.3.scale". A tensor that wraps none is itself its
-    only part."""
+    """The tensors that have the memory, and the names that a file of torch gives them. A tensor that
+    wraps none is itself its only part."""
     waiting = [(name, tensor)]
     while waiting:
         name, each = waiting.pop()
         if hasattr(type(each), "__tensor_flatten__"):
             attributes, _ = each.__tensor_flatten__()  # type: ignore[attr-defined]
-            waiting += [(f"{name}.3.{key}", getattr(each, key)) for key in reversed(attributes)]
-        else:
+            place = name + _place_of_state(each)
+            waiting += [(f"{place}.{key}", getattr(each, key)) for key in reversed(attributes)]
+        elif isinstance(each, torch.Tensor):  # DTensor names its mesh, too
             yield name, each
+
+
+def _place_of_state(wrapper: torch.Tensor) -> str:
+    """The attributes are the fourth argument of a call in the file, and those of slots its second
+    half: "weight.3.scale", "weight.3.1._local_tensor"."""
+    slots: list[str] = copyreg._slotnames(type(wrapper))  # type: ignore[attr-defined]
+    return ".3.1" if any(hasattr(wrapper, slot) for slot in slots) else ".3"
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
