@@ -43,6 +43,7 @@ def test_the_lines_for_a_training_checkpoint_in_the_readme_run(tmp_path, monkeyp
     saved = torch.load("train.pt", weights_only=False)
     assert (saved["epoch"], saved["args"]) == (4, arguments)
     assert numpy.array_equal(saved["numpy"][1], random[1])
+    torch.nn.ParameterDict({"w": torch.zeros(2)}).load_state_dict(names["run"]["model"])
     assert list(names["model"]) == ["w"]
     assert torch.equal(names["model"]["w"], torch.ones(2))
 

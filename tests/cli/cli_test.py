@@ -658,9 +658,18 @@ class Stats(Case):
             "float32    float32        5    1    5         3   1.41421    0    0      0\n"
             "int64      int64          5    1    5         3   1.41421    0    0      0\n"
             "bool       bool           3    0    1  0.666667  0.471405    0    0      1\n"
-            "complex64  complex64      -    -    -         -         -    -    -      -\n",
+            "complex64  complex64      -    -    -         -         -    -    -      -\n"
+            "complex64 tensors have no statistics: complex numbers have no order\n",
             "stats", "dtypes.pt", "float32", "int64", "bool", "complex64",
         )
+
+    def test_a_reason_for_rows_of_dashes_is_said_once(self):
+        text = run("stats", "quantized.pt").stdout.decode()
+        self.assertEqual(text.splitlines()[-3:], [
+            f"{dtype} tensors have no statistics: what they store are not their values"
+            for dtype in ("qint8", "quint8", "qint32")
+        ])
+        self.assertNotIn("statistics:", run("stats", "--tsv", "quantized.pt").stdout.decode())
 
     def test_refused_tensors_have_an_error_in_json(self):
         document = self.document("stats", "--json", "dtypes.pt", "bfloat16", "bits8", "uint64")

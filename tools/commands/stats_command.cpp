@@ -1,4 +1,6 @@
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -59,6 +61,14 @@ std::vector<std::string> cells_of(const Row& row) {
   return cells;
 }
 
+// Why there are rows of dashes, each reason once.
+void print_reasons(Output& out, const std::vector<Row>& rows) {
+  std::set<std::string> said;
+  for (const Row& row : rows)
+    if (!row.found && said.insert(row.found.error().message).second)
+      out.write(printable(row.found.error().message) + "\n");
+}
+
 void print_rows(Output& out, const Checkpoint& checkpoint, const StatsOptions& options,
                 const std::vector<Row>& rows) {
   if (options.json) {
@@ -74,6 +84,7 @@ void print_rows(Output& out, const Checkpoint& checkpoint, const StatsOptions& o
                                        {"INF", Column::right},   {"ZEROS", Column::right}};
   print_columns(out, options.style, columns, rows.size(),
                 [&](std::size_t i) { return cells_of(rows[i]); });
+  if (!options.style.tsv) print_reasons(out, rows);
 }
 
 Result<int> run_stats(Output& out, const StatsOptions& options) {
