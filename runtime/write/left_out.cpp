@@ -136,11 +136,14 @@ Result<void> add_files(const Checkpoint& set, const OpenOptions& options,
   const std::vector<std::string_view> written = whole_names(set);
   const std::unordered_set<std::string_view> known(written.begin(), written.end());
   for (std::size_t i = 0; i < set.source_count(); ++i) {
-    TRY_ASSIGN(const Checkpoint file, Checkpoint::open(set.source(i).path, options));
-    if (file.source_count() > 1) continue;  // the index
-    TRY(add_file(file, options, metadata, names));
+    const Result<Checkpoint> file = Checkpoint::open(set.source(i).path, options);
+    // The file of one rank, whose metadata says no more than where its parts belong.
+    if (!file && file.error().code == ErrorCode::invalid_argument) continue;
+    if (!file) return tl::unexpected<Error>(file.error());
+    if (file->source_count() > 1) continue;  // the index
+    TRY(add_file(*file, options, metadata, names));
     if (set.info().tensors_not_indexed == 0) continue;
-    for (const std::string_view name : whole_names(file))
+    for (const std::string_view name : whole_names(*file))
       if (!known.contains(name)) names.emplace_back(name);
   }
   return {};
