@@ -1,6 +1,7 @@
 """python -m weightmap: the command line tool."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ def main() -> None:
     if not tool.exists():
         sys.exit("weightmap: this package was built without the command line tool "
                  "(WEIGHTMAP_BUILD_TOOLS=OFF)")
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and what is run would inherit it
+        signal.signal(ignored, signal.SIG_DFL)
     os.execv(tool, ["weightmap", *_with_this_python(sys.argv[1:])])
 
 

@@ -13,11 +13,13 @@
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
 #include "tools/run/background.hpp"
+#include "tools/run/learning_mark.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/program.hpp"
 #include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
 #include "tools/run/timeline_page.hpp"
+#include "tools/run/waited_command.hpp"
 #include "tools/snapshot/snapshot_start.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -66,11 +68,12 @@ Result<int> run_command(Output& out, const RunOptions& options) {
     const Result<fs::path> path = start::plan_path_of(options.start, what.key());
     // The command waits for who has to see all of it, and not for a plan to be parsed.
     if (options.start.timeline.empty() && may_have_plan(options.start, path)) go_on();
+    if (path) start::wait_until_learned(*path);
     start::accompany(process, start::task_for(options.start, what, path), go_on);
   };
-  const bool speaks = options.start.speaks || !options.start.timeline.empty();
-  const bool runs = start::run_in_background(speaks, accompany);
-  if (!runs && speaks)
+  if (!options.start.timeline.empty()) return start::run_and_wait(options.command, accompany);
+  const bool runs = start::run_in_background(options.start.speaks, accompany);
+  if (!runs && options.start.speaks)
     std::fprintf(stderr, "weightmap run: no process for reading: %s\n", std::strerror(errno));
   return start::become(options.command);
 }
@@ -94,8 +97,10 @@ void add_run(CLI::App& app, Run& run) {
                   "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
   command
-      .add_option("--timeline", options->start.timeline,
-                  "Draw the start here: what it did when, as .html or .svg")
+      .add_option(
+          "--timeline", options->start.timeline,
+          "Draw the start here: what it did when, as .html or .svg. The command runs below\n"
+          "this process, which ends once both are done")
       ->check([](const std::string& name) {
         return start::is_timeline_name(name)
                    ? std::string()
@@ -124,7 +129,9 @@ void add_run(CLI::App& app, Run& run) {
       "what\n"
       "the start before used, code first, and then the weights. It ends by itself, and fails "
       "nothing.\n"
-      "With --snapshot the command runs below this process, which passes signals and output on.\n"
+      "With --snapshot and --timeline the command runs below this process, which passes signals "
+      "on,\n"
+      "and with --snapshot its output.\n"
       "Examples:\n"
       "  weightmap run -- python -m vllm.entrypoints.openai.api_server --model org/name\n"
       "  weightmap run --ready http://localhost:8000/health -v -- ./serve model.gguf");

@@ -133,7 +133,7 @@ Result<StartPlan> load_plan(const fs::path& path) {
   return parse_plan(text);
 }
 
-Result<void> save_plan(const StartPlan& plan, const fs::path& path) {
+Result<void> make_plan_folder(const fs::path& path) {
   std::error_code error;
   if (fs::create_directories(path.parent_path(), error))
     fs::permissions(path.parent_path(), fs::perms::owner_all, error);
@@ -141,6 +141,11 @@ Result<void> save_plan(const StartPlan& plan, const fs::path& path) {
     return failure(ErrorCode::io, "cannot make the folder " +
                                       printable(path.parent_path().native()) + ": " +
                                       error.message());
+  return {};
+}
+
+Result<void> save_plan(const StartPlan& plan, const fs::path& path) {
+  TRY(make_plan_folder(path));
   NewFileOptions options;
   options.mode = 0644;
   options.durable = false;

@@ -33,7 +33,10 @@ std::vector<StartPlan> all_plans();
 // write to, or that is larger than any plan.
 Result<StartPlan> load_plan(const std::filesystem::path& path);
 
-// Makes the folder, for this user alone, and replaces the plan atomically.
+// Makes the folder of a plan, for this user alone.
+Result<void> make_plan_folder(const std::filesystem::path& path);
+
+// Makes the folder, and replaces the plan atomically.
 Result<void> save_plan(const StartPlan& plan, const std::filesystem::path& path);
 
 }  // namespace weightmap::cli::start

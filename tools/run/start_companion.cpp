@@ -8,6 +8,7 @@
 #include <exception>
 #include <thread>
 
+#include "tools/run/learning_mark.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/process_tree.hpp"
 #include "tools/run/start_learner.hpp"
@@ -40,6 +41,7 @@ class Companion {
     if (task.learns)
       learner_.emplace(processes_, weights(),
                        task.when_over ? OpenedFiles::of_namespace(command) : OpenedFiles(places()));
+    if (task.learns) mark_ = LearningMark(task.plan_path, command);
     if (needs_timeline()) recorder_.emplace(places());
   }
 
@@ -220,6 +222,7 @@ class Companion {
   ProcessTree processes_;
   Readiness readiness_;
   std::optional<StartLearner> learner_;
+  LearningMark mark_;
   std::optional<StartRecorder> recorder_;
   unsigned looks_ = 0;
   double computed_seconds_ = 0;

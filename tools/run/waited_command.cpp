@@ -1,0 +1,98 @@
+#include "tools/run/waited_command.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "tools/run/program.hpp"
+#include "tools/support/descriptor.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+constexpr int niceness = 10;  // of reading and learning beside a command
+
+// All but those by which a terminal stops both processes and has them go on.
+sigset_t passed_on() {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int signal : {SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT})
+    sigdelset(&signals, signal);
+  return signals;
+}
+
+// Ends with this process.
+void pass_signals_on(pid_t command) {
+  std::thread([command] {
+    const sigset_t signals = passed_on();
+    siginfo_t info{};
+    for (int signal = 0; (signal = ::sigwaitinfo(&signals, &info)) > 0 || errno == EINTR;)
+      if (signal > 0 && info.si_code != SI_KERNEL) ::kill(command, signal);
+  }).detach();
+}
+
+[[noreturn]] void run_child(int go, const sigset_t& mask, const std::vector<std::string>& command) {
+  char none = 0;
+  while (::read(go, &none, 1) < 0 && errno == EINTR) {
+  }
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::_exit(become(command));
+}
+
+int status_of(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status);
+  const int signal = WTERMSIG(wait_status);
+  const rlimit no_core{};
+  ::setrlimit(RLIMIT_CORE, &no_core);  // the command has left one, if any
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  std::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(signal);
+  return 128 + signal;
+}
+
+}  // namespace
+
+Result<int> run_and_wait(
+    const std::vector<std::string>& command,
+    const std::function<void(pid_t command, const std::function<void()>& go_on)>& work) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    return failure(ErrorCode::io, std::string("no pipe can be made: ") + std::strerror(errno));
+  Descriptor waiting(ends[0]), telling(ends[1]);
+  const sigset_t signals = passed_on();
+  sigset_t before;
+  ::pthread_sigmask(SIG_BLOCK, &signals, &before);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    telling = Descriptor();
+    run_child(waiting.get(), before, command);
+  }
+  if (child < 0) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return failure(ErrorCode::io, std::string("no process can be made: ") + std::strerror(errno));
+  }
+  waiting = Descriptor();
+  pass_signals_on(child);
+  ::setpriority(PRIO_PROCESS, 0, niceness);
+  try {
+    work(child, [&telling] { telling = Descriptor(); });
+  } catch (const std::bad_alloc&) {  // then nothing is read ahead
+  }
+  telling = Descriptor();
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status_of(status);
+}
+
+}  // namespace weightmap::cli::start
