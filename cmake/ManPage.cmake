@@ -24,8 +24,7 @@ verbatim(lines "${overview}")
 string(CONCAT page ".TH WEIGHTMAP 1 \"\" \"${version}\" \"User Commands\"\n.SH NAME\n"
   "weightmap \\- look into PyTorch checkpoints without loading or running them\n"
   ".SH DESCRIPTION\n${lines}")
-string(REGEX MATCH "\nSubcommands:\n(  [^\n]*\n)+" list "${overview}")
-string(REGEX MATCHALL "\n  [a-z]+" commands "${list}")
+string(REGEX MATCHALL "\n  [a-z]+" commands "${overview}")
 foreach(command IN LISTS commands)
   string(STRIP "${command}" command)
   string(TOUPPER "${command}" title)

@@ -1,10 +1,13 @@
 // weightmap: inspects PyTorch checkpoints from the command line.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <new>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/command.hpp"
 #include "tools/output/path_hint.hpp"
@@ -72,6 +75,28 @@ int run_safely(const Run& run, Output& out, std::span<char* const> arguments, bo
   return exit_failed;
 }
 
+// Has the list of commands be one of headings.
+void arrange(CLI::App& app) {
+  struct Heading {
+    const char* text;
+    std::vector<std::string_view> commands;
+  };
+  const std::array<Heading, 7> headings = {{
+      {"Look at files", {"ls", "du", "tree", "info", "cat", "stats", "diff"}},
+      {"Check files and the machine", {"scan", "verify", "doctor"}},
+      {"Write files", {"convert", "publish"}},
+      {"Keep files in memory", {"residency", "warm", "hold", "stage", "evict", "ps"}},
+      {"Fetch files", {"fetch"}},
+      {"Start programs", {"run", "snapshots"}},
+      {"Others", {"ray", "bench", "completion"}},
+  }};
+  for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
+    for (const Heading& heading : headings)
+      if (std::find(heading.commands.begin(), heading.commands.end(), command->get_name()) !=
+          heading.commands.end())
+        command->group(heading.text);
+}
+
 int run_command_line(int argc, char** argv) {
   CLI::App app("Looks into model checkpoints without running them or loading them.", "weightmap");
   app.set_version_flag("--version", "weightmap " WEIGHTMAP_VERSION);
@@ -82,25 +107,25 @@ int run_command_line(int argc, char** argv) {
   add_du(app, run);
   add_tree(app, run);
   add_info(app, run);
-  add_scan(app, run);
   add_cat(app, run);
   add_stats(app, run);
   add_diff(app, run);
+  add_scan(app, run);
   add_verify(app, run);
-  add_residency(app, run);
   add_doctor(app, run);
-  add_evict(app, run);
-  add_warm(app, run);
-  add_stage(app, run);
-  add_fetch(app, run);
-  add_ps(app, run);
-  add_publish(app, run);
   add_convert(app, run);
+  add_publish(app, run);
+  add_residency(app, run);
+  add_warm(app, run);
   add_hold(app, run);
-  add_ray(app, run);
+  add_stage(app, run);
+  add_evict(app, run);
+  add_ps(app, run);
+  add_fetch(app, run);
   add_run(app, run);
   add_snapshots(app, run);
   add_read_ahead(app, run);
+  add_ray(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);
@@ -109,6 +134,7 @@ int run_command_line(int argc, char** argv) {
 #endif
 #endif
   add_completion(app, run);
+  arrange(app);
   refuse_urls_elsewhere(app);
 
   Output out;
@@ -119,7 +145,7 @@ int run_command_line(int argc, char** argv) {
     code = run_safely(run, out, {argv, static_cast<std::size_t>(argc)}, json);
   } catch (const CLI::ParseError& error) {
     // Help and version arrive as "errors" of exit code 0.
-    if (error.get_exit_code() != 0)
+    if (error.get_exit_code() != 0 || unknown_command(app, argc, argv))
       code = refuse_usage(out, app, error, argc, argv, json);
     else
       app.exit(error);

@@ -297,8 +297,8 @@ def test_a_refusal_names_the_file_every_name_and_what_works(tmp_path):
         f"global by default, nor collections.defaultdict, list, {plain}. Please use "
         f"`torch.serialization.add_safe_globals([{usable}])` or the "
         f"`torch.serialization.safe_globals([{usable}])` context manager to allowlist these globals "
-        "if you trust these classes/functions. Not even registered is collections.defaultdict "
-        'loaded. Nothing was run. on_unknown="object" loads the rest, only="KEY" what does not '
+        "if you trust these classes/functions. collections.defaultdict is not loaded even if "
+        'registered. Nothing was run. on_unknown="object" loads the rest, only="KEY" what does not '
         "need these names, and weightmap.open() the tensors"
     )
 

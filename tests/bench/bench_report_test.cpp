@@ -5,6 +5,7 @@
 
 #include "bench/cold/findings.hpp"
 #include "bench/cold/numbers.hpp"
+#include "bench/cold/progress_line.hpp"
 #include "bench/cold/report_html.hpp"
 #include "bench/cold/report_json.hpp"
 #include "bench/cold/report_text.hpp"
@@ -82,6 +83,12 @@ void check_summary(const Values& values, double median, double min, double p95) 
   CHECK(summary.median == median);
   CHECK(summary.min == min);
   CHECK(summary.p95 == p95);
+}
+
+TEST_CASE("progress tells how long the rest takes, by what was done") {
+  CHECK(progress_text(1, 12, 0.5, "disk") == "[1 of 12] disk");
+  CHECK(progress_text(3, 12, 8, "map, cold") == "[3 of 12, about 40 s left] map, cold");
+  CHECK(progress_text(12, 12, 110, "map") == "[12 of 12, about 10 s left] map");
 }
 
 TEST_CASE("summarizes by the middle and by the nearest rank") {

@@ -1690,9 +1690,27 @@ class Completion(Case):
         self.assertEqual(self.complete("ls", "--sort", ""), ["file", "name", "size"])
         self.assertEqual(self.complete("ls", "state"), ["state_dict.pt"])
 
+    def test_commands_are_listed_below_headings(self):
+        listed = run("--help").stdout.decode().split("\n\n")[2:-1]
+        headings = [part.splitlines()[0] for part in listed]
+        self.assertEqual(headings, [
+            "Look at files:", "Check files and the machine:", "Write files:", "Keep files in memory:",
+            "Fetch files:", "Start programs:", "Others:"])
+        self.assertEqual([line.split()[0] for line in listed[3].splitlines()[1:]],
+                         ["residency", "warm", "hold", "stage", "evict", "ps"])
+
+    def test_help_for_a_command_that_is_not_there_is_wrong_usage(self):
+        for words in (["nonsense", "--help"], ["prefetch", "--help"], ["nonsense", "-h"],
+                      ["nonsense", "--version"]):
+            done = run(*words)
+            self.assertEqual((done.returncode, done.stdout), (2, b""))
+            self.assertEqual(done.stderr.decode(), f'weightmap: there is no command "{words[0]}" '
+                                                   "(see weightmap --help)\n")
+        for words in (["--help"], ["ls", "--help"], ["--version"]):
+            self.assertEqual(run(*words).stderr, b"")
+
     def test_every_shell_gets_every_option_of_every_command(self):
-        listed = run("--help").stdout.decode().split("Subcommands:\n")[1].split("\n\n")[0]
-        commands = [line.split()[0] for line in listed.splitlines() if line[2:3].strip()]
+        commands = re.findall(r"^  ([a-z]+)  ", run("--help").stdout.decode(), re.MULTILINE)
         self.assertIn("residency", commands)
         for shell, mark in (("bash", "--{}"), ("zsh", "--{}["), ("fish", " -l {} ")):
             script = run("completion", shell).stdout.decode()
@@ -1870,8 +1888,8 @@ class Manual(Case):
         script = ROOT / "cmake" / "ManPage.cmake"
         subprocess.run(["cmake", "-D", f"TOOL={TOOL}", "-D", f"PAGE={page}", "-P", script], check=True)
         text = page.read_text()
-        listed = run("--help").stdout.decode().split("Subcommands:\n")[1].split("\n\n")[0]
-        commands = [line.split()[0].upper() for line in listed.splitlines()]
+        listed = run("--help").stdout.decode().upper()
+        commands = re.findall(r"^  ([A-Z]+)  ", listed, re.MULTILINE)
         self.assertIn("LS", commands)
         self.assertEqual(
             re.findall(r"^\.SH (.*)$", text, re.MULTILINE),

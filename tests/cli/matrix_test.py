@@ -437,7 +437,7 @@ COMMANDS = {
 }
 NOT_OF_FILES = {"completion", "ray", "run", "snapshots"}
 HELP = subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
-LISTED = set(re.findall(r"^  ([a-z]+) ", HELP.split("Subcommands:")[1], re.MULTILINE))
+LISTED = set(re.findall(r"^  ([a-z]+)  ", HELP, re.MULTILINE))
 if "bench" not in LISTED:
     print("SKIPPED: bench, which this tool is built without")
     del COMMANDS["bench"]

@@ -117,6 +117,22 @@ TEST_CASE("three sentences: how long, what for, what to do") {
       "Look at what it waits for");
 }
 
+TEST_CASE("nobody is told to convert what is converted already") {
+  const Second imports{.user = 1, .code_files = 100};
+  const Second opens{.user = 1, .disk_bytes = mib, .weight_bytes = mib};
+  for (const auto& [seconds, advice] :
+       {std::pair{std::vector<Second>{imports, opens, opens},
+                  "The weights are safetensors or GGUF"},
+        {std::vector<Second>{imports, opens, {.system = 1}, {.system = 1}}, "Use a loader that"},
+        {std::vector<Second>{imports, imports}, "Import less"}}) {
+    StartTimeline timeline = timeline_of(seconds);
+    timeline.weights_can_be_mapped = true;
+    const std::string said = sentences_about(timeline).back();
+    CHECK(said.starts_with(advice));
+    CHECK(said.find("convert") == std::string::npos);
+  }
+}
+
 TEST_CASE("a program's name is safe in a sentence and in a shell") {
   StartTimeline timeline = timeline_of({{.disk_bytes = mib, .code_files = 100}});
   timeline.program = "a b\x1b";

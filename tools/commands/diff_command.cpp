@@ -290,7 +290,7 @@ void add_diff(CLI::App& app, Run& run) {
       .add_option("PATTERN", options->patterns,
                   "Only tensors whose names match, and no values, e.g. 'layers.0.*'")
       ->type_name("");
-  command.add_flag("-q,--quiet", options->quiet, "Only the numbers of what differs");
+  command.add_flag("-q,--quiet", options->quiet, "Print only how many tensors and values differ");
   command.add_flag("--exit-code", options->exit_code, "End with status 1 if there is a difference");
   add_table_options(command, options->style);
   command.get_option("--tsv")->excludes(command.get_option("--quiet"));

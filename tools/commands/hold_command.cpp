@@ -263,7 +263,7 @@ void add_hold(CLI::App& app, Run& run) {
       ->type_name("PATH");
   command
       .add_option("--interval", options->interval,
-                  "Look for replaced files each so many seconds; 5 unless given")
+                  "Look for replaced files every so many seconds; 5 unless given")
       ->check(CLI::Range(0.01, 86400.0))
       ->type_name("S");
   CLI::Option* const metrics =

@@ -49,7 +49,23 @@ constexpr std::array<KindText, 8> texts = {{
      "if it was ready before, `--ready` says when."},
 }};
 
+// Instead of the above where the weights are safetensors or GGUF already.
+constexpr std::string_view touching_mapped =
+    "Use a loader that maps the weights instead of copying them into fresh memory, as weightmap's "
+    "and that of safetensors do.";
+constexpr std::string_view loading_mapped =
+    "The weights are safetensors or GGUF already; `weightmap doctor --dtype TYPE MODEL` tells "
+    "whether "
+    "they are stored in the type in which they are used. What is imported after they are opened "
+    "counts here, too.";
+
 const KindText& text_of(StartWait::Kind kind) noexcept { return texts[kind]; }
+
+std::string_view advice_for(StartWait::Kind kind, bool weights_can_be_mapped) noexcept {
+  if (weights_can_be_mapped && kind == StartWait::first_touch) return touching_mapped;
+  if (weights_can_be_mapped && kind == StartWait::weights_work) return loading_mapped;
+  return text_of(kind).advice;
+}
 
 bool uses_disk(const StartSample& step) noexcept {
   return step.counts.read_bytes + step.counts.major_faults + step.reader_bytes > 0;
@@ -142,7 +158,7 @@ std::vector<std::string> sentences_about(const StartTimeline& timeline) {
                       all, timeline.has_ended ? "ended" : "was ready", phases_text(timeline)),
           fmt::format("It waited most for {}: {:.1f} s, {:.0f} % of the whole.", text.waited_for,
                       most.seconds, all > 0 ? most.seconds / all * 100 : 0),
-          with_name(text.advice, timeline.program)};
+          with_name(advice_for(most.kind, timeline.weights_can_be_mapped), timeline.program)};
 }
 
 }  // namespace weightmap::cli::doctor

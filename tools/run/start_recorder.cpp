@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 
@@ -33,6 +35,14 @@ std::uint64_t weight_bytes_of(const std::string& path) {
   return is_weights_file(path, bytes) || bytes >= smallest_nameless_weights ? bytes : 0;
 }
 
+// True for safetensors (the length of a header, and the header) and GGUF, whatever their names.
+bool can_be_mapped(const std::string& path) {
+  std::array<char, 9> begin{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), begin.size());
+  return std::string_view(begin.data(), 4) == "GGUF" || (file.gcount() == 9 && begin[8] == '{');
+}
+
 }  // namespace
 
 StartRecorder::StartRecorder(const std::vector<std::string>& places) : opened_(places) {}
@@ -58,10 +68,12 @@ std::uint64_t StartRecorder::activity() const noexcept {
 
 void StartRecorder::note(const std::string& path) {
   if (!files_.insert(path).second) return;
-  if (is_code(path))
+  if (is_code(path)) {
     ++now_.code_files;
-  else
-    now_.weight_bytes += weight_bytes_of(path);
+  } else if (const std::uint64_t bytes = weight_bytes_of(path); bytes > 0) {
+    now_.weight_bytes += bytes;
+    has_other_weights_ = has_other_weights_ || !can_be_mapped(path);
+  }
 }
 
 // Mappings are read only where the process has other ones than before, as their size tells.
@@ -77,6 +89,7 @@ void StartRecorder::look_at_files(pid_t process) {
 StartTimeline StartRecorder::timeline(const std::string& program, Clock::time_point until,
                                       bool has_ended) const {
   StartTimeline timeline{fs::path(program).filename().native(), has_ended, samples_};
+  timeline.weights_can_be_mapped = now_.weight_bytes > 0 && !has_other_weights_;
   end_at(timeline, std::chrono::duration<double>(until - began_).count());
   return timeline;
 }

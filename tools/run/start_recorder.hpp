@@ -40,6 +40,7 @@ class StartRecorder {
   OpenedFiles opened_;
   std::set<std::string> files_;
   std::map<pid_t, std::uint64_t> mapped_bytes_;  // at the last look at what is mapped
+  bool has_other_weights_ = false;               // than those that are mapped as they are
   StartSample now_;
   std::vector<StartSample> samples_{StartSample{}};
 };

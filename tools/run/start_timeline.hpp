@@ -31,6 +31,7 @@ struct StartTimeline {
   bool has_ended = false;
   std::vector<StartSample> samples;
   std::optional<RestoreTimes> restore = {};  // of a start from a snapshot
+  bool weights_can_be_mapped = false;        // all that were opened are safetensors or GGUF
 
   double seconds() const noexcept { return samples.empty() ? 0 : samples.back().seconds; }
 };

@@ -576,7 +576,9 @@ def _unknown_globals(names: list[str]) -> str:
             f"{'this class/function' if len(usable) == 1 else 'these classes/functions'}"
         )
     if hopeless:
-        text += (". " if usable else "") + f"Not even registered is {_listed(hopeless)} loaded"
+        verb = "is" if len(hopeless) == 1 else "are"
+        text += ". " if usable else ""
+        text += f"{_listed(hopeless)} {verb} not loaded even if registered"
     return text
 
 
