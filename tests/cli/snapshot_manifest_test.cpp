@@ -26,7 +26,8 @@ const std::string good =
     R"("listeners":[{"address":"127.0.0.1","port":80,"shared":true}],"socket_files":["/tmp/a/s"],)"
     R"("keeps_connections":true,)"
     R"("image":[{"name":"core-1000.img","size":3,"xxh3":18446744073709551615}],)"
-    R"("files":[{"path":"/lib/a.so","size":9,"mtime_ns":-7,"ctime_ns":8}]})";
+    R"("files":[{"path":"/lib/a.so","size":9,"mtime_ns":-7,"ctime_ns":8}],)"
+    R"("links":[{"path":"/m/current","target":"/m/v1"}]})";
 
 std::string message(const std::string& text) {
   const Result<Manifest> manifest = parse_manifest(text);
@@ -52,6 +53,7 @@ TEST_CASE("a manifest is written and read as the same JSON") {
   CHECK(manifest->new_variables == std::vector<std::string>{"PORT"});
   CHECK(manifest->image == std::vector<ImageFile>{{"core-1000.img", 3, ~std::uint64_t{0}}});
   CHECK(manifest->files == std::vector<UsedFile>{{"/lib/a.so", 9, -7, 8}});
+  CHECK(manifest->links == std::vector<NamedLink>{{"/m/current", "/m/v1"}});
   CHECK(manifest->image_bytes() == 3);
   CHECK(to_text(describe(*manifest)) == good);
 }
@@ -90,6 +92,8 @@ TEST_CASE("a manifest is refused, and the field is named") {
   CHECK(with("\"/lib/a.so\"", "7") == begin + "files[0].path is 7, no text");
   CHECK(with(":9,", ":1.5,") == begin + "files[0].size is 1.5, no number");
   CHECK(with(":-7,", ":true,") == begin + "files[0].mtime_ns is true, no number");
+  CHECK(with("\"/m/current\"", "7") == begin + "links[0].path is 7, no text");
+  CHECK(with("\"/m/v1\"", "7") == begin + "links[0].target is 7, no text");
   CHECK(with("\"ctime_ns\":8", "\"c\":8") == begin + "files[0].ctime_ns is null, no number");
 }
 
@@ -124,6 +128,29 @@ TEST_CASE("a variable that the command reads afterwards does not count") {
   CHECK(difference(same) == "");
   CHECK(difference(none) == "");
   CHECK(difference(other) == "the environment has another TOKEN");
+}
+
+TEST_CASE("links that words and variables name are known by where they lead") {
+  namespace fs = std::filesystem;
+  const test::TemporaryFolder temporary;
+  const fs::path folder = fs::canonical(temporary.path());
+  for (const char* const name : {"v1", "v2"}) fs::create_directory(folder / name);
+  std::ofstream(folder / "v1/model") << "x";
+  fs::create_directory_symlink("v1", folder / "current");
+  const std::string direct = folder / "v1/model", current = folder / "current/model";
+  const std::string variable = "MODEL=" + (folder / "current").native();
+  const char* const environment[] = {"A=", "B=none", variable.c_str(), "LONG", nullptr};
+  const char* const nothing[] = {nullptr};
+  CHECK(named_links({direct, "--model=" + current, folder / "none"}, environment) ==
+        std::vector<NamedLink>{{current, direct}, {folder / "current", folder / "v1"}});
+  const std::vector<NamedLink> links = named_links({folder / "current"}, nothing);
+  CHECK(first_moved(links) == "");
+  fs::remove(folder / "current");
+  CHECK(first_moved(links) == (folder / "current").native() + " is gone");
+  fs::create_directory_symlink("v2", folder / "current");
+  CHECK(first_moved(links) == (folder / "current").native() + " leads to " +
+                                  (folder / "v2").native() + ", and led to " +
+                                  (folder / "v1").native());
 }
 
 TEST_CASE("a call names variables, each with a zero byte behind it") {

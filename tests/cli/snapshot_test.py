@@ -512,6 +512,21 @@ class Snapshots(SnapshotCase):
         path.write_text("old")
         self.assert_counts(path, "subprocess.run(['cat', {}], stdout=subprocess.DEVNULL)")
 
+    def test_a_link_that_leads_to_another_version(self):
+        for name in ("v1", "v2"):
+            (self.folder / name).mkdir()
+            os.utime(self.write(f"{name}/model", name), (1, 1))
+        self.program.write_text(f"import sys\nopen(sys.argv[1] + '/model').read()\n{CALLS}")
+        os.utime(self.program, (1, 1))
+        current = self.folder / "current"
+        for version, said in (("v1", "original"), ("v1", "restored"), ("v2", "original")):
+            current.unlink(missing_ok=True)
+            current.symlink_to(version)
+            done = self.run_command(sys.executable, self.program, current)
+            self.assertEqual(done.stdout[:8], said)
+        self.assertEqual(done.stderr, f"weightmap run: the snapshot is not used: {current} leads to "
+                         f"{self.folder}/v2, and led to {self.folder}/v1\n")
+
     def test_a_file_system_that_is_mounted_while_the_command_starts(self):
         place = self.folder / "late"
         place.mkdir()

@@ -49,6 +49,14 @@ Result<UsedFile> parse_used_file(const Json& json, const std::string& where) {
   return file;
 }
 
+Result<NamedLink> parse_link(const Json& json, const std::string& where) {
+  TRY(reader.expect_object(json, where));
+  NamedLink link;
+  TRY_ASSIGN(link.path, reader.text(member(json, "path"), where + ".path"));
+  TRY_ASSIGN(link.target, reader.text(member(json, "target"), where + ".target"));
+  return link;
+}
+
 Result<Address> parse_listener(const Json& json, const std::string& where) {
   TRY(reader.expect_object(json, where));
   Address listener;
@@ -113,6 +121,9 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 
 Json describe(const Manifest& manifest) {
   Json image = Json::array(), files = Json::array(), listeners = Json::array();
+  Json links = Json::array();
+  for (const NamedLink& link : manifest.links)
+    links.push_back({{"path", link.path}, {"target", link.target}});
   for (const Address& listener : manifest.listeners)
     listeners.push_back(
         {{"address", listener.host}, {"port", listener.port}, {"shared", listener.is_shared}});
@@ -142,7 +153,8 @@ Json describe(const Manifest& manifest) {
       {"socket_files", manifest.socket_files},
       {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
-      {"files", std::move(files)}};
+      {"files", std::move(files)},
+      {"links", std::move(links)}};
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
@@ -165,6 +177,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
   TRY_ASSIGN(manifest.socket_files, parse_list<std::string>(json, "socket_files", parse_word));
   TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
+  TRY_ASSIGN(manifest.links, parse_list<NamedLink>(json, "links", parse_link));
   return manifest;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tools/snapshot/machine.hpp"
+#include "tools/snapshot/named_links.hpp"
 #include "tools/snapshot/socket_table.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
@@ -54,6 +55,7 @@ struct Manifest {
   std::vector<std::string> new_variables;          // which each restored process has its own
   std::vector<ImageFile> image;
   std::vector<UsedFile> files;
+  std::vector<NamedLink> links;
   std::vector<Address> listeners;         // addresses that must be free
   std::vector<std::string> socket_files;  // names of UNIX sockets, which must be free, too
   bool keeps_connections = false;         // those of TCP, since some are between the processes

@@ -136,6 +136,7 @@ class SnapshotStart {
   // --- without one ---
 
   void run_anew() {
+    links_ = named_links({what_.words.begin(), what_.words.end()}, environ);
     const std::string key = what_.key();
     start::CompanionTask task =
         start::task_for(options_, what_, start::plan_path_of(options_, key));
@@ -170,6 +171,9 @@ class SnapshotStart {
     paths.read.insert(criu_.native());
     paths.written.insert(start.written.begin(), start.written.end());
     Manifest manifest;
+    manifest.links = links_;
+    if (const std::string moved = first_moved(links_); !moved.empty())
+      return failure(ErrorCode::io, moved + " when the command started");
     TRY_ASSIGN(manifest.files, states_of(paths, start.began_ns));
     std::error_code none;
     const std::vector<Socket> sockets = sockets_of(start.processes);
@@ -230,6 +234,7 @@ class SnapshotStart {
   fs::path criu_;
   SupervisedCommand& command_;
   std::string key_;
+  std::vector<NamedLink> links_;  // as they were before the start
   bool has_dumped_ = false;
   start::RestoreProgress progress_;
 };
@@ -243,7 +248,8 @@ std::string change_since(const Manifest& manifest) {
   if (manifest.machine.processor != now.processor)
     return "it is of the processor " + printable(manifest.machine.processor) + ", this is " +
            now.processor;
-  return first_change(manifest.files);
+  const std::string moved = first_moved(manifest.links);
+  return moved.empty() ? first_change(manifest.files) : moved;
 }
 
 std::optional<int> run_with_snapshot(const start::StartOptions& options, const fs::path& path,
