@@ -2,11 +2,11 @@
 // (archive.hpp).
 //
 //   auto archive = weightmap::ArchiveWriter::create("model.pt");
-//   if (!archive) return fail(archive.error());
+//   if (!archive) return tl::unexpected(archive.error());
 //   for (const auto& [name, content] : records)
 //     if (auto ok = archive->write(name, weightmap::RecordContent::bytes(content)); !ok)
-//       return fail(ok.error());
-//   if (auto ok = archive->finish(); !ok) return fail(ok.error());
+//       return tl::unexpected(ok.error());
+//   if (auto ok = archive->finish(); !ok) return tl::unexpected(ok.error());
 //
 // Records are stored one after another at multiples of the alignment. The records `version`,
 // `byteorder` (unless it was written) and `.data/serialization_id` follow at the end, then the

@@ -1,7 +1,7 @@
 // An opened checkpoint: its files in one read-only mapping, and one frozen table of its tensors.
 //
 //   auto checkpoint = weightmap::Checkpoint::open("model.pt");
-//   if (!checkpoint) return fail(checkpoint.error());
+//   if (!checkpoint) return tl::unexpected(checkpoint.error());
 //   std::optional<weightmap::TensorView> w = checkpoint->find("layers.0.attn.wq.weight");
 //
 // Nothing in the file is executed: a machine runs the pickle, builds values and calls nothing.

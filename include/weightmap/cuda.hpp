@@ -1,12 +1,12 @@
 // Copies tensors from a checkpoint into the memory of a CUDA device.
 //
 //   auto uploader = weightmap::cuda::Uploader::create();
-//   if (!uploader) return fail(uploader.error());
+//   if (!uploader) return tl::unexpected(uploader.error());
 //   auto upload = uploader->start(*checkpoint, {"layers.0.wq.weight", "layers.0.wk.weight"});
-//   if (!upload) return fail(upload.error());
+//   if (!upload) return tl::unexpected(upload.error());
 //   for (;;) {
 //     auto tensor = upload->next();
-//     if (!tensor) return fail(tensor.error());
+//     if (!tensor) return tl::unexpected(tensor.error());
 //     if (!*tensor) break;
 //     use((*tensor)->pointer(), (*tensor)->nbytes());
 //   }

@@ -1,7 +1,7 @@
 // Counts the elements in which two tensors differ, and by how much.
 //
 //   const auto found = weightmap::difference(before.view, after.view);
-//   if (!found) return fail(found.error());
+//   if (!found) return tl::unexpected(found.error());
 //   found->differing;                             // of found->count elements
 //   found->largest;                               // |a - b|, at the element found->at
 //

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -45,5 +46,8 @@ struct Error {
 
 // Returns "model.pt: message (at byte 4096)": the line that the command line tool prints.
 WEIGHTMAP_API std::string to_string(const Error& error);
+
+// Writes the same line.
+WEIGHTMAP_API std::ostream& operator<<(std::ostream& out, const Error& error);
 
 }  // namespace weightmap

@@ -1,10 +1,10 @@
 // Fills the reserved storages of a checkpoint: in place, in any order, by any number of processes.
 //
 //   auto fill = weightmap::CheckpointFill::open("model.pt");
-//   if (!fill) return fail(fill.error());
-//   if (auto ok = fill->write("layers.0.weight", bytes); !ok) return fail(ok.error());
+//   if (!fill) return tl::unexpected(fill.error());
+//   if (auto ok = fill->write("layers.0.weight", bytes); !ok) return tl::unexpected(ok.error());
 //   ...                                         // and in one process, when all are done:
-//   if (auto ok = fill->seal(); !ok) return fail(ok.error());
+//   if (auto ok = fill->seal(); !ok) return tl::unexpected(ok.error());
 //
 // The file's layout does not change, so processes that have it open see the writes. An unsealed
 // file opens, and CheckpointInfo::reserved lists the unwritten storages; torch.load reads zeros

@@ -1,10 +1,10 @@
 // A file that appears under its name only once it is complete and on the disk.
 //
 //   auto file = weightmap::NewFile::create("model.pt");
-//   if (!file) return fail(file.error());
-//   if (auto ok = file->reserve(bytes); !ok) return fail(ok.error());
-//   if (auto ok = file->write_at(0, content); !ok) return fail(ok.error());
-//   if (auto ok = file->commit(); !ok) return fail(ok.error());
+//   if (!file) return tl::unexpected(file.error());
+//   if (auto ok = file->reserve(bytes); !ok) return tl::unexpected(ok.error());
+//   if (auto ok = file->write_at(0, content); !ok) return tl::unexpected(ok.error());
+//   if (auto ok = file->commit(); !ok) return tl::unexpected(ok.error());
 //
 // Until commit() the file has no name if the file system supports that (O_TMPFILE), otherwise a
 // temporary name in the same directory that begins with a dot. If the process ends before, in any

@@ -1,7 +1,7 @@
 // Opens a remote checkpoint for its metadata: names, shapes, offsets, the value tree.
 //
 //   auto checkpoint = weightmap::open_metadata(std::move(source));  // range_source.hpp
-//   if (!checkpoint) return fail(checkpoint.error());
+//   if (!checkpoint) return tl::unexpected(checkpoint.error());
 //   for (const weightmap::NamedTensor tensor : checkpoint->tensors()) list(tensor.name);
 #pragma once
 

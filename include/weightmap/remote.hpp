@@ -1,7 +1,7 @@
 // Remote files by URL: the library libweightmap_remote, which stands on libcurl.
 //
 //   auto source = weightmap::open_url("https://host/model.pt");
-//   if (!source) return fail(source.error());
+//   if (!source) return tl::unexpected(source.error());
 //   auto staged = weightmap::stage(**source);              // fetch.hpp
 //   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
 //

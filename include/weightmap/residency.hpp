@@ -1,7 +1,7 @@
 // Reports which parts of a checkpoint are in memory, and evicts them.
 //
 //   auto report = weightmap::residency(checkpoint);
-//   if (!report) return fail(report.error());
+//   if (!report) return tl::unexpected(report.error());
 //   report->file.cached_bytes;                    // a read of these needs no disk
 //   auto evicted = weightmap::evict("model.pt");  // the next read is cold
 //

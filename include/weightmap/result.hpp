@@ -1,7 +1,7 @@
 // A value or an Error.
 //
 //   const Result<Checkpoint> opened = Checkpoint::open(path);
-//   if (!opened) return fail(opened.error());
+//   if (!opened) return tl::unexpected(opened.error());
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's
 // std::expected. value() throws tl::bad_expected_access<Error>, whose what() is the error's

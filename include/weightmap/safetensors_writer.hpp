@@ -3,7 +3,7 @@
 //   std::vector<weightmap::SafetensorsTensor> tensors;
 //   for (const weightmap::NamedTensor& tensor : checkpoint.tensors()) {
 //     auto made = weightmap::SafetensorsTensor::of(std::string(tensor.name), tensor.view);
-//     if (!made) return fail(made.error());
+//     if (!made) return tl::unexpected(made.error());
 //     tensors.push_back(*std::move(made));
 //   }
 //   auto report = weightmap::write_safetensors(std::move(tensors), {{"format", "pt"}},

@@ -1,9 +1,9 @@
 // A tensor that keeps its checkpoint open, for owners that outlive the scope of the lookup.
 //
 //   auto checkpoint = weightmap::Checkpoint::open_shared("model.pt");
-//   if (!checkpoint) return fail(checkpoint.error());
+//   if (!checkpoint) return tl::unexpected(checkpoint.error());
 //   auto weight = weightmap::SharedTensor::get(*checkpoint, "layers.0.attn.wq.weight");
-//   if (!weight) return fail(weight.error());
+//   if (!weight) return tl::unexpected(weight.error());
 //   layer.wq = *weight;  // the file stays mapped for as long as the layer has it
 //
 // It is a value like a std::shared_ptr: copies share the checkpoint, and the last owner unmaps it.

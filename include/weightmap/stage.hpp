@@ -1,7 +1,7 @@
 // Copies a checkpoint into shared memory, for file systems that are slow to map.
 //
 //   auto staged = weightmap::stage("/mnt/remote/model.pt");
-//   if (!staged) return fail(staged.error());
+//   if (!staged) return tl::unexpected(staged.error());
 //   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
 //
 // The copy uses its memory once for the whole machine: all processes that open it share its pages.

@@ -1,7 +1,7 @@
 // Statistics of a tensor's elements: range, mean, spread, and counts of NaNs and infinities.
 //
 //   const auto found = weightmap::statistics(checkpoint.get("norm.weight")->view);
-//   if (!found) return fail(found.error());
+//   if (!found) return tl::unexpected(found.error());
 //   found->mean;                                  // of the finite elements
 //   found->nan + found->infinite;                 // the others
 //

@@ -1,7 +1,7 @@
 // Prefetches tensors in background threads.
 //
 //   auto warmer = weightmap::Warmer::start(checkpoint);         // the whole file, in file order
-//   if (!warmer) return fail(warmer.error());
+//   if (!warmer) return tl::unexpected(warmer.error());
 //   auto there = checkpoint.demand(first_needed);  // reads it now; the warmer gives way meanwhile
 //   auto report = warmer->wait();
 //

@@ -1,5 +1,6 @@
 #include "weightmap/error.hpp"
 
+#include <ostream>
 #include <utility>
 
 #include "weightmap/result.hpp"
@@ -38,6 +39,8 @@ std::string to_string(const Error& error) {
     text += " (at byte " + std::to_string(error.file_offset) + ")";
   return text;
 }
+
+std::ostream& operator<<(std::ostream& out, const Error& error) { return out << to_string(error); }
 
 tl::unexpected<Error> failure(ErrorCode code, std::string message, std::uint64_t file_offset) {
   return tl::unexpected<Error>(Error{code, std::move(message), file_offset, {}});

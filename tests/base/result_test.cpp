@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <exception>
+#include <sstream>
 #include <string>
 
 using namespace weightmap;
@@ -26,4 +27,20 @@ TEST_CASE("transforms a value, also into none") {
   const Result<void> none = five.transform([&](int value) { seen = value; });
   CHECK(none.has_value());
   CHECK(seen == 5);
+}
+
+// As the examples in the public headers have it.
+Result<std::string> passed_on(const Result<int>& number) {
+  if (!number) return tl::unexpected(number.error());
+  return std::to_string(*number);
+}
+
+TEST_CASE("an error is passed on, and written to a stream") {
+  const Result<int> failed = failure(ErrorCode::corrupt, "is truncated", 4096);
+  const Result<std::string> passed = passed_on(failed);
+  REQUIRE_FALSE(passed.has_value());
+  std::ostringstream text;
+  text << passed.error();
+  CHECK(text.str() == "is truncated (at byte 4096)");
+  CHECK(passed_on(5).value() == "5");
 }
