@@ -111,10 +111,23 @@ class WEIGHTMAP_API Checkpoint {
   // Returns the path of tensors()[index]. Precondition: index < tensors().size().
   std::vector<PathPart> path(std::size_t index) const& WEIGHTMAP_LIFETIMEBOUND;
 
-  // The whole value tree: epochs, optimizer state, lists, hyper-parameters.
+  // The whole value tree: epochs, optimizer state, lists, hyper-parameters. Of a folder of
+  // torch.distributed.checkpoint this is the metadata as torch pickled it, and values() is what was
+  // saved.
   Value root() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Returns the tensor that this node of root() describes, under the first of its names; nullopt
-  // for a value that is not a tensor. Precondition: the value belongs to this checkpoint.
+  // root(), except for such a folder: the nested dict that torch's dcp_to_torch_save() makes of it.
+  // Its tensors are described as torch.save describes them; the key of a storage is the tensor's
+  // name, and of one in several chunks the storage is all its elements, without gaps
+  // (chunked_name()). The first call reads the items with what are no tensors, of a remote folder
+  // by ranges; further calls return the same tree. Fails with corrupt, unsafe_pickle or
+  // limit_exceeded for such an item, which the error names, with its file and offset; with io. An
+  // object with a tensor in it is not in the tree: left_out_values() has its name.
+  Result<Value> values() const& WEIGHTMAP_LIFETIMEBOUND;
+  // The names of what values() left out; none before its first success.
+  std::span<const std::string> left_out_values() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  // Returns the tensor that this node of root() or values() describes, under the first of its
+  // names; nullopt for a value that is not a tensor. Precondition: the value belongs to this
+  // checkpoint.
   std::optional<NamedTensor> tensor(const Value& value) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
 
   std::size_t storage_count() const noexcept;
@@ -202,6 +215,7 @@ class WEIGHTMAP_API Checkpoint {
   void get_path(std::initializer_list<PathPart>) const&& = delete;
   void path(std::size_t) const&& = delete;
   void root() const&& = delete;
+  void values() const&& = delete;
   void tensor(const Value&) const&& = delete;
   void storage(std::size_t) const&& = delete;
   void source(std::size_t) const&& = delete;

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,6 +123,12 @@ class WEIGHTMAP_API CheckpointWriter {
   Value ordered_dict(std::span<const Value> items, std::optional<Value> state = {});
   // Returns a torch.Size.
   Value size(std::span<const std::int64_t> sizes);
+
+  // Makes write() write the tree of another checkpoint, which must live until then, and not that
+  // below its root: with what `replace` returns, a value of this writer, in the place of an object
+  // or a persistent id, or with the latter where it returns nullopt.
+  using Replace = std::function<std::optional<Value>(const Value& value)>;
+  void write_tree(const Value& tree, Replace replace);
 
   // Adds a record behind the storages, which torch.load ignores.
   void add_record(std::string name, RecordContent content);

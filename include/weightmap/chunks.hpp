@@ -24,6 +24,7 @@
 #include "weightmap/record_content.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/tensor_view.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 
@@ -42,6 +43,11 @@ struct WholeTensor {
   std::size_t first_piece = 0;  // position in Checkpoint::tensors()
   std::size_t piece_count = 0;  // 1: an ordinary tensor
 };
+
+// Returns the name of the tensor in several chunks that this node of Checkpoint::values()
+// describes; nullopt for any other value.
+WEIGHTMAP_API std::optional<std::string_view> chunked_name(const Checkpoint& checkpoint,
+                                                           const Value& value) noexcept;
 
 // Returns the names of all tensors in the order of Checkpoint::tensors(); a tensor of several
 // pieces appears once, in their place. The names borrow from the checkpoint.

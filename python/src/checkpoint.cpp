@@ -167,18 +167,29 @@ nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
   return to_python(self.checkpoint().path(index));
 }
 
+Value values_of(const OpenCheckpoint& self) {
+  const Checkpoint& checkpoint = self.checkpoint();
+  return value_or_raise(without_gil([&] { return checkpoint.values(); }));
+}
+
 nb::object evaluate_from(const OpenCheckpoint& self, nb::handle machine, const nb::tuple& path) {
   const Path keys(path);
-  const std::optional<Value> from = find_value(self.checkpoint().root(), keys.parts);
+  const std::optional<Value> from = find_value(values_of(self), keys.parts);
   if (!from) raise(ErrorCode::invalid_argument, "has nothing at this path");
   return evaluate(self.owner, machine, *from);
 }
 
 nb::object look(const OpenCheckpoint& self, const nb::str& name) {
   const std::string text = to_utf8(name);
-  const std::optional<FoundValue> found = find_value(self.checkpoint().root(), text);
+  const std::optional<FoundValue> found = find_value(values_of(self), text);
   if (!found) return nb::none();
   return nb::make_tuple(to_python(found->path), to_str(type_name_of(found->value)));
+}
+
+nb::tuple left_out_values(const OpenCheckpoint& self) {
+  nb::list names;
+  for (const std::string& name : self.checkpoint().left_out_values()) names.append(to_str(name));
+  return nb::tuple(names);
 }
 
 nb::dict info(const OpenCheckpoint& self) {
@@ -505,6 +516,9 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def evaluate(self, machine: typing.Any, path: tuple[str | int, ...] = (), /) "
                    "-> typing.Any"),
            "What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.")
+      .def("left_out_values", left_out_values,
+           "Names of what the values of a folder in pieces cannot have; empty before they are asked "
+           "for.")
       .def("look", look, nb::arg("name"),
            nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
            "Where these keys, joined by dots, lead to, and the type of what is there.")

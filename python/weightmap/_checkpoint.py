@@ -7,7 +7,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 
 from weightmap import _core
 from weightmap._core import Tensor
-from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError, UnsupportedError
+from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -219,6 +219,9 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         numpy, namespaces, paths, dates and the like are made anew, without calling what the file
         names. What would need other code is a weightmap.Object or weightmap.Global that only says
         what the file says.
+
+        Of a folder of torch.distributed.checkpoint: the nested dict that dcp_to_torch_save() makes
+        of it, whose plain values are read now. An object with a tensor in it is left out.
         """
         from weightmap._place import root_at
 
@@ -228,20 +231,12 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         """The tensors below these keys, by the rest of their names, and root() from there.
 
         path: the keys joined by dots, or a tuple: "model", ("optimizer", "state", 0).
-            TensorNotFoundError if there is no tensor; UnsupportedError where tensors lie in chunks,
-            which have no such keys: find("model.*") has their names.
+            TensorNotFoundError if there is no tensor.
         """
         from weightmap._place import path_to
         from weightmap._subtree import Subtree
 
-        core = self._core
-        if core.has_chunks():
-            raise UnsupportedError(
-                "has tensors in chunks, which lie below no key: find() has their names, and "
-                f"load_into(model, {'.'.join(map(str, [path] if isinstance(path, str) else path))!r}) "
-                "and torch() take them by the beginning of these", file=self.path
-            )
-        return Subtree(core, self.path, path_to(core, path, self.path))
+        return Subtree(self._core, self.path, path_to(self._core, path, self.path))
 
     def find(self, pattern: str) -> list[str]:
         """The names that match a shell pattern, in the order of the file; as `weightmap ls`.

@@ -342,6 +342,11 @@ class Checkpoint:
         What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.
         """
 
+    def left_out_values(self) -> tuple[str, ...]:
+        """
+        Names of what the values of a folder in pieces cannot have; empty before they are asked for.
+        """
+
     def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None:
         """
         Where these keys, joined by dots, lead to, and the type of what is there.

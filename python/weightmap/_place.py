@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weightmap._errors import Error, TensorNotFoundError, about_file
+from weightmap._left_out import warn_of_left_out
 
 _LONGEST_WAY = 400  # for which names that are like it are looked up
 _MOST_KEYS = 10000
@@ -17,16 +18,21 @@ if TYPE_CHECKING:
 
 def has_tensors_by_name_only(core: _core.Checkpoint) -> bool:
     """Of safetensors, GGUF and npz files and of sets root() is metadata, in which no tensor is."""
-    return core.info()["format"] in ("safetensors", "gguf", "npz") or len(core.files()) > 1
+    kind = core.info()["format"]
+    return kind in ("safetensors", "gguf", "npz") or (len(core.files()) > 1 and kind != "dcp")
 
 
 def root_at(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:
+    from weightmap._chunked import chunked_tensors
     from weightmap._values import PlainMachine
 
     try:
-        return core.evaluate(PlainMachine(), path)
+        made = core.evaluate(PlainMachine(chunked_tensors(core)), path)
     except Error as error:
         raise about_file(error, file)
+    if not path:
+        warn_of_left_out(file, core.left_out_values())
+    return made
 
 
 def path_to(
@@ -83,6 +89,9 @@ def like(wanted: str, names: Iterable[str], begin: str = "") -> str:
 
 
 def tensors_below(core: _core.Checkpoint, path: tuple[str | int, ...]) -> list[int]:
+    if core.has_chunks():  # pieces have no path; the names of a DCP folder are its paths
+        begin = "".join(f"{part}." for part in path)
+        return [i for i in range(len(core)) if core.name(i).startswith(begin)]
     return [i for i in range(len(core)) if core.path(i)[: len(path)] == path]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weightmap._chunked import chunked_tensors, named_tensors
 from weightmap._core import Tensor
 from weightmap._errors import TensorNotFoundError
 from weightmap._pickling import one_of
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     import torch as torch_module
 
     from weightmap import _core
+    from weightmap._chunked import ChunkedTensor
+    from weightmap._typing import CheckpointTensor
 
 
-class Subtree(Mapping[str, Tensor]):
+class Subtree(Mapping[str, "CheckpointTensor"]):
     """What Checkpoint.subtree() returns: the tensors below a key, by the rest of their names.
 
     Keeps the mapping, whatever becomes of the Checkpoint.
@@ -34,7 +37,18 @@ class Subtree(Mapping[str, Tensor]):
         self.path = path
         self._indices: dict[str, int] = {}
         self._ambiguous: set[str] = set()
-        for index in tensors_below(opened, path):
+        self._pieced: dict[str, ChunkedTensor] = {}
+        begin = "".join(f"{part}." for part in path)
+        wholes = chunked_tensors(opened)
+        if wholes:
+            for name, tensor in named_tensors(opened, wholes):
+                rest = name[len(begin) :]
+                if name.startswith(begin) and isinstance(tensor, Tensor):
+                    self._indices[rest] = tensor.index
+                elif name.startswith(begin):
+                    self._indices[rest] = tensor.indices[0]
+                    self._pieced[rest] = tensor
+        for index in () if wholes else tensors_below(opened, path):
             name = ".".join(map(str, opened.path(index)[len(path) :]))
             if self._indices.setdefault(name, index) != index:
                 self._ambiguous.add(name)
@@ -48,9 +62,11 @@ class Subtree(Mapping[str, Tensor]):
     def _shown(self) -> str:
         return ".".join(map(str, self.path))
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: str) -> CheckpointTensor:
         if name in self._ambiguous:
             why = "has more than one tensor"
+        elif name in self._pieced:
+            return self._pieced[name]
         elif name in self._indices:
             return self._opened.at(self._indices[name])
         else:

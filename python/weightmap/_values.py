@@ -10,8 +10,10 @@ from weightmap._plain import decoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
+    from weightmap._chunked import ChunkedTensor
     from weightmap._core import Tensor
 
 
@@ -75,6 +77,10 @@ class PlainMachine:
 
     direct = None
 
+    def __init__(self, chunked: Mapping[str, ChunkedTensor] | None = None) -> None:
+        """`chunked`: tensors in several pieces, by the keys of the storages that stand for them."""
+        self._chunked = chunked or {}
+
     @staticmethod
     def finish(made: Any) -> Any:
         is_call = type(made) is Object and type(made.callable) is Global
@@ -98,6 +104,10 @@ class PlainMachine:
                     return make(*arguments)
                 except (TypeError, ValueError):
                     pass
+            if self._chunked and callable.module == "torch._utils" and arguments:
+                key = getattr(arguments[0], "arguments", ((None,) * 3,))[0][2]
+                if key in self._chunked:
+                    return self._chunked[key]
         return Object(callable, arguments)
 
     @staticmethod

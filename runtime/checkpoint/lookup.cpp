@@ -176,7 +176,10 @@ std::vector<PathPart> path_of_tensor(const State& state, std::size_t index) {
 std::optional<NamedTensor> tensor_of_value(const State& state, const Value& value) noexcept {
   const std::optional<std::uint32_t> position = value::position_of(value.cell());
   if (!position) return std::nullopt;
-  const std::optional<std::uint32_t> tensor = state.content().nodes.find(*position);
+  const format::Values* const late = state.late_values.load(std::memory_order_acquire);
+  const bool is_late = late != nullptr && value.tree() == late->tree.get();
+  const std::optional<std::uint32_t> tensor =
+      (is_late ? late->nodes : state.content().nodes).find(*position);
   if (!tensor) return std::nullopt;
   return tensor_at(state, *tensor);
 }

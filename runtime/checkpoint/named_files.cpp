@@ -100,7 +100,7 @@ Result<std::optional<NamedFiles>> name_data_files(const FirstFiles& first) {
       .why = names_it("metadata", first.sources.front()),
       .parse = [metadata, count](const Sources& sources, const OpenOptions& options,
                                  OpenStats& stats, std::pmr::memory_resource& memory) {
-        return dcp::parse(*metadata, data_files(sources, count), options, stats, memory);
+        return dcp::parse(metadata, data_files(sources, count), options, stats, memory);
       }};
 }
 

@@ -46,6 +46,7 @@ struct Checkpoint::State {
   ~State() {
     delete copy_on_write.load();
     delete write_watch.load();
+    delete late_values.load();
   }
 
   // See GivenFiles. The owner goes last, as all else may refer to its memory.
@@ -59,8 +60,9 @@ struct Checkpoint::State {
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.
   std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
-  std::atomic<const mmap::Guard*> write_watch{nullptr};  // of `mapping`; likewise
-  Gate gate;                                             // between demand() and warmers; any thread
+  std::atomic<const mmap::Guard*> write_watch{nullptr};     // of `mapping`; likewise
+  std::atomic<const format::Values*> late_values{nullptr};  // likewise
+  Gate gate;                                   // between demand() and warmers; any thread
   std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the mapping, by warmers
   DemandLog demand_log;                        // any thread
   CheckpointInfo info;

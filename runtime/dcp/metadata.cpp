@@ -51,11 +51,6 @@ constexpr std::uint64_t table_ratio = 8;
 // The approximate size of an entry in these tables, without numbers of a place or a shape.
 constexpr std::uint64_t entry_bytes = 128;
 
-OpenOptions with_own_globals(OpenOptions options) {
-  for (const char* name : own_globals) options.safe_globals.insert(name);
-  return options;
-}
-
 // Finds a field of a dataclass. It has few: a state that many objects share is searched for each.
 Value field(const Value& object, std::string_view name) {
   constexpr std::size_t most_fields = 64;
@@ -130,6 +125,7 @@ class MetadataReader {
 
   Result<void> read(format::Input& input) {
     items_.clear();
+    object_items_.clear();
     paths_.clear();
     TRY(read_pickle(input));  // adds a tree
     const Value root(metadata_.trees.back().get(), metadata_.trees.back()->root());
@@ -211,17 +207,24 @@ class MetadataReader {
     if (!name) return failure(ErrorCode::corrupt, "the metadata has an item without a name (fqn)");
     if (!path || !offset || !length || *offset < 0 || *length < 0)
       return corrupt(*name, "has an item without relative_path, offset and length");
+    const bool is_transformed = field(place, "transform_descriptors").size() != 0;
     const Value begin = field(index, "offset");
-    if (begin.is_none()) return {};  // of an object that is not a tensor
+    if (begin.is_none()) {  // of an object that is not a tensor
+      TRY(count(1, 0));
+      TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
+      object_items_[names_.of(*name)] = {
+          {file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
+          is_transformed};
+      return {};
+    }
     const auto offsets = sizes_of(begin, options_.limits.rank);
     if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
     TRY(count(1, offsets->size()));
     TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
-    const Value transforms = field(place, "transform_descriptors");
     const auto [at, is_new] = items_.try_emplace(
         key_of(*name, *offsets),
         Place{{file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
-              transforms.size() != 0});
+              is_transformed});
     if (!is_new) return corrupt(*name, "has two items for the chunk at " + to_text(*offsets));
     return {};
   }
@@ -255,8 +258,8 @@ class MetadataReader {
     TRY(count(1, 0));
     const Value size = field(what, "size");
     const Value chunks = field(what, "chunks");
-    if (size.is_none() && chunks.is_none()) {  // a pickled object
-      leave_out(*name);
+    if (size.is_none() && chunks.is_none()) {
+      add_object(*name);
       return {};
     }
     const auto sizes = sizes_of(size, options_.limits.rank);
@@ -264,16 +267,13 @@ class MetadataReader {
     TRY(count(1, sizes->size()));
     const Properties properties(field(what, "properties"));
     if (!properties.dtype) return corrupt(*name, "has no dtype that torch has");
-    Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}};
+    Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}, ranks_++};
     const std::uint32_t number = names_.of(*name);
     if (const auto read = read_in_.find(number);
         read != read_in_.end() && read->second == metadata_.trees.size())
       return corrupt(*name, "comes twice in the metadata");
     read_in_[number] = metadata_.trees.size();
-    // Keys are joined by dots.
-    if (const auto path = paths_.find(number);
-        path != paths_.end() && path->second.size() <= name->size() + 1)
-      tensor.path = path->second;
+    tensor.path = path_of(*name);
     bool is_readable = properties.is_strided;
     if (chunks.kind() != Value::Kind::list) return corrupt(*name, "has no list of chunks");
     for (const Value& chunk : chunks.elements()) {
@@ -285,6 +285,23 @@ class MetadataReader {
       return {};
     }
     return add(std::move(tensor));
+  }
+
+  // Keys are joined by dots.
+  std::optional<Value> path_of(std::string_view name) {
+    const auto path = paths_.find(names_.of(name));
+    if (path == paths_.end() || path->second.size() > name.size() + 1) return std::nullopt;
+    return path->second;
+  }
+
+  // Several ranks may name the same object, of which one has saved it.
+  void add_object(std::string_view name) {
+    const auto item = object_items_.find(names_.of(name));
+    if (item != object_items_.end() && item->second.is_transformed) return leave_out(name);
+    const auto [at, is_new] = objects_.try_emplace(names_.of(name), metadata_.objects.size());
+    if (is_new) metadata_.objects.push_back({name, path_of(name), {}, ranks_++});
+    Object& object = metadata_.objects[at->second];
+    if (item != object_items_.end() && !object.item) object.item = item->second.item;
   }
 
   void leave_out(std::string_view name) {
@@ -358,6 +375,8 @@ class MetadataReader {
     metadata_.files = std::move(sorted);
     for (Tensor& tensor : metadata_.tensors)
       for (Chunk& chunk : tensor.chunks) chunk.item.file = place[chunk.item.file];
+    for (Object& object : metadata_.objects)
+      if (object.item) object.item->file = place[object.item->file];
   }
 
   const OpenOptions options_;
@@ -365,17 +384,25 @@ class MetadataReader {
   Metadata metadata_;
   std::uint64_t chunks_ = 0;
   std::uint64_t table_bytes_ = 0;
+  std::uint32_t ranks_ = 0;
   std::unordered_map<std::string, Place> items_;            // of the current file
+  std::unordered_map<std::uint32_t, Place> object_items_;   // likewise, by number of the name
   std::unordered_map<std::uint32_t, Value> paths_;          // likewise
   std::unordered_map<std::string, std::uint32_t> numbers_;  // numbers of files
   NameNumbers names_;
   std::unordered_map<std::uint32_t, std::size_t> tensors_;  // by number of the name
+  std::unordered_map<std::uint32_t, std::size_t> objects_;  // likewise
   std::unordered_map<std::uint32_t, std::size_t> read_in_;  // the number of trees by then
   std::unordered_set<std::uint32_t> unsupported_;
   std::unordered_map<std::string, std::vector<std::int64_t>> boxes_;  // of all chunks
 };
 
 }  // namespace
+
+OpenOptions with_own_globals(OpenOptions options) {
+  for (const char* name : own_globals) options.safe_globals.insert(name);
+  return options;
+}
 
 Result<Metadata> read_metadata(std::span<format::Input> files,
                                std::span<const std::string_view> names, const OpenOptions& options,

@@ -45,17 +45,31 @@ struct Tensor {
   bool requires_grad;
   std::vector<std::int64_t> sizes;
   std::vector<Chunk> chunks;  // without duplicate boxes
+  std::uint32_t rank;         // among all names of the metadata, in its order
+};
+
+// Anything that is not a tensor, which torch pickles as an item of its own.
+struct Object {
+  std::string_view name;      // as in Tensor
+  std::optional<Value> path;  // likewise
+  std::optional<Item> item;   // nullopt: it is in none of the files
+  std::uint32_t rank;         // as in Tensor
 };
 
 struct Metadata {
   std::vector<std::unique_ptr<value::Tree>> trees;  // one for each file that was read
   std::vector<std::string> files;                   // beside the metadata or below; sorted
   std::vector<Tensor> tensors;
-  // Names of tensors that are compressed or not strided, and of pickled objects.
+  std::vector<Object> objects;
+  // Names of tensors that are compressed or not strided, and of objects that are compressed.
   std::vector<std::string> unsupported;
   std::uint64_t pickle_bytes = 0;
   bool names_torch_safe_only = true;
 };
+
+// Adds the names of torch's own classes in its metadata, which it unpickles, to those that are
+// safe.
+OpenOptions with_own_globals(OpenOptions options);
 
 // `files` is .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each with its own
 // chunks. Reads each file whole. Fails with corrupt if its form differs from torch's, or a file

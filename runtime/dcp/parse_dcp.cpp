@@ -9,6 +9,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/dcp/assemble.hpp"
 #include "runtime/dcp/read_items.hpp"
+#include "runtime/dcp/values.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::dcp {
@@ -40,12 +41,39 @@ bool has_foreign_order(std::span<const ItemRead> reads) {
       reads, [](const ItemRead& read) { return (read.flags & TensorView::foreign_order) != 0; });
 }
 
+std::vector<PiecesOf> pieces_of(std::span<const Whole> tensors) {
+  std::vector<PiecesOf> all;
+  std::uint32_t next = 0;
+  for (const Whole& tensor : tensors) {
+    const auto count = static_cast<std::uint32_t>(tensor.chunks.size());
+    all.push_back({next, count});
+    next += count;
+  }
+  return all;
+}
+
+format::LateValues late_values(std::shared_ptr<const Metadata> metadata,
+                               std::vector<PiecesOf> pieces) {
+  format::LateValues late;
+  for (const Object& object : metadata->objects) late.names.emplace_back(object.name);
+  late.read = [metadata = std::move(metadata), pieces = std::move(pieces)](
+                  std::span<const format::ValueFile> files, const catalog::Catalog& catalog,
+                  const OpenOptions& options) {
+    std::vector<DataFile> data;
+    for (const format::ValueFile& file : files.last(metadata->files.size()))
+      data.push_back({file.file, file.shown_name, 0, 0});
+    return read_values(*metadata, pieces, data, catalog, options);
+  };
+  return late;
+}
+
 }  // namespace
 
-Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
+Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataFile> files,
                      const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
   const Clock::time_point began = Clock::now();
+  Metadata& metadata = *all;
   if (files.size() != metadata.files.size())  // another version was read the second time
     return failure(ErrorCode::io, "the metadata changed: it names " +
                                       std::to_string(metadata.files.size()) + " files, and " +
@@ -60,6 +88,7 @@ Result<Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
   std::vector<Whole> tensors = wholes(metadata, reads, files);
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
+  parsed.late = late_values(all, pieces_of(tensors));
   parsed.facts.format = Format::dcp;
   parsed.facts.byteorder =
       is_foreign == (std::endian::native == std::endian::little) ? "big" : "little";

@@ -5,6 +5,7 @@
 // 0:6]", and the whole is a ComposedTensor of the form chunked; see weightmap/chunks.hpp.
 #pragma once
 
+#include <memory>
 #include <memory_resource>
 #include <span>
 
@@ -17,10 +18,11 @@
 
 namespace weightmap::dcp {
 
-// Takes the first tree out of `metadata`. `files` are in the order of Metadata::files. Fails as
+// Takes the first tree out of `metadata`, and keeps the rest for the values, which read `files`
+// again; these are in the order of Metadata::files, behind all metadata files. Fails as
 // read_metadata() and read_items() do, and if the chunks do not make up the tensors.
-Result<format::Parsed> parse(Metadata& metadata, std::span<const DataFile> files,
-                             const OpenOptions& options, OpenStats& stats,
-                             std::pmr::memory_resource& memory);
+Result<format::Parsed> parse(const std::shared_ptr<Metadata>& metadata,
+                             std::span<const DataFile> files, const OpenOptions& options,
+                             OpenStats& stats, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::dcp

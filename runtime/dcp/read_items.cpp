@@ -12,11 +12,11 @@
 
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/buffer.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/escape.hpp"
 #include "runtime/dcp/boxes.hpp"
 #include "runtime/dcp/item_pattern.hpp"
+#include "runtime/dcp/item_source.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "weightmap/tensor_view.hpp"
@@ -24,108 +24,11 @@
 namespace weightmap::dcp {
 namespace {
 
-// The size of the reads at both ends of an item: torch's tail has 873 bytes; of its head a parser
-// reads 1124.
-constexpr std::uint64_t head_bytes = 1536;
-constexpr std::uint64_t tail_bytes = 1024;
-// Reading a gap of this size costs less than another read.
-constexpr std::uint64_t close_bytes = 32768;
-constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
 // Upper bounds for an archive of one tensor.
 constexpr std::uint64_t most_pickle_bytes = 65536;
 constexpr std::uint64_t most_directory_bytes = 65536;
 // The number of items that a thread reads at a time.
 constexpr std::size_t items_together = 128;
-
-// Parts of a file that were read ahead; the file serves the rest.
-class PartsOfFile {
- public:
-  PartsOfFile(const bytes::ByteSource& file, OpenStats& stats) : file_(file), stats_(stats) {}
-
-  // Ranges come in file order.
-  void want(std::uint64_t begin, std::uint64_t end) {
-    if (!wanted_.empty() && begin <= wanted_.back().end + close_bytes &&
-        std::max(end, wanted_.back().end) - wanted_.back().begin <= most_read)
-      wanted_.back().end = std::max(end, wanted_.back().end);
-    else
-      wanted_.push_back({begin, end, {}});
-  }
-  Result<void> read_wanted() {
-    std::uint64_t size = 0;
-    std::vector<ByteRange> ranges;
-    for (const Part& part : wanted_) {
-      ranges.push_back({part.begin, part.end - part.begin});
-      size += ranges.back().length;
-    }
-    TRY(file_.will_read(ranges));
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
-    std::byte* to = memory_.get();
-    for (Part& part : wanted_) {
-      part.bytes = {to, part.end - part.begin};
-      TRY(count_read(part.begin, part.bytes));
-      to += part.bytes.size();
-    }
-    return {};
-  }
-  // Returns what was read ahead of this range; nothing unless that is all of it.
-  std::span<const std::byte> find(std::uint64_t offset, std::uint64_t length) const noexcept {
-    const auto behind = std::ranges::upper_bound(wanted_, offset, {}, &Part::begin);
-    if (behind == wanted_.begin()) return {};
-    const Part& part = *std::prev(behind);
-    if (!bytes::contains(part.bytes.size(), offset - part.begin, length)) return {};
-    return part.bytes.subspan(offset - part.begin, length);
-  }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const {
-    const std::span<const std::byte> known = find(offset, out.size());
-    if (known.empty()) return count_read(offset, out);
-    std::ranges::copy(known, out.begin());
-    return {};
-  }
-
- private:
-  struct Part {
-    std::uint64_t begin;
-    std::uint64_t end;
-    std::span<std::byte> bytes;
-  };
-
-  Result<void> count_read(std::uint64_t offset, std::span<std::byte> out) const {
-    ++stats_.reads;
-    stats_.bytes_read += out.size();
-    return file_.read(offset, out);
-  }
-
-  const bytes::ByteSource& file_;
-  OpenStats& stats_;
-  std::vector<Part> wanted_;
-  std::unique_ptr<std::byte[]> memory_;  // of their bytes
-};
-
-// An item as a file of its own, with its own offsets in errors.
-class ItemSource final : public bytes::ByteSource {
- public:
-  ItemSource(const PartsOfFile& file, const Item& item) noexcept : file_(file), item_(item) {}
-  std::uint64_t size() const noexcept override { return item_.length; }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (!bytes::contains(item_.length, offset, out.size()))
-      return bytes::leaves_source(*this, offset, out.size());
-    if (ends().bytes(offset, out.size()).size() != out.size()) was_read_between_ends_ = true;
-    return file_.read(item_.offset + offset, out);
-  }
-  // Those of items that overlap may be missing.
-  ItemEnds ends() const noexcept {
-    const std::uint64_t head = std::min(head_bytes, item_.length);
-    const std::uint64_t tail = std::min(tail_bytes, item_.length);
-    return {item_.length, file_.find(item_.offset, head),
-            file_.find(item_.offset + item_.length - tail, tail)};
-  }
-  bool was_read_between_ends() const noexcept { return was_read_between_ends_; }
-
- private:
-  const PartsOfFile& file_;
-  const Item& item_;
-  mutable bool was_read_between_ends_ = false;
-};
 
 // What an item has, with places in the item.
 struct ItemTensor {

@@ -9,6 +9,7 @@
 #include "runtime/checkpoint/demand.hpp"
 #include "runtime/checkpoint/files_of.hpp"
 #include "runtime/checkpoint/freshness.hpp"
+#include "runtime/checkpoint/late_values.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
@@ -88,6 +89,10 @@ std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
 Value Checkpoint::root() const& noexcept {
   const value::Tree& tree = *state_->content().tree;
   return {&tree, tree.root()};
+}
+Result<Value> Checkpoint::values() const& { return values_of(*state_); }
+std::span<const std::string> Checkpoint::left_out_values() const& noexcept {
+  return left_out_of(*state_);
 }
 std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
   return tensor_of_value(*state_, value);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -57,6 +58,27 @@ struct Split {
   std::uint64_t tensors;  // in all of them
 };
 
+// The values of a checkpoint whose metadata is not their tree.
+struct Values {
+  std::unique_ptr<value::Tree> tree;
+  TensorNodes nodes{*std::pmr::new_delete_resource()};  // of `tree`
+  std::vector<std::string> left_out;                    // names of what cannot be in it
+};
+
+// An opened file, in the order of the checkpoint's.
+struct ValueFile {
+  const bytes::ByteSource* file;
+  std::string_view shown_name;
+};
+
+// Values that lie in the files, away from the metadata, and are read when they are asked for.
+struct LateValues {
+  std::vector<std::string> names;
+  std::function<Result<Values>(std::span<const ValueFile> files, const catalog::Catalog& catalog,
+                               const OpenOptions& options)>
+      read;
+};
+
 // The metadata of a checkpoint: its value tree and its catalog.
 struct Parsed {
   explicit Parsed(std::pmr::memory_resource& memory) : nodes(memory) {}
@@ -70,6 +92,7 @@ struct Parsed {
   // The chunked tensors by name: positions in `composed`, which must not change any more.
   std::unordered_map<std::string_view, std::uint32_t> chunked;
   std::optional<Split> split;
+  std::optional<LateValues> late;  // in which case `tree` is not what users ask for
   // The parser fills in: format, version, format_version, byteorder, byteorder_assumed,
   // storage_alignment, pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;

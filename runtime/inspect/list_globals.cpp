@@ -5,11 +5,15 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/dcp/metadata.hpp"
+#include "runtime/dcp/walk_items.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/inspect/content_scan.hpp"
 #include "runtime/inspect/whole.hpp"
 #include "runtime/os/file/file.hpp"
+#include "runtime/sets/select_files.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/globals.hpp"
 
 namespace weightmap {
@@ -26,8 +30,39 @@ Result<void> scan_other(ContentScan& scan, const Content& file, Look look) {
   return {};
 }
 
-Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& options) {
+// Each item of a .distcp file, which torch unpickles by itself.
+Result<FileGlobals> list_globals_of_items(const os::File& file, const OpenOptions& options) {
+  FileGlobals made;
+  ContentScan scan(options, made);
+  TRY(dcp::for_each_item(file, [&](ByteRange item) -> Result<void> {
+    const std::string name = "item at byte " + std::to_string(item.offset);
+    const Part part(file, item.offset, item.length);
+    Result<void> ran = scan.scan_zip({part, item.offset, name, 1});
+    if (ran) return {};
+    PickleGlobals& failed = made.pickles.emplace_back();
+    failed.record = name;
+    failed.fault = std::move(ran.error());
+    failed.fault->file_offset = item.offset;
+    return {};
+  }));
+  made.format = Format::dcp;
+  return made;
+}
+
+// The metadata of a folder is whole if all that it names is there.
+void check_folder(const std::filesystem::path& path, const OpenOptions& options,
+                  FileGlobals& made) {
+  const Result<Checkpoint> opened = Checkpoint::open(path, options);
+  if (opened || made.fault) return;
+  const ErrorCode code = opened.error().code;
+  if (code == ErrorCode::corrupt || code == ErrorCode::io) made.fault = opened.error();
+}
+
+Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& given) {
   TRY_ASSIGN(const os::File file, os::File::open(path, false));
+  if (path.extension() == ".distcp") return list_globals_of_items(file, given);
+  const bool is_metadata = sets::is_distributed_metadata(path.filename().native());
+  const OpenOptions& options = is_metadata ? dcp::with_own_globals(given) : given;
   std::array<std::byte, format::head_bytes> bytes{};
   const std::span head(bytes.data(), std::min<std::uint64_t>(bytes.size(), file.size()));
   TRY(file.read(0, head));
@@ -53,6 +88,7 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   }
   if (!other && !archive) made.fault = other.error();
   if (is_of_torch(made.format) && !made.fault) made.fault = find_damage(file, path, options);
+  if (found && is_metadata) check_folder(path, given, made);
   if (found || archive || made.fault || !made.pickles.empty() || !made.code.empty()) return made;
   // GGUF's first four bytes are an opcode, too, so the rest was scanned.
   if (kind == format::Kind::gguf) {

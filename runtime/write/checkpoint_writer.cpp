@@ -68,6 +68,8 @@ struct CheckpointWriter::State {
   TensorValues tensors;
   std::deque<Storage> storages;  // possibly many; deque keeps their addresses stable
   std::deque<Extra> extras;
+  std::optional<Value> foreign_tree;
+  Replace replace;
   std::unique_ptr<value::Tree> tree;
   std::vector<std::byte> pickle;
   std::string alignment_text;
@@ -95,7 +97,8 @@ Result<void> CheckpointWriter::State::check_order() const {
 
 Result<void> CheckpointWriter::State::make_pickle(const Value& root) {
   TRY_ASSIGN(tree, std::move(values.state_->builder).finish(root.cell()));
-  TRY_ASSIGN(pickle, pickle::write(Value(tree.get(), tree->root())));
+  TRY_ASSIGN(pickle, pickle::write(foreign_tree.value_or(Value(tree.get(), tree->root())),
+                                   {.replace = replace}));
   return {};
 }
 
@@ -177,6 +180,11 @@ CheckpointWriter::CheckpointWriter(const CheckpointWriterOptions& options)
 CheckpointWriter::CheckpointWriter(CheckpointWriter&&) noexcept = default;
 CheckpointWriter& CheckpointWriter::operator=(CheckpointWriter&&) noexcept = default;
 CheckpointWriter::~CheckpointWriter() = default;
+
+void CheckpointWriter::write_tree(const Value& tree, Replace replace) {
+  state_->foreign_tree = tree;
+  state_->replace = std::move(replace);
+}
 
 ValueBuilder& CheckpointWriter::values() noexcept { return state_->values; }
 

@@ -53,6 +53,15 @@ bool is_kept(const ConversionSources& sources, const ConversionTarget& target,
           sources.is_one(Format::torch_legacy));
 }
 
+// Returns the source whose values can be written with its tensors, or nullptr.
+const Checkpoint* nested_source(const ConversionSources& sources, const ConversionTarget& target,
+                                const ConvertOptions& options) {
+  const Checkpoint& first = sources.checkpoints().front();
+  const bool is_nested = sources.checkpoints().size() == 1 && first.info().format == Format::dcp &&
+                         !target.has_index && options.max_shard_bytes == 0 && !options.tensors_only;
+  return is_nested ? &first : nullptr;
+}
+
 void set(SafetensorsMetadata& metadata, std::string_view key, std::string_view text) {
   const auto known = std::ranges::find(metadata, key, &SafetensorsMetadata::value_type::first);
   if (known == metadata.end())
@@ -112,13 +121,16 @@ Result<ConvertReport> write_tensors(const ConversionSources& sources,
   const bool is_torch = target.format == WrittenFormat::pt;
   const SafetensorsMetadata metadata =
       is_torch ? SafetensorsMetadata() : metadata_of(sources, options);
+  const Checkpoint* const nested = is_torch ? nested_source(sources, target, options) : nullptr;
+  if (nested != nullptr) TRY(nested->values());
   std::vector<std::string> names;
   for (const Checkpoint& checkpoint : sources.checkpoints()) {
-    TRY_ASSIGN(std::vector<std::string> more, left_out(checkpoint, options.open, metadata));
+    TRY_ASSIGN(std::vector<std::string> more,
+               left_out(checkpoint, options.open, metadata, nested != nullptr));
     std::ranges::move(more, std::back_inserter(names));
   }
   TRY_ASSIGN(ConvertReport report, is_torch
-                                       ? write_torch_dict(tensors, target, options)
+                                       ? write_torch_dict(tensors, target, options, nested)
                                        : write_as_safetensors(tensors, metadata, target, options));
   report.left_out = std::move(names);
   return report;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/chunks.hpp"
@@ -152,11 +153,17 @@ Result<void> add_files(const Checkpoint& set, const OpenOptions& options,
 }  // namespace
 
 Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const OpenOptions& options,
-                                          const SafetensorsMetadata& metadata) {
+                                          const SafetensorsMetadata& metadata, bool has_values) {
   const CheckpointInfo& info = checkpoint.info();
   std::vector<std::string> names(info.unsupported.begin(), info.unsupported.end());
-  // For DCP, values that are not tensors are listed in `unsupported`.
-  if (info.format == Format::dcp) return names;
+  if (info.format == Format::dcp) {
+    const std::optional<format::LateValues>& late =
+        Checkpoint::Access::state(checkpoint).content().late;
+    const std::span<const std::string> more =
+        has_values ? checkpoint.left_out_values() : std::span<const std::string>(late->names);
+    names.insert(names.end(), more.begin(), more.end());
+    return names;
+  }
   const bool is_set = checkpoint.source_count() > 1 && !checkpoint.source(1).is_copy;
   // The first file of a split has the values of all its files.
   TRY(is_set && info.format != Format::gguf ? add_files(checkpoint, options, metadata, names)

@@ -12,8 +12,9 @@
 namespace weightmap {
 
 // Returns names as in ConvertReport::left_out. Opens each file of a set by itself. `metadata` is
-// the metadata of the new files.
+// the metadata of the new files. With `has_values` these have Checkpoint::values().
 Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const OpenOptions& options,
-                                          const SafetensorsMetadata& metadata);
+                                          const SafetensorsMetadata& metadata,
+                                          bool has_values = false);
 
 }  // namespace weightmap

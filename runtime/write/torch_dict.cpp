@@ -4,7 +4,9 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "runtime/archive/archive_name.hpp"
@@ -181,8 +183,19 @@ class DictFile {
       if (is_new) number->second = writer_.add_storage(storage.content, storage.location);
       items.push_back(writer_.values().string(tensor.name));
       items.push_back(value_of(tensor, number->second));
+      values_.emplace(tensor.name, items.back());
     }
     root_ = writer_.ordered_dict(items);
+  }
+
+  // Writes `tree`, values of the checkpoint, in place of the dict. Both must live until then.
+  void nest(const Checkpoint& checkpoint, const Value& tree) {
+    writer_.write_tree(tree, [&checkpoint, values = values_](const Value& value) {
+      const std::optional<NamedTensor> tensor = checkpoint.tensor(value);
+      const auto name = tensor ? std::optional(tensor->name) : chunked_name(checkpoint, value);
+      const auto found = name ? values.find(*name) : values.end();
+      return found == values.end() ? std::nullopt : std::optional(found->second);
+    });
   }
 
   Result<WritePlan> plan(const std::filesystem::path& path) { return writer_.plan(root_, path); }
@@ -211,13 +224,15 @@ class DictFile {
   }
 
   CheckpointWriter writer_;
+  std::unordered_map<std::string_view, Value> values_;  // of the tensors
   Value root_;
 };
 
 class DictWriting {
  public:
-  DictWriting(const TorchDict& dict, const ConversionTarget& target, const ConvertOptions& options)
-      : dict_(dict), target_(target), options_(options) {
+  DictWriting(const TorchDict& dict, const ConversionTarget& target, const ConvertOptions& options,
+              const Checkpoint* nested)
+      : dict_(dict), target_(target), options_(options), nested_(nested) {
     report_.format = WrittenFormat::pt;
     report_.tensors = dict.tensors().size();
     report_.storages = dict.storages().size();
@@ -249,7 +264,12 @@ class DictWriting {
   Result<void> write_one(const std::vector<std::size_t>& members) {
     CheckpointWriterOptions options = writer_options(target_.path);
     options.progress = options_.progress;
-    TRY_ASSIGN(const WritePlan written, DictFile(dict_, members, options).write(target_.path));
+    DictFile file(dict_, members, options);
+    if (nested_ != nullptr) {
+      TRY_ASSIGN(const Value tree, nested_->values());
+      file.nest(*nested_, tree);
+    }
+    TRY_ASSIGN(const WritePlan written, std::move(file).write(target_.path));
     report_.files.push_back(target_.path);
     report_.new_bytes = written.archive_bytes;
     return {};
@@ -301,6 +321,7 @@ class DictWriting {
   const TorchDict& dict_;
   const ConversionTarget& target_;
   const ConvertOptions& options_;
+  const Checkpoint* nested_;
   ConvertReport report_;
 };
 
@@ -308,10 +329,10 @@ class DictWriting {
 
 Result<ConvertReport> write_torch_dict(const std::vector<SourceTensor>& tensors,
                                        const ConversionTarget& target,
-                                       const ConvertOptions& options) {
+                                       const ConvertOptions& options, const Checkpoint* nested) {
   TorchDict dict;
   TRY(dict.add_all(tensors));
-  return DictWriting(dict, target, options).run();
+  return DictWriting(dict, target, options, nested).run();
 }
 
 }  // namespace weightmap

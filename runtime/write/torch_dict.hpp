@@ -10,9 +10,11 @@
 
 namespace weightmap {
 
-// Borrows the tensors' sources.
+// Borrows the tensors' sources. `nested`: the one checkpoint of all of them, whose values() become
+// the content of one file in place of a dict of its tensors; or nullptr.
 Result<ConvertReport> write_torch_dict(const std::vector<SourceTensor>& tensors,
                                        const ConversionTarget& target,
-                                       const ConvertOptions& options);
+                                       const ConvertOptions& options,
+                                       const Checkpoint* nested = nullptr);
 
 }  // namespace weightmap

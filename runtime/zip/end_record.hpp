@@ -20,8 +20,9 @@ struct EndOfArchive {
   std::uint64_t archive_start;  // bytes before the archive
 };
 
-// Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record.
-Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache);
+// Reads the tail of the file as one window. Fails with not_a_checkpoint if there is no end record,
+// and with corrupt for a second archive before this one, unless that is `expected`.
+Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache, bool expected = false);
 
 // Refuses a file that begins with an archive if its directory places the first record elsewhere.
 Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header);

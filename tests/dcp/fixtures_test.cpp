@@ -54,7 +54,11 @@ TEST_CASE("folders that torch wrote") {
     const Checkpoint checkpoint = test::opened(test::data / "dcp" / layout);
     CHECK(checkpoint.tensors().size() == 11);
     CHECK(checkpoint.info().tensor_bytes == 452);
-    CHECK(checkpoint.info().unsupported == std::vector<std::string>{"rank", "lr"});
+    CHECK(checkpoint.info().unsupported.empty());
+    const Result<Value> root = checkpoint.values();
+    REQUIRE_OK(root);
+    CHECK(root->find("lr")->real() == 0.1);
+    CHECK(root->find("list")->size() == 2);
     CHECK(checkpoint.info().names_torch_safe_only == false);
     CHECK(pieces_of(checkpoint, "model.rows") == 2);
     CHECK(pieces_of(checkpoint, "model.columns") == 2);

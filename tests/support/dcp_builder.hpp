@@ -127,6 +127,28 @@ class DcpFolder {
     content += item;
     return *this;
   }
+  // Anything but a tensor, which `pickle` makes (opcodes without PROTO and STOP).
+  DcpFolder& add_object(const std::string& name, const std::string& pickle,
+                        const std::vector<std::string>& storages = {}) {
+    const Bytes archive = archive_of("\x80\x02" + pickle + ".", storages);
+    return put_object(name, {reinterpret_cast<const char*>(archive.data()), archive.size()});
+  }
+  // Any bytes as its item.
+  DcpFolder& put_object(const std::string& name, const std::string& item,
+                        const std::string& file = "__0_0.distcp") {
+    put(name, {}, item, file);
+    places.back().first = dataclass("MetadataIndex", {{"fqn", unicode(name)}, {"offset", none}});
+    tensors.emplace_back(unicode(name), dataclass("BytesStorageMetadata", {}));
+    return *this;
+  }
+  // The path of a name: keys as opcodes.
+  DcpFolder& at(const std::string& name, const std::vector<std::string>& keys) {
+    std::string all = "(";
+    for (const std::string& key : keys) all += key;
+    planned.emplace_back(unicode(name), all + "t");
+    paths = dict(planned);
+    return *this;
+  }
   std::string metadata() const { return metadata_of(dict(tensors), dict(places), paths); }
   void write(const TemporaryFolder& folder, const std::string& name = ".metadata") const {
     for (const auto& [file, content] : files) folder.write(file, content);
@@ -135,6 +157,7 @@ class DcpFolder {
 
   Fields tensors;  // names and what is said of them
   Fields places;
+  Fields planned;  // by at()
   std::string paths = none;
   std::map<std::string, std::string> files;
 };

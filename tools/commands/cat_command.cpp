@@ -290,9 +290,11 @@ Result<void> cat(Output& out, const CatOptions& options, const Checkpoint& check
   GatheredTensor memory;
   Result<FoundTensor> tensor = find_or_gather(checkpoint, options.tensor, memory);
   if (!tensor) {
-    if (tensor.error().code == ErrorCode::not_found)
-      if (const Result<NamedValue> value = look_up_value(checkpoint, options.tensor))
-        return print_value(out, options, checkpoint, *value);
+    if (tensor.error().code == ErrorCode::not_found) {
+      const Result<NamedValue> value = look_up_value(checkpoint, options.tensor);
+      if (value) return print_value(out, options, checkpoint, *value);
+      if (value.error().code != ErrorCode::not_found) return tl::unexpected<Error>(value.error());
+    }
     return tl::unexpected<Error>(tensor.error());
   }
   const bool is_there = !options.is_remote() || !memory.bytes.empty();

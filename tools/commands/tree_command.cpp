@@ -1,8 +1,11 @@
+#include <cstdio>
 #include <memory>
+#include <string>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/text.hpp"
 #include "tools/tensors/lookup.hpp"
 
 namespace weightmap::cli {
@@ -11,18 +14,24 @@ namespace {
 struct TreeOptions : CommonOptions {
   std::string path;
   TreeLimits limits;
+  bool raw = false;
 };
 
-Result<NamedValue> start(const Checkpoint& checkpoint, const std::string& path) {
-  if (!path.empty()) return look_up_value(checkpoint, path);
-  return NamedValue{"", checkpoint.root()};
+Result<NamedValue> start(const Checkpoint& checkpoint, const TreeOptions& options) {
+  if (options.raw) return NamedValue{"", checkpoint.root()};
+  if (!options.path.empty()) return look_up_value(checkpoint, options.path);
+  TRY_ASSIGN(const Value root, checkpoint.values());
+  return NamedValue{"", root};
 }
 
 Result<int> run_tree(Output& out, const TreeOptions& options) {
   TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
-  TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options.path)));
+  TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options)));
   if (!options.json) {
     print_tree(out, checkpoint, from, options.limits);
+    for (const std::string& name : checkpoint.left_out_values())
+      std::fprintf(stderr, "weightmap: left out: %s, an object with a tensor in it\n",
+                   printable(name).c_str());
     return exit_good;
   }
   TRY_ASSIGN(const Json value, about(options, describe(checkpoint, from)));
@@ -44,6 +53,10 @@ void add_tree(CLI::App& app, Run& run) {
       ->check(CLI::Range(0, 65535));
   command.add_flag("-a,--all", options->limits.all,
                    "All of a long list or dict, not its beginning");
+  command
+      .add_flag("--raw", options->raw,
+                "The metadata of torch.distributed.checkpoint as it is, not what was saved")
+      ->excludes("PATH");
   add_verify_option(command, *options);
   add_remote_options(command, options->remote);
   command.footer(

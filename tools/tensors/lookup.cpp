@@ -1,10 +1,12 @@
 #include "tools/tensors/lookup.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/value_path.hpp"
@@ -51,12 +53,18 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
 }
 
 Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name) {
-  const Value root = checkpoint.root();
+  TRY_ASSIGN(const Value root, checkpoint.values());
   if (const std::optional<FoundValue> found = find_value(root, name))
     return NamedValue{name, found->value};
   if (TypedPath path; parse_path(name, path))
     if (const std::optional<Value> value = find_value(root, path.parts))
       return NamedValue{name_of(path.parts), *value};
+  if (std::ranges::find(checkpoint.left_out_values(), name) != checkpoint.left_out_values().end())
+    return failure(
+        ErrorCode::unsupported,
+        "has in " + printable(name) +
+            " an object with a tensor in it, which torch pickled as a whole; convert the "
+            "folder by torch's dcp_to_torch_save");
   return failure(ErrorCode::not_found,
                  "has nothing of the name \"" + printable(name) + "\"; weightmap tree shows all");
 }

@@ -11,7 +11,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/base/try.hpp"
 #include "tools/values/value_text.hpp"
+#include "weightmap/chunks.hpp"
 #include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
@@ -128,7 +130,9 @@ class Comparer {
   Comparer(const Checkpoint& old, const Checkpoint& now) : old_(old), now_(now) {}
 
   Result<ValueDifferences> compare() {
-    compare(old_.root(), now_.root(), Place{});
+    TRY_ASSIGN(const Value old, old_.values());
+    TRY_ASSIGN(const Value now, now_.values());
+    compare(old, now, Place{});
     if (!budget_.is_spent()) return std::move(found_);
     return failure(ErrorCode::limit_exceeded,
                    "the values are nested too deeply, or lead to one another in too many ways, to "
@@ -205,7 +209,8 @@ class Comparer {
   }
 
   static bool is_tensor(const Checkpoint& checkpoint, const Value& value) {
-    return value.kind() == Kind::object && checkpoint.tensor(value).has_value();
+    return value.kind() == Kind::object &&
+           (checkpoint.tensor(value) || chunked_name(checkpoint, value));
   }
 
   // Returns false if neither value is a tensor.

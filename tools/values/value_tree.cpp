@@ -8,9 +8,11 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "tools/support/text.hpp"
 #include "tools/values/value_text.hpp"
+#include "weightmap/chunks.hpp"
 #include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
@@ -38,6 +40,31 @@ using PlaceOf = std::shared_ptr<const Place>;
 
 PlaceOf below(const PlaceOf& place, std::string label) {
   return std::make_shared<const Place>(Place{place, std::move(label)});
+}
+
+// A tensor in however many chunks.
+struct TensorFacts {
+  std::string_view name;
+  DType dtype;
+  std::vector<std::int64_t> shape;
+
+  std::uint64_t nbytes() const {
+    std::uint64_t count = 1;
+    for (const std::int64_t size : shape) count *= static_cast<std::uint64_t>(size);
+    return bytes_of(dtype, count);
+  }
+};
+
+std::optional<TensorFacts> tensor_at(const Checkpoint& checkpoint, const Value& value) {
+  if (const std::optional<NamedTensor> tensor = checkpoint.tensor(value)) {
+    const std::span<const std::int64_t> shape = tensor->view.shape();
+    return TensorFacts{tensor->name, tensor->view.dtype(), {shape.begin(), shape.end()}};
+  }
+  const std::optional<std::string_view> name = chunked_name(checkpoint, value);
+  if (!name) return std::nullopt;
+  Result<WholeTensor> whole = whole_tensor(checkpoint, *name);
+  if (!whole) return std::nullopt;
+  return TensorFacts{*name, whole->dtype, std::move(whole->sizes)};
 }
 
 // Visits the parts of a value with their labels.
@@ -129,11 +156,10 @@ class TreePrinter {
 
   std::optional<std::string> tensor_text(const Value& value, const Place& place) const {
     if (value.kind() != Kind::object) return std::nullopt;
-    const std::optional<NamedTensor> tensor = checkpoint_.tensor(value);
+    const std::optional<TensorFacts> tensor = tensor_at(checkpoint_, value);
     if (!tensor) return std::nullopt;
-    const TensorView& view = tensor->view;
-    return std::string(to_string(view.dtype())) + " " + dims(view.shape()) + ", " +
-           human_bytes(view.nbytes()) +
+    return std::string(to_string(tensor->dtype)) + " " + dims(tensor->shape) + ", " +
+           human_bytes(tensor->nbytes()) +
            (printable(tensor->name) == place.name() ? "" : ", named " + printable(tensor->name));
   }
 
@@ -181,10 +207,10 @@ class JsonMaker {
       case Kind::frozen_set:
         return container(value, place, level);
       case Kind::object:
-        if (const std::optional<NamedTensor> tensor = checkpoint_.tensor(value))
+        if (const std::optional<TensorFacts> tensor = tensor_at(checkpoint_, value))
           return {{"$tensor", text(tensor->name)},
-                  {"dtype", to_string(tensor->view.dtype())},
-                  {"shape", tensor->view.shape()}};
+                  {"dtype", to_string(tensor->dtype)},
+                  {"shape", tensor->shape}};
         if (type_name_of(value) == "bytes") break;  // written by protocol 2
         return container(value, place, level);
       default:

@@ -206,7 +206,7 @@ class EngineLoad:
         core = checkpoint._core
         if core.has_chunks():
             raise UnsupportedError("has tensors in several pieces", file=checkpoint.path)
-        if has_tensors_by_name_only(core):
+        if has_tensors_by_name_only(core) or core.info()["format"] == "dcp":
             for index, name in enumerate(core.names()):
                 yield name, index, functools.partial(_view, name, core.at(index))
             return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from weightmap._checkpoint import Checkpoint
 from weightmap._chunked import ChunkedTensor
 from weightmap._core import Tensor
 from weightmap._errors import UnsupportedError
 from weightmap._objects import PERSISTENT_ID, Global, Object
-from weightmap._place import has_tensors_by_name_only
+from weightmap._place import has_tensors_by_name_only, root_at
 from weightmap._subtree import Subtree
 
 TYPE_CHECKING = False
@@ -139,6 +141,10 @@ class Checkpoints:
             self._values.left_out.extend(opened.info()["unsupported"])
             return self._values.begin(dict(thing.items()))
         path = thing.path if isinstance(thing, Subtree) else ()
+        if kind == "dcp":  # tensors in pieces are put together
+            plain = root_at(opened, path, os.fsdecode(opened.file()))
+            self._values.left_out.extend(opened.left_out_values())
+            return self._values.begin(plain)
         return self._values.begin(opened.evaluate(_Verbatim(opened), path))
 
     def _global(self, thing: Global) -> int:

@@ -64,7 +64,8 @@ def loaded(
     restore = None if is_meta else private._get_restore_location(map_location)
     is_foreign = _tensors.is_foreign(opened.info()["byteorder"])
     persistent, adopt = storage_loader(opened, restore)
-    direct = _direct.settings(map_location, is_foreign, adopt)
+    # The items of a DCP folder begin anywhere, and some of its storages are made of pieces.
+    direct = None if kind == "dcp" else _direct.settings(map_location, is_foreign, adopt)
     machine = MACHINES[on_unknown](persistent, is_foreign, direct, registered)
     thread_state = private._serialization_tls
     thread_state.map_location = map_location
@@ -92,6 +93,8 @@ def loaded(
     finally:
         thread_state.map_location = None
     validate_sparse_tensors()
+    if kind == "dcp":
+        warn_of_left_out(file, [*opened.info()["unsupported"], *opened.left_out_values()])
     return dict(zip(places, parts)) if isinstance(only, list) else parts[0]
 
 

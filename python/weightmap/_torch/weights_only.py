@@ -94,6 +94,8 @@ def storage_loader(
     have no bytes at all. A function and not a class, since it runs once for each tensor.
     """
     load = _bytes_loader(opened, restore)
+    if opened.has_chunks():
+        load = _with_chunks(opened, restore, load)
     made: dict[str, torch.storage.TypedStorage] = {}
     typed_storage = torch.storage.TypedStorage
     untyped = torch.UntypedStorage
@@ -150,6 +152,7 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
     """load(key, dtype, nbytes, location): one storage, where it is wanted."""
 
     find_storage = opened.find_storage
+    is_dcp = opened.info()["format"] == "dcp"
 
     def missing(key: str, nbytes: int) -> CorruptError:
         return CorruptError(f"the archive has no record data/{key} of {nbytes} bytes")
@@ -170,7 +173,10 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
 
     def load_meta(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
         storage = torch.UntypedStorage(nbytes, device="meta")
-        storage._checkpoint_offset = offset_of(key, nbytes)
+        if is_dcp:  # of several files
+            place_of(key, nbytes)
+        else:
+            storage._checkpoint_offset = offset_of(key, nbytes)
         if restore is not None:
             storage._fake_device = _text(location)
         return storage
@@ -189,9 +195,9 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         for memory in (opened.lend(0), opened.lend(_core.small_storage))
     )
     foreign_dtypes = _foreign_dtypes(opened)
-    # Storages of a stream lie anywhere, as those in memory do; those of an archive do where its
-    # writer wanted it.
-    lies_anywhere = opened.info()["format"] == "torch_legacy" or bool(
+    # Storages of a stream or of items lie anywhere, as those in memory do; those of an archive do
+    # where its writer wanted it.
+    lies_anywhere = is_dcp or opened.info()["format"] == "torch_legacy" or bool(
         (small.data_ptr() | large.data_ptr()) & 7
     )
 
@@ -209,6 +215,29 @@ def _bytes_loader(opened: _core.Checkpoint, restore: Any) -> Callable[..., Any]:
         return restore(storage, location if type(location) is str else _text(location))
 
     return load_mapped
+
+
+def _with_chunks(
+    opened: _core.Checkpoint, restore: Any, load: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The same for a checkpoint some of whose storages are put together from pieces."""
+    from weightmap._chunked import chunked_tensors
+
+    chunked = chunked_tensors(opened)
+
+    def load_whole(key: str, dtype: torch.dtype, nbytes: int, location: Any) -> Any:
+        if key not in chunked:
+            return load(key, dtype, nbytes, location)
+        if restore is None or private.detect_fake_mode(None) is not None:
+            storage = torch.UntypedStorage(nbytes, device="meta")
+            if restore is not None:
+                storage._fake_device = _text(location)
+            return storage
+        if private._serialization_tls.skip_data:
+            return restore(torch.UntypedStorage(nbytes), _text(location))
+        return restore(chunked[key].torch().untyped_storage(), _text(location))
+
+    return load_whole
 
 
 def _restore_foreign(

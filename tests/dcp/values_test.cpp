@@ -1,0 +1,209 @@
+// The values of folders of torch.distributed.checkpoint that are no tensors: where they are in the
+// nested dict, and what is said of an item that cannot be read.
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/dcp_builder.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/chunks.hpp"
+#include "weightmap/value_path.hpp"
+
+using namespace weightmap;
+using test::DcpFolder;
+using test::global;
+using test::integer;
+using test::TemporaryFolder;
+using test::unicode;
+
+namespace {
+
+const std::string file = "__0_0.distcp";
+
+// A folder and its checkpoint, which reads it later.
+struct Opened {
+  explicit Opened(const DcpFolder& made, const OpenOptions& options = {})
+      : checkpoint((made.write(folder), test::opened(folder.path(), options))) {}
+
+  Value root() const {
+    const Result<Value> root = checkpoint.values();
+    REQUIRE_OK(root);
+    return *root;
+  }
+  std::optional<std::int64_t> integer_at(std::string_view name) const {
+    const std::optional<FoundValue> found = find_value(root(), name);
+    return found ? found->value.integer() : std::nullopt;
+  }
+
+  TemporaryFolder folder;
+  Checkpoint checkpoint;
+};
+
+// "w" of 2 x 3 bytes in one chunk.
+DcpFolder with_tensor() {
+  return DcpFolder().add("w", {2, 3}, {{{0, 0}, {2, 3}, "abcdef"}}, test::uint8_elements);
+}
+
+Result<Value> values_of(const DcpFolder& made, const OpenOptions& options = {}) {
+  const Opened opened(made, options);
+  CHECK(opened.checkpoint.tensors().size() == 1);  // whatever the items are
+  return opened.checkpoint.values().map([](const Value&) { return Value(); });
+}
+
+}  // namespace
+
+TEST_CASE("values are nested by their paths, in the order of the metadata") {
+  const Opened opened(
+      with_tensor()
+          .at("w", {unicode("model"), unicode("w")})
+          .add_object("opt.groups.0.lr", integer(7))
+          .at("opt.groups.0.lr", {unicode("opt"), unicode("groups"), integer(0), unicode("lr")})
+          .add_object("opt.groups.2", "]")
+          .at("opt.groups.2", {unicode("opt"), unicode("groups"), integer(2)})
+          .add_object("epoch", integer(3)));
+  CHECK(opened.integer_at("epoch") == 3);
+  CHECK(opened.integer_at("opt.groups.0.lr") == 7);
+  const Value groups = *opened.root().find("opt")->find("groups");
+  CHECK(groups.kind() == Value::Kind::list);
+  REQUIRE(groups.size() == 3);
+  CHECK(groups[1].is_none());
+  CHECK(groups[2].kind() == Value::Kind::list);
+  std::string keys;
+  for (const auto& [key, value] : opened.root().items()) keys += std::string(*key.string()) + " ";
+  CHECK(keys == "model opt epoch ");
+  const auto tensor = opened.checkpoint.tensor(*opened.root().find("model")->find("w"));
+  REQUIRE(tensor);
+  CHECK(tensor->name == "w");
+  CHECK(opened.checkpoint.left_out_values().empty());
+  CHECK(opened.checkpoint.info().unsupported.empty());
+}
+
+TEST_CASE("without paths values have their names, and root() is the metadata") {
+  const Opened opened(with_tensor().add_object("a.b", integer(1)));
+  CHECK(opened.root().find("a.b")->integer() == 1);
+  CHECK(type_name_of(opened.checkpoint.root()) == "torch.distributed.checkpoint.metadata.Metadata");
+}
+
+TEST_CASE("a path with keys that are neither texts nor integers is no path") {
+  const Opened opened(with_tensor().add_object("a", integer(1)).at("a", {"N"}));
+  CHECK(opened.integer_at("a") == 1);
+}
+
+TEST_CASE("each item has a memo of its own") {
+  const Opened opened(with_tensor()
+                          .add_object("a", "]q\x01" + integer(1) + "a")
+                          .add_object("b", "]q\x01" + integer(2) + "a"));
+  CHECK(opened.integer_at("a.0") == 1);
+  CHECK(opened.integer_at("b.0") == 2);
+  CHECK_FAILS(values_of(with_tensor().add_object("a", "]q\x01").add_object("b", "h\x01")),
+              ErrorCode::corrupt, "\"b\": memo id 1 was never set");
+}
+
+TEST_CASE("a tensor in several chunks is described as a whole, by its name") {
+  const Opened opened(DcpFolder()
+                          .add("w", {2, 3},
+                               {{{0, 0}, {1, 3}, "abc"}, {{1, 0}, {1, 3}, "def", "__1_0.distcp"}},
+                               test::uint8_elements)
+                          .at("w", {unicode("m"), unicode("w")}));
+  const Value tensor = *opened.root().find("m")->find("w");
+  CHECK(!opened.checkpoint.tensor(tensor));
+  CHECK(chunked_name(opened.checkpoint, tensor) == "w");
+  CHECK(chunked_name(opened.checkpoint, opened.root()) == std::nullopt);
+  CHECK(tensor.arguments()[0].persistent_id()[4].integer() == 6);
+}
+
+TEST_CASE("an object with a tensor in it is left out and named") {
+  test::Tensor tensor;
+  const Opened opened(with_tensor()
+                          .add_object("pair", "(" + tensor.text() + "K\x01t", {"abcd"})
+                          .add_object("epoch", integer(3)));
+  CHECK(opened.integer_at("epoch") == 3);
+  CHECK(!opened.root().find("pair"));
+  REQUIRE(opened.checkpoint.left_out_values().size() == 1);
+  CHECK(opened.checkpoint.left_out_values()[0] == "pair");
+}
+
+TEST_CASE("a damaged item is an error about its values alone, with its name, file and offset") {
+  DcpFolder made = with_tensor().add_object("epoch", integer(3));
+  std::string& content = made.files[file];
+  content[content.rfind(integer(3) + ".") + 1] ^= 4;
+  const Opened opened(made);
+  CHECK(opened.checkpoint.find("w"));
+  const Result<Value> failed = opened.checkpoint.values();
+  CHECK_FAILS(failed, ErrorCode::corrupt, "\"epoch\": ");
+  CHECK(failed.error().file.ends_with("/" + file));
+  CHECK(failed.error().file_offset > 0);
+  CHECK(failed.error().file_offset < content.size());
+}
+
+TEST_CASE("an item that is no archive of torch.save is refused") {
+  CHECK_FAILS(values_of(with_tensor().put_object("a", std::string(300, 'x'))), ErrorCode::corrupt,
+              "\"a\": ");
+}
+
+TEST_CASE("an item that leaves its file is refused") {
+  DcpFolder made = with_tensor().add_object("a", integer(1));
+  made.files[file].pop_back();
+  CHECK_FAILS(values_of(made), ErrorCode::corrupt, "it is truncated, or from another save");
+}
+
+TEST_CASE("an object that is in none of the files is refused") {
+  DcpFolder made = with_tensor().add_object("a", integer(1));
+  made.places.pop_back();
+  CHECK_FAILS(values_of(made), ErrorCode::corrupt, "\"a\": it is in none of the files");
+}
+
+TEST_CASE("a name that only an attack needs is refused in an item") {
+  const Result<Value> failed =
+      values_of(with_tensor().add_object("a", integer(1)).add_object("b", global("os", "system")));
+  CHECK_FAILS(failed, ErrorCode::unsafe_pickle, "\"b\": ");
+}
+
+TEST_CASE("a path through another value is refused") {
+  CHECK_FAILS(values_of(with_tensor()
+                            .add_object("a", integer(1))
+                            .add_object("a.b", integer(2))
+                            .at("a.b", {unicode("a"), unicode("b")})),
+              ErrorCode::corrupt, "\"a.b\": its path leads through another value of the metadata");
+}
+
+TEST_CASE("a key of a list that is no index is refused") {
+  CHECK_FAILS(values_of(with_tensor()
+                            .add_object("a.0", integer(1))
+                            .at("a.0", {unicode("a"), integer(0)})
+                            .add_object("a.b", integer(2))
+                            .at("a.b", {unicode("a"), unicode("b")})),
+              ErrorCode::corrupt, "\"a.b\": its path has a key of a list that is no index");
+}
+
+TEST_CASE("an index that would fill the memory is refused") {
+  CHECK_FAILS(values_of(with_tensor()
+                            .add_object("a.9", integer(1))
+                            .at("a.9", {unicode("a"), integer(1'000'000'000)})),
+              ErrorCode::limit_exceeded, "its path has the index 1000000000");
+}
+
+TEST_CASE("a path deeper than the limit is refused") {
+  OpenOptions options;
+  options.limits.depth = 20;
+  const std::string name(41, 'a');
+  const std::vector<std::string> keys(21, unicode("a"));
+  CHECK_FAILS(values_of(with_tensor().add_object(name, integer(1)).at(name, keys), options),
+              ErrorCode::limit_exceeded, "its path has 21 keys, the limit is 20");
+}
+
+TEST_CASE("a value that nests deeper than the limit with its path is refused") {
+  OpenOptions options;
+  options.limits.depth = 20;
+  const std::string name(41, 'a');
+  const std::vector<std::string> keys(18, unicode("a"));
+  CHECK_FAILS(values_of(with_tensor().add_object(name, "]]]]aaa").at(name, keys), options),
+              ErrorCode::limit_exceeded, "nest deeper than the limit of 20");
+}
