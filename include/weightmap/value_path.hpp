@@ -4,7 +4,9 @@
 //   if (epoch && epoch->value.integer()) resume(*epoch->value.integer());
 //
 // A key is one of a dict, an index of a list or tuple, or a key of an object's items or state, as
-// in paths of tensors. Results borrow from the tree. All functions may be called from any thread.
+// in paths of tensors. What a pickled torch.nn.Module has in `_parameters`, `_buffers` and
+// `_modules` is under the module itself as well, where its state_dict() names it. Results borrow
+// from the tree. All functions may be called from any thread.
 #pragma once
 
 #include <functional>

@@ -19,6 +19,11 @@ void RangeSet::add(ByteRange range) {
   ends_.emplace_hint(joined, begin, end);
 }
 
+bool RangeSet::intersects(ByteRange range) const noexcept {
+  const auto behind = ends_.lower_bound(range.offset + range.length);
+  return range.length != 0 && behind != ends_.begin() && std::prev(behind)->second > range.offset;
+}
+
 std::vector<ByteRange> RangeSet::missing(ByteRange range) const {
   std::vector<ByteRange> parts;
   std::uint64_t at = range.offset;

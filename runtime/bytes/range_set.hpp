@@ -14,6 +14,8 @@ class RangeSet {
  public:
   void add(ByteRange range);
   bool contains(ByteRange range) const { return missing(range).empty(); }
+  // True if a byte of `range` is in the set.
+  bool intersects(ByteRange range) const noexcept;
   // The parts of `range` that are not in the set, by offset.
   std::vector<ByteRange> missing(ByteRange range) const;
   // By offset; no two touch.

@@ -112,6 +112,10 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
                              tensor.flags,
                              {},
                              shape->size.nbytes};
+  if (listed_) {
+    ++entries_used_;
+    return true;
+  }
   // Expanded tensors may state any size; the sum saturates.
   if (!bytes::checked_add(tensor_bytes_, shape->size.nbytes, &tensor_bytes_))
     tensor_bytes_ = ~std::uint64_t{0};
@@ -181,13 +185,13 @@ void CatalogBuilder::index_again() noexcept {
     seed_ = bytes::fresh_seed();
     std::fill(slots_.begin(), slots_.end(), 0);
     done = true;
-    for (indexed_ = 0; done && indexed_ < entries_used_; ++indexed_)
+    for (indexed_ = 0; done && indexed_ < listed_.value_or(entries_used_); ++indexed_)
       done = insert(hash_name(name_of(indexed_), seed_), indexed_);
   }
 }
 
 void CatalogBuilder::index_all() noexcept {
-  while (indexed_ < entries_used_) index_oldest();
+  while (indexed_ < listed_.value_or(entries_used_)) index_oldest();
 }
 
 bool CatalogBuilder::has_ambiguous_names() noexcept {
@@ -199,7 +203,7 @@ Catalog CatalogBuilder::finish() && noexcept {
   index_all();
   Catalog made;
   made.block_ = std::move(block_);
-  made.entries_ = {entries_, entries_used_};
+  made.entries_ = {entries_, listed_.value_or(entries_used_)};
   made.storages_ = {storages_, storages_used_};
   made.slots_ = slots_;
   made.dims_ = dims_;

@@ -80,6 +80,11 @@ class CatalogBuilder {
   // false otherwise; explain() then has the reason. Also adds the name to the index; a repeated
   // name makes the first entry of that name ambiguous.
   [[nodiscard]] bool add_tensor(const TensorInput& tensor) noexcept;
+  // Tensors that are added from here on are not among the catalog's own; see Catalog::operator[].
+  void end_listed() noexcept {
+    index_all();
+    listed_ = entries_used_;
+  }
   // Returns the fault of a tensor that was not added: "reaches beyond its storage ...".
   [[gnu::cold]] std::string explain(const TensorInput& tensor) const;
 
@@ -142,6 +147,7 @@ class CatalogBuilder {
   std::uint32_t indexed_ = 0;        // entries that are in the index
   std::uint32_t times_indexed_ = 1;  // a new seed each time
   bool has_ambiguous_names_ = false;
+  std::optional<std::uint32_t> listed_;
   std::uint32_t entries_used_ = 0;
   std::uint32_t storages_used_ = 0;
   std::uint32_t dims_used_ = 0;

@@ -82,7 +82,8 @@ class Catalog {
 
   std::size_t size() const noexcept { return entries_.size(); }
   std::uint64_t tensor_bytes() const noexcept { return tensor_bytes_; }
-  const Entry& operator[](std::size_t index) const noexcept { return entries_[index]; }
+  // Entries behind the size() ones have a place, but the index and entries() do not know them.
+  const Entry& operator[](std::size_t index) const noexcept { return entries_.data()[index]; }
   std::span<const Entry> entries() const noexcept { return entries_; }
   std::span<const StorageEntry> storages() const noexcept { return storages_; }
 

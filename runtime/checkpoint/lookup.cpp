@@ -66,6 +66,17 @@ std::uint32_t find_index(const Catalog& catalog, std::span<const PathPart> wante
   return Catalog::none;
 }
 
+// Also finds a tensor by its place among the values, of which a pickled module's names do not tell.
+std::uint32_t find_index(const State& state, std::span<const PathPart> wanted) {
+  const std::uint32_t index = find_index(state.catalog(), wanted);
+  const format::Parsed& content = state.content();
+  if (index != Catalog::none || content.tree == nullptr) return index;
+  const std::optional<Value> value =
+      find_value(Value(content.tree.get(), content.tree->root()), wanted);
+  const auto position = value ? value::position_of(value->cell()) : std::nullopt;
+  return position ? content.nodes.find(*position).value_or(Catalog::none) : Catalog::none;
+}
+
 Result<void> check_not_chunked(const State& state, std::string_view name) {
   const format::Parsed& content = state.content();
   const auto found = content.chunked.find(name);
@@ -143,13 +154,13 @@ Result<NamedTensor> get_tensor(const State& state, std::string_view name) {
 }
 
 std::optional<TensorView> find_tensor(const State& state, std::span<const PathPart> path) {
-  const std::uint32_t index = find_index(state.catalog(), path);
+  const std::uint32_t index = find_index(state, path);
   if (index == Catalog::none) return std::nullopt;
   return state.view(state.catalog()[index]);
 }
 
 Result<NamedTensor> get_tensor(const State& state, std::span<const PathPart> path) {
-  const std::uint32_t index = find_index(state.catalog(), path);
+  const std::uint32_t index = find_index(state, path);
   if (index != Catalog::none) return tensor_at(state, index);
   std::string text;
   for (const PathPart& part : path) {

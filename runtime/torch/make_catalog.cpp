@@ -25,7 +25,9 @@ class CatalogMaker {
   Result<catalog::Catalog> make() && {
     add_storages();
     for (std::string_view location : table_.locations) builder_.add_location(location);
+    const std::size_t listed = table_.tensors.size() - table_.unlisted;
     for (const TensorSpec& spec : table_.tensors) {
+      if (table_.unlisted != 0 && &spec == table_.tensors.data() + listed) builder_.end_listed();
       catalog::TensorInput tensor = entries_.input_of(spec);
       if ((spec.storage & TensorSpec::in_pickle) != 0) place_in_pickle(spec, tensor);
       if (!builder_.add_tensor(tensor)) return refuse(spec, tensor);

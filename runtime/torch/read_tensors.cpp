@@ -70,6 +70,7 @@ bool TreeWalk::add_composed(ComposedTensor composed, std::uint64_t first_part, c
                           (composed.sizes.size() + composed.strides.size()) * sizeof(std::int64_t);
   if (!check_memory(0, position)) return false;
   table_.composed.push_back(std::move(composed));
+  table_.composed_nodes.push_back({position, child.flags});
   return true;
 }
 

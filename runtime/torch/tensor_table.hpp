@@ -22,7 +22,11 @@ struct TensorSpec {
     parameter = 2,
     conjugate = 4,
     negative = 8,
-    buffer = 16
+    buffer = 16,
+    // Of a pickled module: an attribute that is neither parameter nor buffer; a buffer that its
+    // state_dict() leaves out. See unlisted.hpp.
+    attribute = 32,
+    not_persistent = 64
   };
   static constexpr std::uint32_t is_root = 0xFFFFFFFF;    // the pickle is this tensor alone
   static constexpr std::uint32_t in_pickle = 0x80000000;  // flag bit: above every limit
@@ -87,7 +91,13 @@ struct TensorTable {
   std::deque<std::vector<std::int64_t>> owned_dims;  // of tensors that were not packed
   std::deque<std::string> owned_keys;    // of storages whose key is not in the tree's text
   std::vector<ComposedTensor> composed;  // in file order
-  std::vector<ArrayExtent> arrays;       // elements in the pickle itself
+  struct ComposedNode {
+    std::uint32_t position;  // of the object
+    std::uint8_t flags;      // TensorSpec::attribute and not_persistent
+  };
+  std::vector<ComposedNode> composed_nodes;  // of each
+  std::vector<ArrayExtent> arrays;           // elements in the pickle itself
+  std::size_t unlisted = 0;                  // tensors at the end that are not listed
   // Sums that the catalog needs before it is built.
   std::uint64_t tensor_count = 0;
   std::uint64_t name_bytes = 0;

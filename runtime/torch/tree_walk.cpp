@@ -10,6 +10,8 @@
 #include "runtime/torch/key_text.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/torch/plain_calls.hpp"
+#include "runtime/torch/unlisted.hpp"
+#include "runtime/value/module_state.hpp"
 
 namespace weightmap::torch {
 
@@ -45,6 +47,7 @@ TreeWalk::TreeWalk(const value::Tree& tree, const ReadLimits& limits,
 
 Result<TensorTable> TreeWalk::run() && {
   if (!walk()) return tl::unexpected<Error>(std::move(error_));
+  if (has_modules_) move_unlisted(table_);
   return std::move(table_);
 }
 
@@ -68,6 +71,7 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
   Child child;
   if (!visit(from, path)) return false;
   while (!frames_.empty()) {
+    if (!spend(frames_.back().cost())) return false;
     if (!(frames_.back().next(child) ? visit(child, frames_.back().path()) : leave())) return false;
   }
   return true;
@@ -87,6 +91,7 @@ bool TreeWalk::unwrap_typed(Child& child) {
 }
 
 std::uint8_t TreeWalk::role_of(const Child& child) const {
+  if (child.flags != 0) return child.flags;
   if (script_ == nullptr || frames_.size() < 2 || value::kind_of(child.key) != Value::Kind::string)
     return 0;
   const Value& owner = frames_[frames_.size() - 2].value();
@@ -194,12 +199,14 @@ bool TreeWalk::enter_call(const Child& child, std::uint32_t path) {
 }
 
 bool TreeWalk::visit_composed(const TensorCall& call, const Child& child, std::uint32_t path) {
-  const std::size_t number = table_.composed.size();
   const std::size_t depth = frames_.size();
-  if (!add_composed(call, child, path)) return fail_in(child, path);
+  // The call that a Parameter wraps has made the tensor that is added already.
+  const bool is_wrapped = depth != 0 && frames_.back().is_wrapper_of(call.position);
+  const std::size_t number = is_wrapped ? *frames_.back().composed() : table_.composed.size();
+  if (!is_wrapped && !add_composed(call, child, path)) return fail_in(child, path);
   if (!enter(child, path)) return false;
   if (table_.composed.size() > number && frames_.size() > depth)
-    frames_.back().note_composed(number);
+    frames_.back().note_composed(number, call.position);
   return true;
 }
 
@@ -211,6 +218,7 @@ bool TreeWalk::visit_decoded(std::uint32_t number, const Child& child, std::uint
   const Frame::Before before{table_.tensor_count, table_.paths.size(), cuts_};
   const std::uint32_t limit = frames_.empty() ? Frame::no_limit : frames_.back().child_limit();
   frames_.emplace_back(attachments_[number], child_path(child, path), before);
+  frames_.back().set_flags(child.flags);
   frames_.back().set_limits(limit, limit);
   if (table_.composed.size() > composed) frames_.back().note_composed(composed);
   return true;
@@ -255,7 +263,22 @@ bool TreeWalk::enter(const Child& child, std::uint32_t path) {
   const std::uint32_t limit = frames_.empty() ? Frame::no_limit : frames_.back().child_limit();
   frames_.emplace_back(container, own_path, before);
   frames_.back().set_limits(limit, std::min(limit, arguments_limit(container)));
+  frames_.back().set_flags(child.flags);
+  note_module(child);
   return true;
+}
+
+// Notes that the frame of `child`, the last one, is one of a module's state or of its buffers.
+void TreeWalk::note_module(const Child& child) {
+  if (child.has_key || frames_.size() < 2 || script_ != nullptr) return;
+  Frame& frame = frames_.back();
+  const Frame& parent = frames_[frames_.size() - 2];
+  if (child.is_buffers) frame.set_buffers(parent.module()->non_persistent);
+  if (parent.value().kind() != Value::Kind::object) return;
+  if (const auto module = value::module_state(frame.value())) {
+    frame.set_module(*module);
+    has_modules_ = true;
+  }
 }
 
 // Returns the position beyond which the call's callable does not see changes of its arguments. The

@@ -61,6 +61,7 @@ class TreeWalk {
   bool visit_storage(const Child& child);
   bool enter_call(const Child& child, std::uint32_t path);
   bool enter(const Child& child, std::uint32_t path);
+  void note_module(const Child& child);
   bool check_state(const Value& object);
   bool leave();
   bool check_depth();
@@ -127,6 +128,7 @@ class TreeWalk {
   Error error_;
   const ScriptClasses* script_;
   bool has_arrays_;
+  bool has_modules_ = false;
   std::uint32_t first_mark_;
   const HeaderMeaning* last_meaning_ = nullptr;
   std::vector<TensorSpec> decoded_;  // one for each object, at its first occurrence

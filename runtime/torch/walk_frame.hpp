@@ -1,15 +1,19 @@
 // A container that the walk is in, and what it has found there so far.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/torch/plain_calls.hpp"
+#include "runtime/torch/tensor_table.hpp"
+#include "runtime/value/module_state.hpp"
 #include "runtime/value/tree.hpp"
 #include "weightmap/value.hpp"
 
@@ -20,6 +24,8 @@ struct Child {
   value::Cell key;
   value::Cell value;
   bool has_key = false;
+  std::uint8_t flags = 0;   // TensorSpec::attribute, not_persistent and buffer
+  bool is_buffers = false;  // the dict of a module's buffers
 };
 
 // Something that a wrapper attaches to a tensor and that may hold tensors itself.
@@ -106,8 +112,30 @@ class Frame {
   bool is_late() const noexcept { return value_.changed_at() > limit_; }
 
   // Notes that the contents are the parts of TensorTable::composed[number].
-  void note_composed(std::size_t number) noexcept { composed_ = number; }
+  // `position` is that of the innermost call, if wrappers hold it.
+  void note_composed(std::size_t number, std::uint32_t position = 0) noexcept {
+    composed_ = number;
+    composed_at_ = position;
+  }
+  // True for a frame of a wrapper of the call at this position.
+  bool is_wrapper_of(std::uint32_t position) const noexcept {
+    return composed_ && composed_at_ == position && value_.position() != position;
+  }
   std::optional<std::size_t> composed() const noexcept { return composed_; }
+
+  // The flags of the container itself, which its contents have, too.
+  void set_flags(std::uint8_t flags) noexcept { flags_ = flags; }
+  // The contents are those of a module's state.
+  void set_module(const value::ModuleState& module) noexcept { module_ = module; }
+  const value::ModuleState* module() const noexcept { return module_ ? &*module_ : nullptr; }
+  // The items are buffers of a module, and those that this set names are not persistent.
+  void set_buffers(const Value& non_persistent) noexcept {
+    flags_ |= TensorSpec::buffer;
+    non_persistent_ = contents_of_call(non_persistent).value_or(non_persistent);
+    cost_ = non_persistent_.size();
+  }
+  // What next() may cost more than other frames.
+  std::uint64_t cost() const noexcept { return cost_; }
 
   // Its items may repeat a key without two tensors having one name.
   void note_other_item() noexcept { has_other_items_ = true; }
@@ -115,6 +143,34 @@ class Frame {
 
   // Returns false at the end.
   bool next(Child& child) {
+    if (module_ && next_section(child)) return true;
+    if (!next_plain(child)) return false;
+    child.flags = flags_;
+    if (module_) child.flags |= TensorSpec::attribute;
+    if (cost_ != 0 && is_named(child.key)) child.flags |= TensorSpec::not_persistent;
+    return true;
+  }
+
+ private:
+  // Returns first what a module's state_dict() names, whose keys are those of the module itself.
+  bool next_section(Child& child) {
+    if (sections_ == 3) return false;
+    const Value& section = sections_ == 0   ? module_->parameters
+                           : sections_ == 1 ? module_->buffers
+                                            : module_->modules;
+    child = {{}, section.cell(), false, flags_, sections_ == 1};
+    ++sections_;
+    return true;
+  }
+
+  bool is_named(const value::Cell& key) const noexcept {
+    const std::optional<std::string_view> wanted = Value(value_.tree(), key).string();
+    return wanted && std::ranges::any_of(non_persistent_.elements(), [&](const Value& name) {
+             return name.string() == wanted;
+           });
+  }
+
+  bool next_plain(Child& child) {
     in_arguments_ = tuple_at_ < tuple_.count;
     if (in_arguments_) {
       child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
@@ -131,6 +187,10 @@ class Frame {
     }
     if (key_ == nullptr) {
       key_ = items_.next();
+      while (key_ != nullptr && module_ && value::is_module_section({value_.tree(), *key_})) {
+        items_.next();
+        key_ = items_.next();
+      }
       if (key_ == nullptr) return next_extra(child);
       if (may_hold_tensors(*key_)) {  // the key's contents come first, under the item's name
         child = {*key_, *key_, true};
@@ -141,7 +201,6 @@ class Frame {
     return true;
   }
 
- private:
   // Such elements are there in place of the arguments.
   void take(const value::Cell& contents) noexcept {
     tuple_ = {};
@@ -182,7 +241,13 @@ class Frame {
   bool in_arguments_ = false;
   bool state_left_ = false;
   bool has_other_items_ = false;
+  std::uint8_t flags_ = 0;
+  std::uint8_t sections_ = 0;  // that next() has returned
+  std::optional<value::ModuleState> module_;
+  Value non_persistent_;
+  std::uint64_t cost_ = 0;
   std::optional<std::size_t> composed_;
+  std::uint32_t composed_at_ = 0;
   value::Cell tuple_;  // count 0: no tuple
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;

@@ -2,10 +2,23 @@
 
 #include <utility>
 
+#include "runtime/value/module_state.hpp"
+
 namespace weightmap {
 namespace {
 
 using Kind = Value::Kind;
+using Visit = std::function<void(const PathPart&, const Value&)>;
+
+// Also calls `visit` for what state_dict() names without `_parameters`, `_buffers` or `_modules`.
+void for_each_way(const Value& parent, const Visit& visit) {
+  for_each_child(parent, visit);
+  const std::optional<Value> state = parent.state();
+  const auto module = state ? value::module_state(*state) : std::nullopt;
+  if (!module) return;
+  for (const Value& section : {module->parameters, module->buffers, module->modules})
+    for_each_child(section, visit);
+}
 
 class Search {
  public:
@@ -34,7 +47,7 @@ class Search {
 
   void visit(const Value& value, std::string_view rest) {
     if (name_.size() > longest_name || ++steps_ > most_steps) return;
-    for_each_child(value, [&](const PathPart& part, const Value& child) {
+    for_each_way(value, [&](const PathPart& part, const Value& child) {
       const std::optional<std::string_view> next = behind(rest, part);
       if (!next) return;
       path_.push_back(part);
@@ -64,8 +77,7 @@ bool is_bytes_call(const Value& object) {
 
 }  // namespace
 
-void for_each_child(const Value& parent,
-                    const std::function<void(const PathPart&, const Value&)>& visit) {
+void for_each_child(const Value& parent, const Visit& visit) {
   if (parent.kind() == Kind::list || parent.kind() == Kind::tuple) {
     std::int64_t index = 0;
     for (const Value& element : parent.elements()) visit(PathPart(index++), element);
@@ -89,7 +101,7 @@ std::optional<Value> find_value(const Value& root, std::span<const PathPart> pat
   Value at = root;
   for (const PathPart& wanted : path) {
     std::optional<Value> next;
-    for_each_child(at, [&](const PathPart& part, const Value& child) {
+    for_each_way(at, [&](const PathPart& part, const Value& child) {
       if (part == wanted) next = child;
     });
     if (!next) return std::nullopt;

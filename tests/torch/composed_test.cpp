@@ -111,6 +111,25 @@ TEST_CASE("a compressed sparse tensor has three parts, in each layout") {
   }
 }
 
+TEST_CASE("a tensor that is a parameter is one composed tensor, as it is without") {
+  const std::string sparse =
+      call("_rebuild_sparse_tensor",
+           layout("torch.sparse_coo") + "(" + a_tensor + a_tensor + size({5, 6}) + "\x88t");
+  const std::string meta = call("_rebuild_meta_tensor_no_storage",
+                                global("torch", "float32") + tuple({3, 4}) + tuple({4, 1}) + no);
+  for (const auto& [tensor, parts] : {std::pair{sparse, 2u}, {meta, 0u}}) {
+    const std::string parameter = call("_rebuild_parameter", tensor + "\x88" + test::no_hooks);
+    const std::string with_state =
+        call("_rebuild_parameter_with_state", tensor + "\x88" + test::no_hooks + "}");
+    for (const std::string& wrapped : {parameter, with_state}) {
+      const ComposedTensor composed = composed_of(wrapped);
+      CHECK(composed.is_parameter);
+      CHECK(composed.requires_grad);
+      CHECK(composed.part_count == parts);
+    }
+  }
+}
+
 TEST_CASE("TorchScript's form of a sparse tensor is understood") {
   const ComposedTensor composed =
       composed_of(call("_rebuild_sparse_tensor", integer(2) + tuple({3, 3}) + "\x88" + a_tensor +
