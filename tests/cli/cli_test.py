@@ -697,7 +697,7 @@ class Stats(Case):
 class Verify(Case):
     def test_says_what_was_checked(self):
         self.prints(
-            "OK 7 storages, every offset against its local header; bytes not read (--crc reads them)\n",
+            "OK 7 storages, every offset against its local header; 300 B not read (--crc reads them)\n",
             "verify", "state_dict.pt",
         )
         self.prints(
@@ -708,7 +708,8 @@ class Verify(Case):
     def test_counts_storages_without_crc(self):
         text = run("verify", "--crc", "no_crc.pt").stdout.decode()
         self.assertTrue(text.startswith("OK 12 storages, "))
-        self.assertTrue(text.endswith("; 12 storages had no CRC\n"), text)
+        self.assertTrue(text.endswith("; 1.4 KiB of 12 storages compared with nothing: they have no "
+                                      "CRC (--sha256 or --sums compares whole files)\n"), text)
 
     def damaged(self, offset):
         content = bytearray((DATA / "state_dict.pt").read_bytes())
@@ -736,7 +737,8 @@ class Verify(Case):
         self.assertEqual(
             good,
             {"file": "state_dict.pt", "ok": True, "storages": 7, "headers_checked": True,
-             "duplicate_keys": 0, "crc": None, "faults": []},
+             "duplicate_keys": 0, "crc": None, "sha256": None, "bytes_not_compared": 300,
+             "faults": []},
         )
         bad = self.document("verify", "--json", "--crc", self.damaged(1344), code=1)
         self.assertFalse(bad["ok"])
@@ -1716,7 +1718,7 @@ class Completion(Case):
             script = run("completion", shell).stdout.decode()
             for command in commands:
                 self.assertIn(command, script)
-                for option in re.findall(r"--([a-z-]+)", run(command, "--help").stdout.decode().split("Examples")[0]):
+                for option in re.findall(r"--([a-z0-9-]+)", run(command, "--help").stdout.decode().split("Examples")[0]):
                     self.assertIn(mark.format(option), script, (shell, command))
             self.assertNotIn("bench-sample", script)
 

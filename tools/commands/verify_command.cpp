@@ -1,18 +1,28 @@
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/file_sums.hpp"
 #include "weightmap/fill.hpp"
 
 namespace weightmap::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct VerifyOptions : CommonOptions {
   bool crc = false;
+  std::string sha256;
+  std::string sums;  // a list of sha256sum
 };
 
 struct Findings {
@@ -21,6 +31,10 @@ struct Findings {
   bool has_one_header = false;  // one header for all tensors
   std::uint64_t duplicate_keys = 0;
   std::optional<CrcReport> crc;
+  std::uint64_t bytes_with_crc = 0;
+  std::uint64_t bytes_not_compared = 0;  // of storages
+  std::uint64_t storages_not_compared = 0;
+  std::optional<SumReport> sums;
   std::vector<Error> faults;
 };
 
@@ -45,20 +59,89 @@ void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
                                {}});
 }
 
-Findings examine(const Checkpoint& checkpoint, const VerifyOptions& options) {
-  Findings findings;
+// Counts the bytes that no checksum was compared with: neither that of their storage nor that of
+// their file.
+void count_compared(const Checkpoint& checkpoint, Findings& findings) {
+  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
+    const NamedStorage storage = checkpoint.storage(i);
+    const SourceInfo& source = checkpoint.source(storage.source);
+    const bool has_crc = storage.crc32 != 0;
+    if (has_crc) findings.bytes_with_crc += storage.nbytes;
+    const bool is_summed =
+        findings.sums &&
+        std::ranges::find(findings.sums->compared, source.path) != findings.sums->compared.end();
+    if (is_summed || (has_crc && findings.crc) || storage.nbytes == 0) continue;
+    findings.bytes_not_compared += storage.nbytes;
+    ++findings.storages_not_compared;
+  }
+}
+
+void examine(const Checkpoint& checkpoint, const VerifyOptions& options, Findings& findings) {
   findings.storages = checkpoint.storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.headers = true;
   findings.has_one_header = is_header_and_elements(checkpoint.info().format);
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
-  if (!options.crc) return findings;
+  if (options.crc) {
+    ProgressBar bar;
+    findings.crc = checkpoint.verify_crc(bar.follow());
+    findings.faults.insert(findings.faults.end(), findings.crc->faults.begin(),
+                           findings.crc->faults.end());
+  }
+  count_compared(checkpoint, findings);
+}
+
+bool is_asked_for_sums(const VerifyOptions& options) noexcept {
+  return !options.sha256.empty() || !options.sums.empty();
+}
+
+// The sums of `files` that the options give.
+Result<std::vector<FileSum>> given_sums(const VerifyOptions& options,
+                                        const std::vector<fs::path>& files) {
+  std::vector<FileSum> sums;
+  if (!options.sums.empty()) {
+    TRY_ASSIGN(sums, read_sums(options.sums));
+  }
+  if (options.sha256.empty()) return sums;
+  if (files.size() != 1)
+    return tl::unexpected<Error>(about(
+        options,
+        {ErrorCode::invalid_argument,
+         "has " + std::to_string(files.size()) +
+             " files, and --sha256 is the checksum of one; give a list of sha256sum by --sums",
+         Error::no_offset,
+         {}}));
+  sums.push_back(
+      {fs::absolute(files.front()).lexically_normal(), normal_sha256(options.sha256), "--sha256"});
+  return sums;
+}
+
+// Compares the files with what the options say, and with what the hub's cache says.
+Result<void> compare_files(const VerifyOptions& options, Findings& findings) {
+  if (!options.crc && !is_asked_for_sums(options)) return {};
+  if (is_asked_for_sums(options)) TRY(check_is_file(options));
+  if (options.is_remote()) return {};
+  Result<std::vector<fs::path>> files = Checkpoint::files(options.file);
+  // Of a file of any content, also one that is not opened.
+  if (!files && files.error().code == ErrorCode::io) return tl::unexpected<Error>(files.error());
+  if (!files) files = std::vector<fs::path>{options.file};
+  TRY_ASSIGN(std::vector<FileSum> sums, given_sums(options, *files));
+  for (const fs::path& file : *files) {
+    const fs::path full = fs::absolute(file).lexically_normal();
+    if (!options.sums.empty() && std::ranges::find(sums, full, &FileSum::file) == sums.end())
+      findings.faults.push_back({ErrorCode::corrupt,
+                                 printable(options.sums) + " has no line for " +
+                                     printable(file.native()) + ", which was not compared",
+                                 Error::no_offset,
+                                 {}});
+  }
+  std::ranges::move(hub_sums(*files), std::back_inserter(sums));
+  if (sums.empty()) return {};
   ProgressBar bar;
-  findings.crc = checkpoint.verify_crc(bar.follow());
-  findings.faults.insert(findings.faults.end(), findings.crc->faults.begin(),
-                         findings.crc->faults.end());
-  return findings;
+  findings.sums = compare_sums(*files, sums, bar.follow());
+  std::ranges::copy(findings.sums->faults, std::back_inserter(findings.faults));
+  return {};
 }
 
 Json describe_findings(const std::string& file, const Findings& findings) {
@@ -68,14 +151,29 @@ Json describe_findings(const std::string& file, const Findings& findings) {
   if (findings.crc)
     crc = {{"storages_checked", findings.crc->storages_checked},
            {"storages_without_crc", findings.crc->storages_without_crc},
-           {"bytes", findings.crc->bytes}};
+           {"bytes", findings.bytes_with_crc}};
+  Json sums = nullptr;
+  if (findings.sums)
+    sums = {{"files", findings.sums->compared.size()}, {"bytes", findings.sums->bytes}};
   return {{"file", file},
           {"ok", findings.faults.empty()},
           {"storages", findings.storages},
           {"headers_checked", findings.headers},
           {"duplicate_keys", findings.duplicate_keys},
           {"crc", crc},
+          {"sha256", sums},
+          {"bytes_not_compared", findings.bytes_not_compared},
           {"faults", faults}};
+}
+
+// Says what no checksum was compared with, and what would do so.
+std::string not_compared_text(const Findings& findings) {
+  if (findings.bytes_not_compared == 0) return {};
+  const std::string bytes = human_bytes(findings.bytes_not_compared);
+  if (!findings.crc && findings.bytes_with_crc > 0)
+    return "; " + bytes + " not read (--crc reads them)";
+  return "; " + bytes + " of " + count(findings.storages_not_compared, "storage") +
+         " compared with nothing: they have no CRC (--sha256 or --sums compares whole files)";
 }
 
 std::string checked_text(const Findings& findings) {
@@ -84,12 +182,13 @@ std::string checked_text(const Findings& findings) {
   if (findings.duplicate_keys > 0)
     text += "; " + count(findings.duplicate_keys, "key") +
             " left out, which a dict has again behind them";
-  if (!findings.crc) return text + "; bytes not read (--crc reads them)";
-  text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
-          human_bytes(findings.crc->bytes);
-  if (findings.crc->storages_without_crc > 0)
-    text += "; " + count(findings.crc->storages_without_crc, "storage") + " had no CRC";
-  return text;
+  if (findings.crc && findings.bytes_with_crc > 0)
+    text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
+            human_bytes(findings.bytes_with_crc);
+  if (findings.sums)
+    text += "; SHA-256 of " + count(findings.sums->compared.size(), "file") + ", " +
+            human_bytes(findings.sums->bytes);
+  return text + not_compared_text(findings);
 }
 
 void print_findings(Output& out, const VerifyOptions& options, const Findings& findings) {
@@ -108,8 +207,9 @@ bool is_finding(const Error& error) {
 
 Result<int> run_verify(Output& out, const VerifyOptions& options) {
   Findings findings;
+  TRY(compare_files(options, findings));
   if (Result<Checkpoint> checkpoint = open_checkpoint(options); checkpoint)
-    findings = examine(*checkpoint, options);
+    examine(*checkpoint, options, findings);
   else if (is_finding(checkpoint.error()))
     findings.faults.push_back(checkpoint.error());
   else
@@ -132,11 +232,25 @@ void add_verify(CLI::App& app, Run& run) {
       *app.add_subcommand("verify", "Check the file: structure, offsets, with --crc every byte");
   add_common_options(command, *options);
   command.add_flag("--crc", options->crc, "Read every storage and compare its CRC-32");
+  command
+      .add_option("--sha256", options->sha256,
+                  "Read the file and compare it with this SHA-256, of any format")
+      ->type_name("HEX")
+      ->check([](const std::string& text) {
+        return normal_sha256(text).empty() ? "must be 64 hexadecimal digits" : "";
+      });
+  command
+      .add_option("--sums", options->sums,
+                  "Read all files and compare them with this list of sha256sum")
+      ->type_name("FILE");
   command.footer(
-      "Prints a line for each fault and ends with exit status 1 if there is any.\n"
+      "Prints a line for each fault and ends with exit status 1 if there is any. Says how many\n"
+      "bytes no checksum was compared with. With --crc a file of the hub's cache is compared with\n"
+      "the SHA-256 that its blob is named after.\n"
       "Examples:\n"
       "  weightmap verify model.pt\n"
-      "  weightmap verify --crc model.pt");
+      "  weightmap verify --crc model.pt\n"
+      "  weightmap verify --sums SHA256SUMS models/llama");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_verify(out, *options); }; });
 }
