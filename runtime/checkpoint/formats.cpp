@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -72,6 +73,13 @@ Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   return format::identify(head, tail, size);
 }
 
+// OpenVINO's weights are numbers alone; the network beside them is named alike.
+bool is_of_openvino(std::filesystem::path name) {
+  std::error_code failed;
+  return name.extension() == ".bin" &&
+         std::filesystem::exists(name.replace_extension(".xml"), failed);
+}
+
 }  // namespace
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
@@ -103,6 +111,11 @@ Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::
                input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
     if (!format::describe_stranger(head, size)) return row_of(Kind::safetensors);
   }
+  if (is_of_openvino(name))
+    return failure(
+        ErrorCode::not_a_checkpoint,
+        "has the weights of the network of OpenVINO in the .xml beside it; read that with "
+        "openvino, or take the model that it was made of");
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
 }

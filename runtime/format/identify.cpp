@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "runtime/bytes/escape.hpp"
+#include "runtime/format/strangers.hpp"
+#include "runtime/format/tar.hpp"
 
 namespace weightmap::format {
 namespace {
@@ -34,14 +36,19 @@ constexpr std::array signatures = {
               "7zXZ"sv,
               other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
-    Signature{257, "ustar"sv, other,
-              "is a tar archive; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x "
-              "and save it again, else unpack it first"},
+    Signature{
+        257, "ustar"sv, other,
+        "is a tar archive; unpack it (tar xf) and open what is in it, such as the "
+        "model_weights.ckpt of NeMo's .nemo; if torch of before 0.1.10 wrote it, load it with "
+        "torch 0.4 to 1.x and save it again"},
     Signature{4, "PTMF"sv, other,
               "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
               "without _use_flatbuffer, or as a state dict"},
     Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
-    Signature{0, "\x89HDF"sv, other, "is an HDF5 file"},
+    Signature{
+        0, "\x89HDF"sv, other,
+        "is an HDF5 file, as Keras writes models and weights (.h5); load it with keras or h5py, "
+        "and save its arrays as safetensors"},
     Signature{0,
               "\x7f"
               "ELF"sv,
@@ -111,6 +118,7 @@ Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
   if (head.empty() && file_bytes != 0) return Kind::needs_head;
   if (begins_legacy_stream(head)) return Kind::legacy;
   if (const Kind kind = identify_head(head); kind != Kind::unknown) return kind;
+  if (begins_tar(head)) return Kind::unknown;  // whose last member may be an archive
   const bool may_be_archive =
       text.find(end_record) != std::string_view::npos || as_text(head).starts_with("PK\x03\x04");
   return may_be_archive ? Kind::zip : Kind::unknown;
@@ -120,7 +128,7 @@ Kind identify_head(std::span<const std::byte> head) noexcept {
   const std::string_view text = as_text(head);
   if (text.starts_with(gguf_magic)) return Kind::gguf;
   if (begins_safetensors(text)) return Kind::safetensors;
-  return begins_with_tag(text, "{") ? Kind::json : Kind::unknown;
+  return begins_with_tag(text, "{") && !begins_ubjson(text) ? Kind::json : Kind::unknown;
 }
 
 bool begins_legacy_stream(std::span<const std::byte> head) noexcept {
@@ -156,7 +164,8 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
                  {}};
   if (begins_safetensors(text)) return foreign(other, "is a safetensors file, which is no archive");
   if (text.starts_with(gguf_magic)) return foreign(other, "is a GGUF file, which is no archive");
-  if (begins_with_tag(text, "{")) return foreign(other, "is JSON text, which is no archive");
+  if (begins_with_tag(text, "{") && !begins_ubjson(text))
+    return foreign(other, "is JSON text, which is no archive");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))
     return foreign(other, "begins with " + std::to_string(head.size()) +
                               " zero bytes; a copy or download probably did not finish");

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/format/strangers.hpp"
 
 namespace weightmap::format {
 namespace {
@@ -55,6 +58,16 @@ Result<Error> describe_foreign_file(const bytes::ByteSource& file) {
   std::array<std::byte, head_bytes> head;
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
   TRY(file.read(0, {head.data(), length}));
+  if (std::optional<Error> known = describe_stranger({head.data(), length}, file.size()))
+    return std::move(*known);
+  std::array<std::byte, stranger_tail_bytes> tail;
+  const auto last = static_cast<std::size_t>(std::min<std::uint64_t>(tail.size(), file.size()));
+  TRY(file.read(file.size() - last, {tail.data(), last}));
+  const std::string_view sentence =
+      name_stranger({reinterpret_cast<const char*>(head.data()), length},
+                    {reinterpret_cast<const char*>(tail.data()), last}, file.size());
+  if (!sentence.empty())
+    return Error{ErrorCode::not_a_checkpoint, std::string(sentence), Error::no_offset, {}};
   return describe_foreign({head.data(), length}, file.size());
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/bytes/row_major.hpp"
 #include "runtime/format/compressed_storages.hpp"
 #include "runtime/format/own_storages.hpp"
+#include "runtime/format/strangers.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/npz/array_header.hpp"
 #include "runtime/value/builder.hpp"
@@ -254,7 +255,8 @@ void Parser::describe() {
 }  // namespace
 
 bool is_archive(const zip::Directory& directory) {
-  if (directory.find("data.pkl") != nullptr || directory.find("archive_format") != nullptr)
+  if (directory.find("data.pkl") != nullptr || directory.find("archive_format") != nullptr ||
+      !format::name_archive(directory).empty())
     return false;
   return std::ranges::any_of(directory.records(), [](const zip::Record& record) {
     return record.full_name().ends_with(extension);

@@ -28,7 +28,8 @@ class IndexParser {
     if (!json_.end()) return not_json();
     if (!has_map_)
       return failure(ErrorCode::not_a_checkpoint,
-                     "is JSON without a weight_map, so it is no index of shards");
+                     is_xgboost_ ? "is a model of XGBoost as JSON; load it with xgboost"
+                                 : "is JSON without a weight_map, so it is no index of shards");
     if (index_.items.empty())
       return failure(ErrorCode::corrupt, "the index of shards names no tensor");
     sort_files();
@@ -49,6 +50,7 @@ class IndexParser {
   Result<void> read_item(std::string_view key) {
     if (key == "weight_map") return read_map();
     const bool is_metadata = key == "metadata";
+    is_xgboost_ = is_xgboost_ || key == "learner";
     Result<value::Cell> value = json::add_value(build_, json_);
     if (!value) return json_.failed() ? not_json() : tl::unexpected<Error>(value.error());
     if (!is_metadata) return {};
@@ -66,6 +68,10 @@ class IndexParser {
       while (json_.next_key(tensor)) {
         const auto position = static_cast<std::uint32_t>(json_.position());
         std::string_view file;
+        if (tensor.starts_with('/') && json_.next() == json::TokenReader::Next::array)
+          return failure(ErrorCode::not_a_checkpoint,
+                         "is the index of weights that Keras has written in shards (.weights.h5); "
+                         "load them with keras, and save them as safetensors");
         if (!json_.string(file)) break;
         TRY_ASSIGN(const std::uint32_t number, number_of(file));
         index_.items.push_back({tensor, number, position});
@@ -116,6 +122,7 @@ class IndexParser {
   value::Builder build_;
   value::Cell metadata_ = build_.dict({});
   bool has_map_ = false;
+  bool is_xgboost_ = false;
   bool has_metadata_ = false;
   std::unordered_map<std::string, std::uint32_t> numbers_;
 };

@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/format/strangers.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/torch/script_pickle.hpp"
 #include "runtime/zip/record_bytes.hpp"
@@ -86,6 +87,8 @@ Result<ArchiveKind> kind_of(const zip::Directory& directory) {
   }
   TRY(zip::check_no_other_case(directory, pickle_record));
   if (directory.find("archive_format") != nullptr) return ArchiveKind::exported;
+  if (const std::string_view known = format::name_archive(directory); !known.empty())
+    return failure(ErrorCode::not_a_checkpoint, std::string(known));
   const std::size_t count = directory.records().size();
   std::string found = bytes::counted(count, "record");
   if (!directory.records().empty()) {

@@ -1,0 +1,165 @@
+// Files of other programs are named by their kind. The bytes are those that onnx 1.23, msgpack
+// 1.2, numpy and Python wrote, or, where a comment says so, made by the published format.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/archive_builder.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+
+namespace {
+
+std::string text_of(const test::Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+struct Fixture {
+  test::TemporaryFolder folder;
+
+  void names(const std::string& name, const std::string& content, const char* kind) {
+    CAPTURE(name);
+    const auto path = folder.write(name, content);
+    CHECK_FAILS(Checkpoint::open(path), ErrorCode::not_a_checkpoint, kind);
+  }
+  void names_archive(const std::vector<std::pair<std::string, std::string>>& records,
+                     const char* kind) {
+    test::ArchiveBuilder builder;
+    for (const auto& [name, content] : records) builder.add(name, content);
+    names("archive.zip", text_of(builder.finish()), kind);
+  }
+};
+
+const std::string zeros(600, '\0');
+
+// A field of protocol buffers with a length.
+std::string field(int number, const std::string& content) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(content.size()) +
+         content;
+}
+
+const std::string onnx_graph =
+    ":]\n\x11\n\x01x\n\x01w\x12\x01y\"\x06MatMul\x12\x01g*\x1b\x08\x02\x08\x02\x10\x01"
+    "B\x01w"s;
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "ONNX, with the name of its writer and without") {
+  names("a.onnx", "\x08\x0e" + onnx_graph, "is a model of ONNX; load it with onnx");
+  names("b.onnx", "\x08\x0e\x12\x07pytorch" + onnx_graph, "is a model of ONNX");
+}
+
+// Model.proto of coremltools.
+TEST_CASE_FIXTURE(Fixture, "Core ML") {
+  names("a.mlmodel", "\x08\x07" + field(2, field(1, field(1, "image"))) + zeros,
+        "is a model of Core ML (.mlmodel)");
+  names("b.mlmodel", "\x08\x01" + field(2, field(1, field(1, "image"))) + zeros,
+        "is a model of Core ML (.mlmodel)");
+}
+
+// saved_model.proto, graph.proto and table.cc of TensorFlow.
+TEST_CASE_FIXTURE(Fixture, "TensorFlow: SavedModel, a frozen graph, the index of a checkpoint") {
+  names("saved_model.pb", "\x08\x01" + field(2, field(1, field(2, field(1, field(1, "Add"))))),
+        "is the graph of a SavedModel of TensorFlow");
+  names("frozen.pb", field(1, field(1, "x") + field(2, "Placeholder")) + zeros,
+        "is a graph of TensorFlow (GraphDef)");
+  names("model.ckpt.index", "\0\0\1\2\x08\1\x12\0"s + zeros + "\x57\xfb\x80\x8b\x24\x75\x47\xdb",
+        "is the index of a checkpoint of TensorFlow; load it with tf.train.load_checkpoint");
+}
+
+// The file identifiers of their flatbuffers.
+TEST_CASE_FIXTURE(Fixture, "TensorFlow Lite and ExecuTorch") {
+  names("a.tflite", "\x1c\0\0\0TFL3"s + zeros, "is a model of TensorFlow Lite (LiteRT)");
+  names("a.pte", "\x38\0\0\0ET12"s + zeros, "is a program of ExecuTorch (.pte)");
+  names("a.ptd", "\x38\0\0\0FT01"s + zeros, "is data of ExecuTorch (.ptd)");
+}
+
+TEST_CASE_FIXTURE(Fixture, "OpenVINO: the network, and the weights beside it") {
+  const std::string xml = "<?xml version=\"1.0\"?>\n<net name=\"Model0\" version=\"11\">\n</net>\n";
+  names("a.xml", xml, "is a network of OpenVINO, whose weights are in the .bin beside it");
+  names("a.bin", "\1\2\3" + zeros, "has the weights of the network of OpenVINO in the .xml beside");
+  names("alone.bin", "\1\2\3" + zeros, "is not a torch checkpoint: it is no zip archive");
+}
+
+// FASTTEXT_FILEFORMAT_MAGIC_INT32 and a version.
+TEST_CASE_FIXTURE(Fixture, "fastText") {
+  names("a.ftz", "\xba\x16\x4f\x2f\x0c\0\0\0"s + zeros, "is a model of fastText");
+}
+
+// As gensim's save_word2vec_format(binary=True) writes it.
+TEST_CASE_FIXTURE(Fixture, "word2vec in binary; numbers as text are only text") {
+  names("a.bin", "2 2\nthe \0\0\x80?\0\0\0@\nof \0\0\x80?\0\0\0@\n"s,
+        "has the vectors of word2vec in binary; load it with gensim");
+  names("a.txt", "2 2\nthe 1.0 2.0\nof 1.0 2.0\n", "is not a torch checkpoint");
+}
+
+TEST_CASE_FIXTURE(Fixture, "msgpack of flax and spaCy") {
+  names("a.msgpack", "\x82\xa4step\x01\xa6params\x81\xa1k\xc4\x04\0\0\0\0"s,
+        "is msgpack, as flax and spaCy write it");
+  names("key2row", "\x80", "is msgpack, as flax and spaCy write it");
+  names("b", "\xde\0\x10\xa1k\x01"s + zeros, "is msgpack");
+  names("c", "\x81\xd9\x21" + std::string(33, 'k') + "\x01", "is msgpack");
+  names("number", "\x83\x01\x02" + zeros, "is not a torch checkpoint");
+}
+
+// The first bytes of a file of XGBoost 2.
+TEST_CASE_FIXTURE(Fixture, "XGBoost: UBJSON is not JSON, and JSON is no index") {
+  names("a.ubj", "{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x0a"s + zeros,
+        "is UBJSON, as XGBoost writes models (.ubj); load it with xgboost");
+  names("a.json", R"({"learner":{"attributes":{}},"version":[2,1,4]})",
+        "is a model of XGBoost as JSON; load it with xgboost");
+  names("b.json", R"({"other":{}})", "is JSON without a weight_map, so it is no index of shards");
+}
+
+TEST_CASE_FIXTURE(Fixture, "Keras: an archive, HDF5, and the index of several") {
+  names_archive({{"metadata.json", "{}"}, {"config.json", "{}"}, {"model.weights.h5", "\x89HDF"}},
+                "is a model of Keras (.keras); load it with keras");
+  names("a.weights.h5", "\x89HDF\r\n\x1a\n" + zeros,
+        "is an HDF5 file, as Keras writes models and weights (.h5)");
+  names("a.weights.json",
+        R"({"metadata": {}, "weight_map": {"/layers/dense/vars": ["a_00000.weights.h5"]}})",
+        "is the index of weights that Keras has written in shards");
+}
+
+TEST_CASE_FIXTURE(Fixture, "skops is not an archive of numpy, though arrays lie in it") {
+  names_archive({{"140.npy", "\x93NUMPY"}, {"schema.json", "{}"}},
+                "is a model of skops; load it with skops.io.load");
+}
+
+TEST_CASE_FIXTURE(Fixture, "TorchServe's archive") {
+  names_archive({{"m.pt", "PK"}, {"handler.py", ""}, {"MAR-INF/MANIFEST.json", "{}"}},
+                "is a model archive of TorchServe (.mar)");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a llamafile, which is a program with a zip archive behind it") {
+  test::ArchiveBuilder builder;
+  builder.add("model.gguf", "GGUF");
+  names("a.llamafile", "MZqFpD='\n" + zeros + text_of(builder.finish()),
+        "is a llamafile, or another archive");
+}
+
+// As Python's tarfile writes it.
+TEST_CASE_FIXTURE(Fixture, "a .nemo is a tar, whatever archive its last member is") {
+  test::ArchiveBuilder builder;
+  builder.add("archive/data.pkl", "\x80\x02}.");
+  std::string member = text_of(builder.finish());
+  std::string size = "00000000000";
+  for (std::size_t i = size.size(), rest = member.size(); rest != 0; rest /= 8)
+    size[--i] = static_cast<char>('0' + rest % 8);
+  std::string header = "./model_weights.ckpt";
+  header.resize(124);
+  header += size + '\0' + std::string(12, '\0') + "        0";
+  header.resize(257);
+  header += "ustar  ";
+  header.resize(512);
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  for (std::size_t i = 154; i-- > 148; sum /= 8) header[i] = static_cast<char>('0' + sum % 8);
+  header[154] = '\0';
+  member.resize((member.size() + 511) / 512 * 512 + 1024);
+  names("a.nemo", header + member, "is a tar archive; unpack it (tar xf) and open what is in it");
+}
