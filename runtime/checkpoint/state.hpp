@@ -22,6 +22,7 @@
 #include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/format/format.hpp"
+#include "runtime/os/memory/lock_share.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
@@ -62,9 +63,9 @@ struct Checkpoint::State {
   std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
   std::atomic<const mmap::Guard*> write_watch{nullptr};     // of `mapping`; likewise
   std::atomic<const format::Values*> late_values{nullptr};  // likewise
-  Gate gate;                                   // between demand() and warmers; any thread
-  std::atomic<std::uint64_t> locked_bytes{0};  // at the beginning of the mapping, by warmers
-  DemandLog demand_log;                        // any thread
+  Gate gate;                 // between demand() and warmers; any thread
+  os::LockShare lock_share;  // of `mapping`, by warmers; any thread
+  DemandLog demand_log;      // any thread
   CheckpointInfo info;
   OpenOptions options;  // complete
   OpenStats stats;

@@ -1,5 +1,6 @@
 #include "runtime/warm/warm_options.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/base/try.hpp"
@@ -51,12 +52,16 @@ Result<void> check_options(const WarmOptions& options, const CheckpointInfo& inf
   return {};
 }
 
-void choose_budget(const WarmOptions& options, std::uint64_t locked, WarmReport& report) {
-  report.budget_bytes = options.budget_bytes;
-  if (options.budget_bytes != 0) return;
-  const os::MemoryLimit limit = os::memory_limit();
-  report.budget_bytes = limit.usable();
-  if (report.budget_bytes != os::MemoryLimit::unknown) report.budget_bytes += locked;
+void choose_budget(const WarmOptions& options, std::uint64_t most, os::LockShare& share,
+                   WarmReport& report) {
+  os::MemoryLimit limit;
+  const auto look = [&] {
+    if (options.budget_bytes == 0) limit = os::memory_limit();
+    return limit;
+  };
+  if (options.budget_bytes != 0) most = std::min(most, options.budget_bytes);
+  const std::uint64_t room = options.lock ? share.promise(most, look) : look().usable();
+  report.budget_bytes = options.budget_bytes != 0 ? options.budget_bytes : room;
   report.budget_reason = limit.reason;
 }
 

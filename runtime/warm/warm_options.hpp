@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "runtime/os/memory/lock_share.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/warmer.hpp"
@@ -13,8 +14,9 @@ namespace weightmap {
 // one another; with unsupported for options that do not work with this checkpoint.
 Result<void> check_options(const WarmOptions& options, const CheckpointInfo& info);
 
-// Sets the budget and its reason in the report. `locked` is the number of bytes that are locked in
-// memory already and not part of the free memory.
-void choose_budget(const WarmOptions& options, std::uint64_t locked, WarmReport& report);
+// Sets the budget and its reason in the report. `most` is what the warm-up can use; with `lock` the
+// share is promised so much of it as fits, until finish().
+void choose_budget(const WarmOptions& options, std::uint64_t most, os::LockShare& share,
+                   WarmReport& report);
 
 }  // namespace weightmap

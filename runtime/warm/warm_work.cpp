@@ -47,6 +47,13 @@ Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
   return ranges;
 }
 
+// At least what is read of them: whole pages, each once.
+std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
+  std::uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.length + 2 * os::large_page;
+  return bytes;
+}
+
 }  // namespace
 
 WarmWork::WarmWork(State& state) : state_(state), forks_(os::fork_count()) {}
@@ -85,7 +92,6 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   if (options.lock && method_ == mmap::LoadMethod::read)
     return failure(ErrorCode::unsupported,
                    "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");
-  choose_budget(options, options.lock ? state_.locked_bytes.load() : 0, report_);
   lock_ = options.lock;
   drop_behind_ = options.drop_behind;
   one_reader_ = options.one_reader;
@@ -100,6 +106,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   } else if (exact_) {
     TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
   }
+  choose_budget(options, bytes_of(ranges), state_.lock_share, report_);
   const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report_.budget_bytes;
   plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes(), exact_});
   if (options.follow) window_ = std::make_unique<WarmWindow>(plan_, ranges, report_.budget_bytes);
@@ -258,7 +265,8 @@ std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::
     fail(source.about(std::move(done.error())));
     return end;
   }
-  bytes_done_ += length;
+  const std::uint64_t bytes_done = bytes_done_ += length;
+  if (lock_) state_.lock_share.locked(bytes_done);
   for (std::size_t loaded = step; loaded < next; ++loaded) step_done(loaded);
   return next;
 }
@@ -331,8 +339,7 @@ void WarmWork::join() {
   if (std::exchange(joined_, true)) return;
   for (std::thread& thread : threads_) thread.join();
   if (reads_exactly_ || election_ || exact_) mmap::allow_readahead(state_.mapping, true);
-  if (lock_ && order_.empty() && !exact_ && bytes_done_ > state_.locked_bytes)
-    state_.locked_bytes = bytes_done_.load();
+  if (lock_) state_.lock_share.finish();
   if (verify_) verify_->stop();
   if (verifier_.joinable()) verifier_.join();
   complete_report();

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 import unittest
-import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -63,26 +62,6 @@ class Client:
         request = {"op": operation} if file is None else {"op": operation, "file": str(file)}
         self.send(json.dumps(request).encode())
         return self.receive()
-
-
-class Opens:
-    """Sees which of some files are opened."""
-
-    def __init__(self, *files):
-        self._libc = ctypes.CDLL(None)
-        self._events = self._libc.inotify_init()
-        opened = 0x20  # IN_OPEN
-        self._files = {self._libc.inotify_add_watch(self._events, os.fsencode(file), opened): file
-                       for file in files}
-
-    def next(self):
-        return self._files[int.from_bytes(os.read(self._events, 16)[:4], sys.byteorder)]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.close(self._events)
 
 
 class Case(unittest.TestCase):
@@ -246,29 +225,6 @@ class Holds(Case):
             return self.keeper(self.file, preexec_fn=become_somebody_with_little)
         except PermissionError:
             self.skipTest("the tool lies where only root may run it")
-
-    def plan_of(self, weights):
-        """Writes a plan of a start with these weights; returns the file that it reads."""
-        starts = self.folder / "starts"
-        starts.mkdir(exist_ok=True)
-        file = self.folder / f"{weights.name}.so"
-        file.write_bytes(bytes(5000))
-        status = file.stat()
-        plan = {"kind": "weightmap start plan", "version": 1, "key": "",
-                "weights": [str(uuid.uuid5(uuid.NAMESPACE_OID, str(weights)))],
-                "files": [{"path": str(file), "size": 5000, "mtime_ns": status.st_mtime_ns}]}
-        (starts / f"{weights.name}.json").write_text(json.dumps(plan))
-        self.environment["WEIGHTMAP_START_DIR"] = str(starts)
-        return file
-
-    def test_keeps_the_starts_that_were_learned_with_what_it_holds(self):
-        kept = self.plan_of(self.file.parent)
-        other = self.plan_of(self.folder / "elsewhere")
-        with Opens(kept, other) as opens:
-            keeper = self.keeper(self.file)
-            seen = [opens.next() for _ in range(3)]  # in rounds of their own
-            self.stop(keeper)
-        self.assertEqual(set(seen), {kept})
 
     def test_leaves_nothing_after_sigterm_and_sigint(self):
         for end in (signal.SIGTERM, signal.SIGINT):

@@ -14,7 +14,6 @@ import stat
 import subprocess
 import sys
 import unittest
-import uuid
 import xml.etree.ElementTree
 
 from tool_case import ENVIRONMENT, FolderCase
@@ -172,13 +171,6 @@ class Run(FolderCase):
         self.assertNotIn("a-secret-word", json.dumps(plan))
         [file] = (self.folder / "starts").iterdir()
         self.assertEqual(stat.S_IMODE(file.parent.stat().st_mode), 0o700)
-
-    def test_a_start_has_the_key_of_its_weights_folder(self):
-        model = self.folder / "model.pt"
-        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
-        command, _ = self.learn("--model", model)
-        key = str(uuid.uuid5(uuid.NAMESPACE_OID, str(self.folder)))
-        self.assertEqual(self.plan(*command)["weights"], [key])
 
     @unittest.skipIf(os.geteuid() != 0, "only root becomes another user")
     def test_another_user_learns_what_is_open_and_mapped(self):

@@ -11,8 +11,7 @@ namespace weightmap::cli::start {
 namespace {
 
 std::string plan_with(const std::string& file) {
-  return R"({"kind":"weightmap start plan","version":1,"key":"k","weights":["w"],"files":[)" +
-         file + "]}";
+  return R"({"kind":"weightmap start plan","version":1,"key":"k","files":[)" + file + "]}";
 }
 
 const std::string good = R"({"path":"/lib/a.so","size":9,"mtime_ns":-7,"parts":[[0,4],[5,4]]})";
@@ -22,7 +21,6 @@ TEST_CASE("a plan is written and read as the same JSON") {
   const Result<StartPlan> plan = parse_plan(text);
   REQUIRE(plan);
   CHECK(plan->key == "k");
-  CHECK(plan->weights == std::vector<std::string>{"w"});
   REQUIRE(plan->files.size() == 2);
   CHECK(plan->files[0].path == "/lib/a.so");
   CHECK(plan->files[0].mtime_ns == -7);
@@ -50,12 +48,10 @@ TEST_CASE("a plan is refused, and the field is named") {
         "the plan of a start: key is 1, no text");
   CHECK(message(R"({"kind":"weightmap start plan","version":1,"key":"k","files":{}})") ==
         "the plan of a start: files is {}, no list");
-  CHECK(
-      message(R"({"kind":"weightmap start plan","version":1,"key":"k","weights":1,"files":[]})") ==
-      "the plan of a start: weights is 1, no list");
-  CHECK(message(
-            R"({"kind":"weightmap start plan","version":1,"key":"k","weights":[1],"files":[]})") ==
-        "the plan of a start: weights has 1, no text");
+  CHECK(message(std::string(200000, '[') + std::string(200000, ']')) ==
+        "the plan of a start: is nested more than 64 deep");
+  CHECK(message(R"({"kind":"weightmap start plan","version":1,"key":)" +
+                std::string(200000, '[')) == "the plan of a start: is no JSON");
   CHECK(message(plan_with("1")) == "the plan of a start: files[0] is 1, no object");
   CHECK(of_file("9", "-9") == begin + "size is -9, no number");
   CHECK(of_file("-7", "0.5") == begin + "mtime_ns is 0.5, no number");

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "runtime/os/file/file.hpp"
+#include "runtime/os/memory/lock_share.hpp"
 #include "runtime/os/memory/memory_limit.hpp"
 #include "runtime/os/memory/sealed_memory.hpp"
 #include "tests/mmap/bus_child.hpp"
@@ -82,4 +83,71 @@ TEST_CASE_FIXTURE(TemporaryFolder, "a file opened by descriptor has an open file
   // So that advice about reading ahead, which belongs to the open file, changes nothing for others.
   CHECK(::lseek(file->descriptor(), 0, SEEK_CUR) == 0);
   ::close(descriptor);
+}
+
+namespace {
+
+// 1600 bytes that may be locked, of which the system has what the shares have not locked.
+struct Lockable {
+  std::uint64_t taken = 0;
+
+  std::uint64_t promise(os::LockShare& share, std::uint64_t wanted) const {
+    return share.promise(wanted, [this] { return os::MemoryLimit{1600 - taken, "memory.max"}; });
+  }
+  void lock(os::LockShare& share, std::uint64_t before, std::uint64_t bytes) {
+    taken += bytes - before;
+    share.locked(bytes);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Lockable, "what is locked again and again gets no more than the first time") {
+  os::LockShare share;
+  CHECK(promise(share, 5000) == 1500);
+  lock(share, 0, 1500);
+  share.finish();
+  for (int i = 0; i < 100; ++i) {
+    CHECK(promise(share, 5000) == 1500);
+    share.finish();
+  }
+}
+
+TEST_CASE_FIXTURE(Lockable, "all that is locked together gets no more than one would") {
+  os::LockShare first, second;
+  CHECK(promise(first, 1000) == 1500);  // which both ask for before either locks anything
+  CHECK(promise(second, 1000) == 500);
+  lock(first, 0, 1000);
+  lock(second, 0, 500);
+  first.finish();
+  second.finish();
+  CHECK(promise(second, 1000) == 500);
+  CHECK(promise(first, 1000) == 1000);
+  os::LockShare third;
+  CHECK(promise(third, 1000) == 0);
+}
+
+TEST_CASE_FIXTURE(Lockable, "what is closed, or was promised and not locked, is there for others") {
+  os::LockShare share;
+  {
+    os::LockShare closed;
+    CHECK(promise(closed, 1500) == 1500);
+    lock(closed, 0, 700);
+    closed.finish();
+    CHECK(promise(share, 1500) == 800);
+    share.finish();
+  }
+  taken = 0;
+  CHECK(promise(share, 1500) == 1500);
+}
+
+TEST_CASE_FIXTURE(Lockable,
+                  "what others take of the memory is not promised, and what is locked stays") {
+  os::LockShare share;
+  CHECK(promise(share, 1500) == 1500);
+  lock(share, 0, 1000);
+  taken += 320;
+  CHECK(promise(share, 1500) == 1200);
+  taken += 280;
+  CHECK(promise(share, 1500) == 938);
 }

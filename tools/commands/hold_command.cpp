@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -15,7 +16,6 @@
 #include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
 #include "tools/remote/remote_file.hpp"
-#include "tools/run/kept_starts.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -52,9 +52,24 @@ std::string size_text(const Json& bytes) {
 
 std::string state_text(const Json& file) {
   std::string text = file["state"].get<std::string>();
-  text += file["locked"].get<bool>() ? ", locked" : ", not locked";
-  if (file["problem"].is_string()) text += "; " + printable(file["problem"].get<std::string>());
+  const std::uint64_t left_out = file["bytes_left_out"].get<std::uint64_t>();
+  const std::uint64_t all = file["file_bytes"].get<std::uint64_t>();
+  if (!file["locked"].get<bool>())
+    text += ", not locked";
+  else
+    text +=
+        left_out == 0 ? ", locked" : ", " + human_bytes(all - std::min(all, left_out)) + " locked";
+  if (left_out > 0) text += ", " + human_bytes(left_out) + " do not fit";
+  for (const char* const problem : {"problem", "url_problem"})
+    if (const auto found = file.find(problem); found != file.end() && found->is_string())
+      text += "; " + printable(found->get<std::string>());
   return text;
+}
+
+// In its present version as a whole, or, while a new one comes, in the one before.
+bool is_held(const Json& file) {
+  return file["state"] != "fetching" && file["state"] != "warming" && file["problem"].is_null() &&
+         file["bytes_left_out"] == 0;
 }
 
 void print_status(Output& out, const Json& status, bool json) {
@@ -107,10 +122,7 @@ class Metrics {
 class Rounds {
  public:
   Rounds(hold::Keeper& keeper, Metrics& metrics, Clock::duration interval)
-      : keeper_(keeper),
-        metrics_(metrics),
-        starts_(std::chrono::ceil<milliseconds>(interval)),
-        interval_(interval) {}
+      : keeper_(keeper), metrics_(metrics), interval_(interval) {}
 
   // Returns true once, when all files of the command line are in memory.
   bool advance() {
@@ -121,10 +133,7 @@ class Rounds {
       keeper_.look(metrics_.are_wanted());
       next_look_ = now + interval_;
     }
-    if (looks || keeper_.changes() != seen_changes_) {
-      metrics_.update(keeper_);
-      starts_.keep(keeper_.paths());
-    }
+    if (looks || keeper_.changes() != seen_changes_) metrics_.update(keeper_);
     seen_changes_ = keeper_.changes();
     tell(now);
     return !std::exchange(was_ready_, is_ready_) && is_ready_;
@@ -155,7 +164,6 @@ class Rounds {
 
   hold::Keeper& keeper_;
   Metrics& metrics_;
-  start::KeptStarts starts_;
   hold::ServiceManager manager_;
   Clock::duration interval_;
   Clock::time_point next_look_ = Clock::now() + interval_;
@@ -210,8 +218,12 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   Rounds rounds(
       keeper, metrics,
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval)));
+  bool is_ready = false;
   while (!interrupted()) {
-    if (rounds.advance()) {
+    const bool becomes_ready = rounds.advance();
+    if (!is_ready) TRY(keeper.check_urls());
+    is_ready = is_ready || becomes_ready;
+    if (becomes_ready) {
       print_status(out, keeper.describe(), options.json);
       if (Result<void> written = out.finish(); !written)
         return tl::unexpected<Error>(written.error());
@@ -229,9 +241,12 @@ Result<int> ask_keeper(Output& out, const HoldCommand& options, const std::files
   TRY_ASSIGN(
       const Json answer,
       hold::ask(path, hold::make_request(operation, options.status ? "" : file, options.name)));
-  if (options.status)
+  if (options.status) {
     print_status(out, answer, options.json);
-  else if (options.json)
+    const Json& files = answer["files"];
+    return std::all_of(files.begin(), files.end(), is_held) ? exit_good : exit_failed;
+  }
+  if (options.json)
     out.write(to_text(answer) + "\n");
   else
     out.write(printable(answer["file"].get<std::string>()) + ": " +

@@ -18,7 +18,14 @@ Json describe_generation(const Generation& generation) {
 }
 
 std::string lock_words(const HeldCopy& copy) {
-  if (copy.is_locked()) return "locked in memory";
+  const std::uint64_t left_out = copy.bytes_left_out();
+  const std::uint64_t all = copy.checkpoint().info().file_bytes;
+  if (copy.is_locked() && left_out == 0) return "locked in memory";
+  if (copy.is_locked())
+    return human_bytes(all - std::min(all, left_out)) + " locked in memory; " +
+           human_bytes(left_out) + " of " + human_bytes(all) + " do not fit";
+  if (left_out > 0 && copy.lock_refusal().empty())
+    return "not locked; " + human_bytes(left_out) + " of " + human_bytes(all) + " do not fit";
   return copy.lock_refusal().empty() ? "not locked" : "not locked: " + copy.lock_refusal();
 }
 

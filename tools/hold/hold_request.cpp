@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <filesystem>
 #include <system_error>
 
@@ -13,12 +14,14 @@
 #include "tools/hold/hold_socket.hpp"
 #include "tools/hold/system_failure.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/support/json_reader.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
 namespace {
 
 constexpr timeval longest_silence{60, 0};
+constexpr std::size_t longest_answer = std::size_t{16} << 20;
 
 tl::unexpected<Error> bad_request(const std::string& why) {
   return failure(ErrorCode::invalid_argument, why);
@@ -55,7 +58,7 @@ Result<Json> release_file(Keeper& keeper, const Json& request) {
 Result<Json> act_on(Keeper& keeper, std::string_view line) {
   if (line.size() > HoldServer::longest_line)
     return bad_request("a line may have " + std::to_string(HoldServer::longest_line) + " bytes");
-  const Json request = Json::parse(line, nullptr, false);
+  const Json request = parse_json(line).value_or(Json());
   if (!request.is_object()) return bad_request("a request is a JSON object on one line");
   const std::string operation = text_of(request, "op");
   if (operation == "hold") return hold_file(keeper, request);
@@ -82,6 +85,10 @@ Result<std::string> receive_line(const Descriptor& keeper) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_failure("hear from the daemon", errno);
     if (got == 0) return failure(ErrorCode::io, "the daemon left without an answer");
+    if (line.size() > longest_answer)
+      return failure(ErrorCode::io, "the daemon's answer is longer than " +
+                                        std::to_string(longest_answer) +
+                                        " bytes, which no status is");
     line.append(part.data(), static_cast<std::size_t>(got));
   }
   return line;
@@ -103,12 +110,17 @@ Json make_request(std::string_view operation, const std::string& file, const std
   return {{"op", operation}, {"file", std::filesystem::absolute(file).lexically_normal().native()}};
 }
 
+// No request ends the daemon, whatever it does to the memory that is left.
 std::string answer(Keeper& keeper, std::string_view line) {
-  const Result<Json> done = act_on(keeper, line);
-  if (!done) return to_text(refusal(done.error()));
-  Json answer = {{"ok", true}};
-  answer.update(*done);
-  return to_text(answer);
+  try {
+    const Result<Json> done = act_on(keeper, line);
+    if (!done) return to_text(refusal(done.error()));
+    Json answer = {{"ok", true}};
+    answer.update(*done);
+    return to_text(answer);
+  } catch (const std::exception& error) {
+    return to_text(refusal({ErrorCode::io, error.what(), Error::no_offset, {}}));
+  }
 }
 
 Result<Json> ask(const std::filesystem::path& socket, const Json& request) {
@@ -116,7 +128,7 @@ Result<Json> ask(const std::filesystem::path& socket, const Json& request) {
   ::setsockopt(keeper.get(), SOL_SOCKET, SO_RCVTIMEO, &longest_silence, sizeof longest_silence);
   TRY(send_all(keeper, to_text(request) + "\n"));
   TRY_ASSIGN(const std::string line, receive_line(keeper));
-  Json answer = Json::parse(line, nullptr, false);
+  Json answer = parse_json(line).value_or(Json());
   const bool is_good = answer.is_object() && answer.value("ok", Json()) == Json(true);
   if (!is_good) return tl::unexpected<Error>(error_in(answer));
   return answer;

@@ -52,6 +52,14 @@ int connect_with(const Descriptor& socket, const sockaddr_un& address) noexcept 
   return ::connect(socket.get(), general, sizeof address) == 0 ? 0 : errno;
 }
 
+// True if the other end is this user or root.
+bool is_trusted(const Descriptor& socket) noexcept {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == ::geteuid() || peer.uid == 0);
+}
+
 // True if a daemon listens there, even one that is too busy for another client.
 bool is_answered(const sockaddr_un& address) noexcept {
   const Descriptor socket = new_socket(SOCK_NONBLOCK);
@@ -125,10 +133,7 @@ HoldSocket::Accepted HoldSocket::accept() const noexcept {
   Descriptor client(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   const bool none_waits = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
   if (client.get() < 0) return {Descriptor(), none_waits ? 0 : errno};
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  const bool is_known = ::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  if (is_known && (peer.uid == ::geteuid() || peer.uid == 0)) return {std::move(client)};
+  if (is_trusted(client)) return {std::move(client)};
   return {};
 }
 
@@ -138,6 +143,9 @@ Result<Descriptor> connect_to_keeper(const std::filesystem::path& path) {
   if (socket.get() < 0) return system_failure("make a socket", errno);
   if (const int error = connect_with(socket, address); error != 0)
     return system_failure("reach a daemon on " + named(path), error);
+  if (!is_trusted(socket))
+    return failure(ErrorCode::io, "what listens on " + named(path) +
+                                      " is another user's, and is neither asked nor believed");
   return socket;
 }
 

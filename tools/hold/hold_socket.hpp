@@ -46,7 +46,8 @@ class HoldSocket {
   ino_t inode_;
 };
 
-// Connects to the daemon that listens there. Fails with io if none does.
+// Connects to the daemon that listens there. Fails with io if none does, or if it is neither this
+// user's nor root's.
 Result<Descriptor> connect_to_keeper(const std::filesystem::path& path);
 
 }  // namespace weightmap::cli::hold

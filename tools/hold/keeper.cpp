@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/hold/source_identity.hpp"
+#include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
@@ -47,7 +49,10 @@ Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, b
   TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_}, say_));
   for (const auto& other : copies_) {
     if (other->path() != copy->path()) continue;
-    if (other->url() == url) return describe(*other);
+    if (other->identity() == copy->identity()) {
+      other->renew(url);
+      return describe(*other);
+    }
     return failure(ErrorCode::invalid_argument,
                    printable(copy->path().native()) +
                        " is held of another URL already; another name would be --name");
@@ -60,8 +65,10 @@ Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, b
 }
 
 Result<std::filesystem::path> Keeper::path_of_url(const std::string& url) const {
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(url, remote_));
+  const std::string identity = source_identity(url, source->name());
   for (const auto& copy : copies_)
-    if (copy->url() == url) return copy->path();
+    if (copy->identity() == identity) return copy->path();
   return failure(ErrorCode::invalid_argument, "the URL is not held");
 }
 
@@ -80,10 +87,10 @@ Result<void> Keeper::release(const std::filesystem::path& path) {
   return {};
 }
 
-std::vector<std::filesystem::path> Keeper::paths() const {
-  std::vector<std::filesystem::path> paths;
-  for (const HeldFile& file : files_) paths.push_back(file.path());
-  return paths;
+Result<void> Keeper::check_urls() const {
+  for (const auto& copy : copies_)
+    if (std::optional<Error> refusal = copy->refusal()) return tl::unexpected<Error>(*refusal);
+  return {};
 }
 
 bool Keeper::is_warming() const noexcept {
@@ -135,16 +142,17 @@ Json Keeper::describe() const {
                      [&file](const auto& copy) { return copy->path() == file.path(); }))
       files.push_back(file.describe());
   std::uint64_t file_bytes = 0;
-  std::uint64_t resident_bytes = 0;
+  std::optional<std::uint64_t> resident_bytes = 0;  // nullopt: of some it is unknown
   for (const Json& file : files) {
     file_bytes += file["file_bytes"].get<std::uint64_t>();
-    if (const Json& resident = file["resident_bytes"]; resident.is_number())
-      resident_bytes += resident.get<std::uint64_t>();
+    const Json& resident = file["resident_bytes"];
+    if (!resident.is_number()) resident_bytes.reset();
+    if (resident_bytes) *resident_bytes += resident.get<std::uint64_t>();
   }
   return {{"pid", ::getpid()},
           {"files", files},
           {"file_bytes", file_bytes},
-          {"resident_bytes", resident_bytes}};
+          {"resident_bytes", resident_bytes ? Json(*resident_bytes) : Json(nullptr)}};
 }
 
 std::string Keeper::summary() const {

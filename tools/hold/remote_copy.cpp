@@ -1,10 +1,13 @@
 #include "tools/hold/remote_copy.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <exception>
 #include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/hold/source_identity.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
@@ -32,16 +35,19 @@ bool is_of_the_content(ErrorCode code) {
 Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
   TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file.url, file.options));
   std::string file_name = remote_file_name(*source);
-  TRY_ASSIGN(SharedNames names,
-             SharedNames::at(file.name.empty() ? file_name : file.name, file_name));
-  return std::unique_ptr<RemoteCopy>(new RemoteCopy(
-      std::move(file), source->name(), std::move(file_name), std::move(names), std::move(say)));
+  std::string identity = source_identity(file.url, source->name());
+  TRY_ASSIGN(SharedNames names, SharedNames::at(file.name.empty() ? file_name : file.name,
+                                                file_name, digest_of(identity)));
+  return std::unique_ptr<RemoteCopy>(new RemoteCopy(std::move(file), source->name(),
+                                                    std::move(identity), std::move(file_name),
+                                                    std::move(names), std::move(say)));
 }
 
-RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names,
-                       Say say)
+RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string identity,
+                       std::string file_name, SharedNames names, Say say)
     : file_(std::move(file)),
       shown_(std::move(shown)),
+      identity_(std::move(identity)),
       file_name_(std::move(file_name)),
       names_(std::move(names)),
       say_(std::move(say)),
@@ -51,11 +57,26 @@ RemoteCopy::~RemoteCopy() { stops_ = true; }  // the future waits for the thread
 
 void RemoteCopy::look() {
   if (is_busy()) return;
+  if (looks_to_wait_ > 0) {
+    --looks_to_wait_;
+    return;
+  }
+  if (!next_url_.empty()) file_.url = std::exchange(next_url_, {});
   try {
-    round_ = std::async(std::launch::async, [this] { return run_round(); });
+    round_ = std::async(std::launch::async, [this] { return try_round(); });
   } catch (const std::system_error& error) {
     problem_ = std::string("cannot start a thread: ") + error.what();
   }
+}
+
+void RemoteCopy::renew(std::string url) {
+  next_url_ = std::move(url);
+  looks_to_wait_ = 0;
+}
+
+std::optional<Error> RemoteCopy::refusal() const {
+  if (is_there() || refused_.empty()) return std::nullopt;
+  return why_refused_;
 }
 
 Result<std::unique_ptr<RangeSource>> RemoteCopy::source() const {
@@ -66,11 +87,22 @@ Result<std::unique_ptr<RangeSource>> RemoteCopy::source() const {
 
 Result<RemoteVersion> RemoteCopy::ask() const {
   TRY_ASSIGN(const std::unique_ptr<RangeSource> store, source());
-  TRY_ASSIGN(RemoteVersion version, store->identify({}, {}));
+  TRY_ASSIGN(const RemoteVersion version, store->identify({}, {}));
   if (version_name(file_name_, version).empty())
     return failure(ErrorCode::unsupported,
                    "its server names no version (ETag), so a new one could not be told from it");
   return version;
+}
+
+RemoteCopy::Round RemoteCopy::try_round() const {
+  try {
+    return run_round();
+  } catch (const std::exception& error) {  // memory, or a thread
+    Round round;
+    round.error = {
+        ErrorCode::io, std::string("cannot be fetched: ") + error.what(), Error::no_offset, {}};
+    return round;
+  }
 }
 
 RemoteCopy::Round RemoteCopy::run_round() const {
@@ -80,7 +112,7 @@ RemoteCopy::Round RemoteCopy::run_round() const {
     round.error = version.error();
     return round;
   }
-  round.version = version_name(file_name_, *version);
+  round.version = version_name(file_name_, *version) + "." + digest_of(identity_);
   round.is_refused = round.version == refused_;
   if (round.is_refused || round.version == published_) return round;
   Result<void> done = bring(round.version, *version);
@@ -94,7 +126,7 @@ Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& ver
   if (names_.has(name, version.size)) return {};  // from before this daemon
   TRY_ASSIGN(std::unique_ptr<RangeSource> store, source());
   RemoteStageOptions options;
-  options.name = name;
+  options.name = names_.new_name();
   TRY_ASSIGN(Staging staging, start_staging(std::move(store), options));
   if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
   TRY(staging.finish());
@@ -110,7 +142,12 @@ void RemoteCopy::advance() {
     say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()));
   }
   if (!round.is_refused) problem_ = round.error.message;
-  if (!problem_.empty() && is_of_the_content(round.error.code)) refused_ = round.version;
+  if (!problem_.empty() && is_of_the_content(round.error.code)) {
+    refused_ = round.version;
+    why_refused_ = round.error;
+  }
+  failures_ = round.error.message.empty() ? 0 : std::min(failures_ + 1, 7u);
+  looks_to_wait_ = failures_ == 0 ? 0 : (1u << (failures_ - 1)) - 1;
   tell();
 }
 
@@ -128,8 +165,12 @@ void RemoteCopy::remove() {
 }
 
 Json RemoteCopy::describe() const {
+  const std::string tag =
+      is_there()
+          ? published_.substr(file_name_.size() + 1, published_.rfind('.') - file_name_.size() - 1)
+          : std::string();
   return {{"url", shown_},
-          {"version", is_there() ? Json(published_.substr(file_name_.size() + 1)) : Json(nullptr)},
+          {"version", is_there() ? Json(tag) : Json(nullptr)},
           {"versions_fetched", fetched_},
           {"url_problem", problem_.empty() ? Json(nullptr) : Json(problem_)}};
 }

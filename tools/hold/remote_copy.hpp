@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tools/hold/shared_names.hpp"
@@ -31,7 +32,10 @@ class RemoteCopy {
   RemoteCopy(const RemoteCopy&) = delete;
   RemoteCopy& operator=(const RemoteCopy&) = delete;
 
-  const std::string& url() const noexcept { return file_.url; }
+  // What the URL names, without its secrets: two of one identity are one file.
+  const std::string& identity() const noexcept { return identity_; }
+  // Asks by this URL of the same identity from the next round on, and soon.
+  void renew(std::string url);
   std::filesystem::path path() const { return names_.path(); }
   bool is_there() const noexcept { return !published_.empty(); }
   bool is_busy() const noexcept { return round_.valid(); }
@@ -39,9 +43,12 @@ class RemoteCopy {
   // Asks the store for the version, and waits for the answer. Fails as the store does, and with
   // unsupported if it names no version.
   Result<RemoteVersion> ask() const;
+  // Why what the store has cannot be held, if nothing is held and only another version could be.
+  std::optional<Error> refusal() const;
   // Takes the result of background work.
   void advance();
-  // Asks the store in the background, and fetches a new version, unless that is going on.
+  // Asks the store in the background, and fetches a new version, unless that is going on. After
+  // failures it waits twice as many calls each time, up to 64.
   void look();
   // Removes the copy.
   void remove();
@@ -52,26 +59,33 @@ class RemoteCopy {
  private:
   // One question, and what came of it.
   struct Round {
-    std::string version;      // that the store has, as "FILE@TAG"; empty: unknown
+    std::string version;      // that the store has, as "FILE@TAG.SOURCE"; empty: unknown
     bool is_refused = false;  // it was before, and is the one that the store still has
     bool is_fetched = false;
     Error error = {};  // unless its message is empty
   };
-  RemoteCopy(RemoteFile file, std::string shown, std::string file_name, SharedNames names, Say say);
+  RemoteCopy(RemoteFile file, std::string shown, std::string identity, std::string file_name,
+             SharedNames names, Say say);
   Result<std::unique_ptr<RangeSource>> source() const;
   // In the background, of a state that does not change meanwhile:
   Round run_round() const;
+  Round try_round() const;
   Result<void> bring(const std::string& name, const RemoteVersion& version) const;
   void tell();
 
-  const RemoteFile file_;
-  const std::string shown_;      // the URL without its secrets
-  const std::string file_name_;  // the FILE of "FILE@TAG"
+  RemoteFile file_;
+  std::string next_url_;     // from the next round on; or empty
+  const std::string shown_;  // the URL without its secrets and its query
+  const std::string identity_;
+  const std::string file_name_;  // the FILE of "FILE@TAG.SOURCE"
   const SharedNames names_;
   Say say_;
-  std::string published_;  // the version that has NAME, as "FILE@TAG"; empty: none
+  std::string published_;  // the version that has NAME, as "FILE@TAG.SOURCE"; empty: none
   std::string refused_;    // one that is no checkpoint, or corrupt
+  Error why_refused_ = {};
   std::string problem_;    // of the last round; or empty
+  unsigned failures_ = 0;  // since the last good round
+  unsigned looks_to_wait_ = 0;
   std::string told_problem_;
   std::uint64_t fetched_ = 0;
   std::atomic<bool> stops_ = false;

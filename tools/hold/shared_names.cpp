@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <system_error>
@@ -30,29 +31,32 @@ bool is_one_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-std::vector<std::string> versions_of(const std::string& file) {
+}  // namespace
+
+std::vector<std::string> SharedNames::versions() const {
   std::vector<std::string> names;
   std::error_code failed;
   for (fs::directory_iterator entry(shared_memory, failed), end; !failed && entry != end;
-       entry.increment(failed))
-    if (std::string name = entry->path().filename(); name.starts_with(file + "@"))
+       entry.increment(failed)) {
+    std::string name = entry->path().filename();
+    if (name.starts_with(file_ + "@") && name.ends_with("." + source_))
       names.push_back(std::move(name));
+  }
   return names;
 }
 
-}  // namespace
-
-Result<SharedNames> SharedNames::at(std::string name, std::string file) {
+Result<SharedNames> SharedNames::at(std::string name, std::string file, std::string source) {
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
     return failure(ErrorCode::invalid_argument,
                    "\"" + printable(name) +
                        "\" cannot be the name of a file in /dev/shm; --name "
                        "gives it another one");
-  SharedNames names(std::move(name), std::move(file));
+  SharedNames names(std::move(name), std::move(file), std::move(source));
   struct stat found {};
   if (::lstat(names.path().c_str(), &found) == 0 && names.published().empty())
     return failure(ErrorCode::invalid_argument, "\"" + printable(names.path().native()) +
-                                                    "\" is there already; remove it first");
+                                                    "\" is there already, and is no copy of "
+                                                    "this URL; remove it first");
   return names;
 }
 
@@ -61,10 +65,16 @@ fs::path SharedNames::path() const { return shared_memory / name_; }
 std::string SharedNames::published() const {
   const std::optional<struct stat> named = own_file(path());
   if (!named) return {};
-  for (const std::string& version : versions_of(file_))
+  for (const std::string& version : versions())
     if (const auto found = own_file(shared_memory / version); found && is_one_file(*found, *named))
       return version;
   return {};
+}
+
+std::string SharedNames::new_name() const {
+  std::string name = "." + name_ + ".new";
+  ::unlink((shared_memory / name).c_str());
+  return name;
 }
 
 bool SharedNames::has(const std::string& version, std::uint64_t bytes) const {
@@ -73,12 +83,18 @@ bool SharedNames::has(const std::string& version, std::uint64_t bytes) const {
 }
 
 Result<void> SharedNames::publish(const std::string& version) const {
+  // A version has a second name from its beginning on, so no other daemon takes it for unused.
+  const fs::path brought = shared_memory / ("." + name_ + ".new");
+  if (::link(brought.c_str(), (shared_memory / version).c_str()) != 0 && errno != ENOENT &&
+      errno != EEXIST)
+    return system_failure("name the new version", errno);
   const fs::path next = shared_memory / ("." + name_ + ".next");
   ::unlink(next.c_str());  // of a daemon that was killed here
   if (::link((shared_memory / version).c_str(), next.c_str()) != 0 ||
       ::rename(next.c_str(), path().c_str()) != 0)
     return system_failure("give the new version its name", errno);
   ::unlink(next.c_str());  // rename() leaves it if both are one file
+  ::unlink(brought.c_str());
   remove_unused(version);
   return {};
 }
@@ -90,7 +106,7 @@ void SharedNames::remove() const {
 
 // A version that has a name beside its own is another daemon's.
 void SharedNames::remove_unused(const std::string& but) const {
-  for (const std::string& version : versions_of(file_)) {
+  for (const std::string& version : versions()) {
     const std::optional<struct stat> found = own_file(shared_memory / version);
     if (version != but && found && found->st_nlink == 1)
       ::unlink((shared_memory / version).c_str());

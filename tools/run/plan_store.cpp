@@ -90,27 +90,9 @@ std::string start_key(const fs::path& program, std::span<const std::string> comm
   return hash_of(text);
 }
 
-std::string weights_key(const fs::path& model) {
-  std::error_code error;
-  const fs::path folder = fs::is_directory(model, error) ? model : model.parent_path();
-  return hash_of(fs::weakly_canonical(folder, error).native());
-}
-
 Result<fs::path> plan_path(const std::string& key) {
   TRY_ASSIGN(const fs::path folder, plan_folder());
   return folder / (key + ".json");
-}
-
-std::vector<StartPlan> all_plans() {
-  std::vector<StartPlan> plans;
-  const Result<fs::path> folder = plan_folder();
-  if (!folder) return plans;
-  std::error_code error;
-  for (fs::directory_iterator at(*folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() != ".json") continue;
-    if (Result<StartPlan> plan = load_plan(at->path())) plans.push_back(std::move(*plan));
-  }
-  return plans;
 }
 
 Result<StartPlan> load_plan(const fs::path& path) {

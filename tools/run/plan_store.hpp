@@ -23,12 +23,6 @@ std::string start_key(const std::filesystem::path& program, std::span<const std:
 // in ~/.cache/weightmap/starts. Fails with not_found if none of these is set.
 Result<std::filesystem::path> plan_path(const std::string& key);
 
-// Returns a hash of the folder of a model's weights, by which a plan says what it was learned with.
-std::string weights_key(const std::filesystem::path& model);
-
-// Returns the plans in that folder, without those that load_plan() refuses.
-std::vector<StartPlan> all_plans();
-
 // Fails with not_found if there is none, and refuses a file that others than this user and root may
 // write to, or that is larger than any plan.
 Result<StartPlan> load_plan(const std::filesystem::path& path);

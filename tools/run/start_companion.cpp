@@ -155,8 +155,6 @@ class Companion {
       task_.when_over({processes_, plan, learner_->paths(), learner_->unseen(), learner_->written(),
                        learner_->began_ns()});
     }
-    for (const std::filesystem::path& model : task_.models)
-      plan.weights.push_back(weights_key(model));
     if (plan.files.empty()) return say("nothing was learned of this start");
     if (const Result<void> saved = save_plan(plan, task_.plan_path); !saved)
       return say(to_string(saved.error()));

@@ -55,19 +55,6 @@ Result<PlannedFile> parse_file(const Json& json, std::size_t index) {
   return file;
 }
 
-// A plan of no weights may leave them out.
-Result<std::vector<std::string>> parse_weights(const Json& json) {
-  std::vector<std::string> weights;
-  if (json.is_null()) return weights;
-  TRY(reader.expect_list(json, "weights"));
-  for (const Json& key : json) {
-    if (!key.is_string())
-      return reader.corrupt("weights has " + JsonReader::shown(key) + ", no text");
-    weights.push_back(key.get<std::string>());
-  }
-  return weights;
-}
-
 }  // namespace
 
 std::uint64_t PlannedFile::planned_bytes() const noexcept {
@@ -94,7 +81,6 @@ Json describe(const StartPlan& plan) {
   return {{"kind", plan_kind},
           {"version", plan_version},
           {"key", plan.key},
-          {"weights", plan.weights},
           {"files", std::move(files)}};
 }
 
@@ -104,7 +90,6 @@ Result<StartPlan> parse_plan(std::string_view text) {
   TRY_ASSIGN(plan.key, reader.text(JsonReader::member(json, "key"), "key"));
   const Json& files = JsonReader::member(json, "files");
   TRY(reader.expect_list(files, "files"));
-  TRY_ASSIGN(plan.weights, parse_weights(JsonReader::member(json, "weights")));
   plan.files.reserve(files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {
     TRY_ASSIGN(PlannedFile file, parse_file(files[i], i));

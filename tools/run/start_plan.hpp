@@ -28,7 +28,6 @@ struct PlannedFile {
 struct StartPlan {
   std::string key;  // of the command for which it was made; says nothing of its words
   std::vector<PlannedFile> files;
-  std::vector<std::string> weights = {};  // keys of the weights that were read with it
 
   std::uint64_t planned_bytes() const noexcept;
 };

@@ -11,14 +11,29 @@ constexpr std::size_t longest_shown = 200;
 
 }  // namespace
 
+Result<Json> parse_json(std::string_view text) {
+  bool is_deep = false;
+  const auto keeps = [&is_deep](int depth, Json::parse_event_t, const Json&) {
+    is_deep = is_deep || depth > deepest_json;
+    return !is_deep;
+  };
+  Json json = Json::parse(text, keeps, false);
+  if (is_deep && !json.is_discarded())
+    return failure(ErrorCode::corrupt,
+                   "is nested more than " + std::to_string(deepest_json) + " deep");
+  if (json.is_discarded()) return failure(ErrorCode::corrupt, "is no JSON");
+  return json;
+}
+
 tl::unexpected<Error> JsonReader::corrupt(const std::string& text) const {
   return failure(ErrorCode::corrupt, document_ + ": " + text);
 }
 
 Result<Json> JsonReader::open(std::string_view text, std::string_view kind,
                               std::uint64_t version) const {
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return corrupt("is no JSON");
+  const Result<Json> parsed = parse_json(text);
+  if (!parsed) return corrupt(parsed.error().message);
+  const Json& json = *parsed;
   if (!json.is_object() || member(json, "kind") != kind)
     return corrupt("\"kind\" is not \"" + std::string(kind) + "\"");
   if (member(json, "version") != version)

@@ -3,12 +3,19 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli {
+
+// Printing, copying and reading a value may recurse, so nothing deeper is parsed.
+inline constexpr int deepest_json = 64;
+
+// Fails with corrupt ("is no JSON", "is nested more than 64 deep").
+Result<Json> parse_json(std::string_view text);
 
 class JsonReader {
  public:
