@@ -26,6 +26,8 @@ FileSource::FileSource(Url url) : url_(std::move(url)), name_(url_.name()) {}
 
 Result<RemoteVersion> FileSource::identify(std::span<std::byte> head, std::span<std::byte> tail) {
   const std::string path = percent_decoded(url_.path);
+  if (path.find('\0') != path.npos)
+    return failed(ErrorCode::invalid_argument, "%00 is in no name of a file");
   // Opening a FIFO would block.
   file_ = os::UniqueFd(
       os::uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));

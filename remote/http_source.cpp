@@ -109,7 +109,8 @@ Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, Url url
                                                       const RemoteOptions& options) {
   TRY(check_headers(options.headers));
   Place store(std::move(given), url, options.headers, options.signer, std::nullopt);
-  return std::unique_ptr<RangeSource>(new HttpSource(url.name(), url, std::move(store), options));
+  return std::unique_ptr<RangeSource>(
+      new HttpSource(url.name(), url.identity(), url, std::move(store), options));
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Object object,
@@ -120,17 +121,19 @@ Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Objec
   if (!options.signer && !access.key_id.empty() && !can_sign())
     return failure(ErrorCode::unsupported,
                    "signing for S3 needs libcurl 7.87 or newer; give a presigned URL or a signer");
+  std::string identity = url.identity();
   std::optional<S3Access> signs;
   if (!options.signer) signs = std::move(access);
   Place store(std::move(given), std::move(url), options.headers, options.signer, std::move(signs));
   std::string name = object.name();
-  return std::unique_ptr<RangeSource>(
-      new HttpSource(std::move(name), std::move(object), std::move(store), options));
+  return std::unique_ptr<RangeSource>(new HttpSource(std::move(name), std::move(identity),
+                                                     std::move(object), std::move(store), options));
 }
 
-HttpSource::HttpSource(std::string name, Location location, Place store,
+HttpSource::HttpSource(std::string name, std::string identity, Location location, Place store,
                        const RemoteOptions& options)
     : name_(std::move(name)),
+      identity_(std::move(identity)),
       location_(std::move(location)),
       options_(options),
       store_(std::move(store)) {}
@@ -139,6 +142,13 @@ Result<RemoteVersion> HttpSource::identify(std::span<std::byte> head, std::span<
   std::array<std::byte, 1> scratch;  // the version comes with a byte at least
   auto pinned = pin(head.empty() ? std::span(scratch) : head, tail);
   if (!pinned) return passed_on(named(std::move(pinned).error()));
+  if (const RemoteVersion& found = pinned->version;
+      !options_.unproven && found.tag.empty() && found.id.empty() && pinned->last_modified.empty())
+    return passed_on(named({.code = ErrorCode::unsupported,
+                            .message = "the server names no version of the file, neither by an "
+                                       "ETag nor by a date, so what comes may be of two versions; "
+                                       "--unproven (unproven=True in Python) takes it all the "
+                                       "same"}));
   pinned_ = *std::move(pinned);
   return pinned_->version;
 }
@@ -173,10 +183,10 @@ Result<void> HttpSource::read(RangeReader& reader) {
 }
 
 Result<void> HttpSource::run(RangeFeed& feed, const Pinned* pinned) {
-  RangeRun run(
-      transfers_, store_, pinned,
-      {options_.connections, options_.retries, options_.deadline, options_.stall, options_.goes_on},
-      counts_);
+  RangeRun run(transfers_, store_, pinned,
+               {options_.connections, options_.retries, options_.deadline, options_.until,
+                options_.stall, options_.goes_on},
+               counts_);
   return run.run(feed);
 }
 

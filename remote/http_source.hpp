@@ -25,6 +25,7 @@ class HttpSource final : public RangeSource {
                                                    const RemoteOptions& options);
 
   const std::string& name() const noexcept override { return name_; }
+  std::string identity() const override { return identity_; }
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override;
   Result<void> read(RangeReader& reader) override;
   Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override;
@@ -32,7 +33,8 @@ class HttpSource final : public RangeSource {
 
  private:
   using Location = std::variant<Url, S3Object>;
-  HttpSource(std::string name, Location location, Place store, const RemoteOptions& options);
+  HttpSource(std::string name, std::string identity, Location location, Place store,
+             const RemoteOptions& options);
 
   struct Ends;
   Result<Pinned> pin(std::span<std::byte> head, std::span<std::byte> tail);
@@ -41,6 +43,7 @@ class HttpSource final : public RangeSource {
   Error named(Error error) const;
 
   std::string name_;
+  std::string identity_;
   Location location_;
   RemoteOptions options_;
   Transfers transfers_;

@@ -47,7 +47,8 @@ RangeRun::RangeRun(Transfers& transfers, Place& store, const Pinned* pinned,
       limits_(limits),
       tally_{counts},
       pace_(limits.connections),
-      random_(std::random_device{}()) {}
+      random_(std::random_device{}()),
+      has_answered_(pinned != nullptr) {}
 
 Result<void> RangeRun::run(RangeFeed& feed) {
   const BlockedSigpipe blocked;
@@ -114,12 +115,16 @@ Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   // Without a byte of the body, only a transfer that went well has its whole header.
   if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
-  if (is_transient(code)) return ask_again(attempt, curl_easy_strerror(code));
-  return failure(ErrorCode::io, curl_easy_strerror(code));
+  if (!is_transient(code)) return failure(ErrorCode::io, curl_easy_strerror(code));
+  const bool is_refused = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
+  if (is_refused && !has_answered_ && attempt.piece().failures != 0)
+    return failure(ErrorCode::io, std::string(curl_easy_strerror(code)) + ", twice");
+  return ask_again(attempt, curl_easy_strerror(code));
 }
 
 Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   const Judgement& judgement = attempt.judgement();
+  has_answered_ = true;
   switch (judgement.outcome) {
     case Outcome::body:
       store_.answered(attempt.generation());
@@ -212,6 +217,8 @@ Result<void> RangeRun::look(RangeFeed& feed, Clock::time_point now) {
     return failure(ErrorCode::cancelled, "cancelled");
   if (limits_.deadline.count() != 0 && now - began_ > limits_.deadline)
     return failure(ErrorCode::io, "the deadline of " + in_ms(limits_.deadline) + " has passed");
+  if (limits_.until != Clock::time_point() && now > limits_.until)
+    return failure(ErrorCode::io, "the deadline has passed");
   pace_.note(now - began_, tally_.received);
   for (Piece& piece : pieces_) {
     TRY(end_stalled(piece.hedge.get(), now));

@@ -26,7 +26,8 @@ namespace weightmap::remote {
 struct RunLimits {
   unsigned connections;
   unsigned retries;
-  std::chrono::milliseconds deadline;  // 0: none, as for `stall`
+  std::chrono::milliseconds deadline;           // 0: none, as for `stall`
+  std::chrono::steady_clock::time_point until;  // unset: none
   std::chrono::milliseconds stall;
   std::function<bool()> goes_on;  // or empty
 };
@@ -93,6 +94,7 @@ class RangeRun {
   std::size_t completed_ = 0;
   unsigned hedges_ = 0;  // on their way
   bool may_have_next_ = true;
+  bool has_answered_;  // the store, in this run or, if a version is known, before
   const Clock::time_point began_ = Clock::now();
 };
 

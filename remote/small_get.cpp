@@ -78,10 +78,13 @@ class SmallGet {
 
   Result<void> look() const {
     if (options_.goes_on && !options_.goes_on()) return failure(ErrorCode::cancelled, "cancelled");
-    if (options_.deadline.count() == 0 || Clock::now() - began_ <= options_.deadline) return {};
-    return failure(ErrorCode::io, "the deadline of " + std::to_string(options_.deadline.count()) +
-                                      " ms has passed" +
-                                      (last_.empty() ? "" : "; the last answer was " + last_));
+    const Clock::time_point now = Clock::now();
+    const bool is_late = (options_.deadline.count() != 0 && now - began_ > options_.deadline) ||
+                         (options_.until != Clock::time_point() && now > options_.until);
+    if (!is_late) return {};
+    return failure(ErrorCode::io, last_.empty()
+                                      ? std::string("the deadline has passed")
+                                      : "the deadline has passed; the last answer was " + last_);
   }
 
   Result<void> wait(CURLcode code, long status, std::chrono::seconds asked) {

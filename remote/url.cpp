@@ -111,6 +111,38 @@ bool is_signed(std::string_view query) noexcept {
   return false;
 }
 
+// Parameters that are renewed while the file stays the same.
+bool is_credential(std::string_view parameter) noexcept {
+  static constexpr std::array<std::string_view, 3> beginnings = {"x-amz-", "x-goog-", "x-oss-"};
+  static constexpr std::array<std::string_view, 21> names = {"signature",
+                                                             "expires",
+                                                             "awsaccesskeyid",
+                                                             "googleaccessid",
+                                                             "key-pair-id",
+                                                             "policy",
+                                                             "sig",
+                                                             "se",
+                                                             "sp",
+                                                             "sv",
+                                                             "sr",
+                                                             "st",
+                                                             "spr",
+                                                             "skoid",
+                                                             "sktid",
+                                                             "skt",
+                                                             "ske",
+                                                             "sks",
+                                                             "skv",
+                                                             "token",
+                                                             "access_token"};
+  std::string name(parameter.substr(0, parameter.find('=')));
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return std::ranges::find(names, name) != names.end() ||
+         std::ranges::any_of(beginnings, [&](auto begin) { return name.starts_with(begin); });
+}
+
 }  // namespace
 
 Result<Url> Url::parse(const std::string& text) {
@@ -136,6 +168,16 @@ std::string Url::name() const {
   Url shown = *this;
   shown.query.clear();
   return shown.text();
+}
+
+std::string Url::identity() const {
+  std::string text = scheme + "://" + host + ':' + port + path;
+  for (std::string_view left = query; !left.empty();) {
+    const std::string_view parameter = left.substr(0, left.find('&'));
+    left.remove_prefix(std::min(parameter.size() + 1, left.size()));
+    if (!parameter.empty() && !is_credential(parameter)) text.append("&").append(parameter);
+  }
+  return text;
 }
 
 std::string Url::file_name() const { return percent_decoded(path.substr(path.rfind('/') + 1)); }

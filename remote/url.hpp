@@ -25,6 +25,9 @@ struct Url {
   std::string text() const;
   // For messages: all but query, user and password.
   std::string name() const;
+  // What tells this file from others: all but user, password, and what of the query signs it or is
+  // a token.
+  std::string identity() const;
   // Decoded.
   std::string file_name() const;
   bool has_origin_of(const Url& other) const noexcept;

@@ -2,9 +2,11 @@
 // one only: open_metadata.hpp.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +29,10 @@ struct FetchOptions {
   // Compares the CRC-32 of each storage of a zip archive once it has arrived. One that differs is
   // fetched once more, and is corrupt if it still does.
   bool verify = true;
+  // SHA-256s of the files, by their names beside the first one: "model.safetensors"; "" is the only
+  // file. Unless empty, each file that is fetched must be among them, and is compared before it
+  // gets its name: another digest is corrupt, and nothing is kept of it.
+  std::map<std::string, std::array<std::byte, 32>> sha256 = {};
   // Called by the calling thread; by the one that fetches, for start_staging().
   Progress progress = {};
 };
@@ -38,6 +44,7 @@ struct FetchReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t resumed_bytes = 0;   // that an earlier, killed fetch had left
   std::uint64_t verified_bytes = 0;  // of storages whose CRC-32 was compared
+  std::uint64_t summed_bytes = 0;    // of the file, if its SHA-256 was compared
   std::chrono::nanoseconds time{};
 };
 
@@ -92,7 +99,7 @@ WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
 // `path`.part, beside which `path`.part.journal has the version and what is there of it, so that a
 // fetch that failed, was cancelled or was killed goes on where it was, if the store still has this
 // version. Where the file system keeps extended attributes, user.weightmap.version of the
-// file says which one it is. One fetch at a time.
+// file says which version of which source it is. One fetch at a time.
 //
 // Fails as Checkpoint::open() of the same file does, with the name of the source; with unsupported
 // for one of several files; with invalid_argument if `path` exists, unless it is to be replaced;
@@ -101,11 +108,13 @@ WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
 WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
                                         const FetchOptions& options = {}, bool replaces = false);
 // Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, which
-// is made if it is missing, under their own names. Files that fetch() or this has brought and that
-// are of the same version stay, if the file system keeps extended attributes; others are replaced.
-// The file that leads to the others comes last, and is removed before any of them is replaced, so
-// that a set that looks whole is whole. Returns a report for each file, in this order. Fails as
-// fetch() does.
+// is made if it is missing, under their own names. Files that fetch() or this has brought from this
+// source, that are of the same version and were not written to since, stay, if the file system
+// keeps extended attributes. Others are fetched beside the old ones, as NAME.part, and get their
+// names once all are there and compared: until then the old set stays, so there is room for both.
+// While they get their names the folder has the file .weightmap-update, with which no checkpoint of
+// several files is opened there: a fetch that is killed at this moment is to be run again. Returns
+// a report for each file, of the one that leads to the others last. Fails as fetch() does.
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});

@@ -64,6 +64,9 @@ class WEIGHTMAP_API RangeSource {
   virtual ~RangeSource() = default;
   // For messages: "https://host/folder/model.pt", without query, user and password.
   virtual const std::string& name() const noexcept = 0;
+  // What tells this file from all others, whatever their versions are called: the URL with what
+  // name() leaves out, but for credentials that expire. Only digests of it are kept.
+  virtual std::string identity() const { return name(); }
   // Finds out the version, and fills the first bytes of the file into `head` and its last into
   // `tail`, as many as there are, in one round trip where the protocol can: a file of N bytes fills
   // the first min(N, head.size()) bytes of `head`, and the last min(N, tail.size()) bytes of

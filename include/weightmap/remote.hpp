@@ -33,6 +33,8 @@ struct RemoteOptions {
   unsigned retries = 6;
   // For all that one read() does; 0: none.
   std::chrono::milliseconds deadline{0};
+  // For all that the source and its siblings do, in all; unset: none.
+  std::chrono::steady_clock::time_point until{};
   // Without a byte for so long, a request counts as failed.
   std::chrono::milliseconds stall{10'000};
   // Returns the URL to request in place of `url`, which is as it was given: a presigned one. Called
@@ -40,6 +42,9 @@ struct RemoteOptions {
   std::function<Result<std::string>(const std::string& url, bool again)> signer = {};
   // "Name: value". They are sent to the host of the URL, and to no other one after a redirect.
   std::vector<std::string> headers = {};
+  // Takes files of a server that names no version: neither an ETag nor a date. Bytes of two
+  // versions may then come as one file. Without this identify() fails with unsupported.
+  bool unproven = false;
   // Called at least ten times a second by the thread that waits for the store, also in identify().
   // false: the call fails with cancelled.
   std::function<bool()> goes_on = {};

@@ -10,6 +10,7 @@
 #include "runtime/bytes/counted.hpp"
 #include "runtime/os/file/snapshot.hpp"
 #include "runtime/sets/select_files.hpp"
+#include "runtime/sets/unfinished_update.hpp"
 
 namespace weightmap {
 namespace {
@@ -107,6 +108,8 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 }
 
 Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
+  if (Result<void> whole = sets::check_no_update(folder.path); !whole)
+    return about_shown(std::move(whole.error()), folder.shown);
   Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
   if (!files) return about_shown(std::move(files.error()), folder.shown);
   for (const std::filesystem::path& file : *files) {
@@ -179,6 +182,10 @@ GivenPath given(const std::filesystem::path& path) {
 
 Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& options) {
   GivenFiles files{.paths = std::move(paths)};
+  if (files.paths.size() > 1)
+    for (const GivenPath& path : files.paths)
+      if (Result<void> whole = sets::check_no_update(path.path.parent_path()); !whole)
+        return about_shown(std::move(whole.error()), path.shown);
   for (const GivenPath& path : files.paths)
     TRY(files.paths.size() == 1 ? add_given(files.sources, path, options, files.hub)
                                 : add_source(files.sources, path, options));
@@ -237,6 +244,8 @@ Result<void> add_beside(Sources& sources, const SourceFile& first,
   }
   // Copies, since `first` may be one of the sources.
   const std::filesystem::path folder = first.info.path.parent_path();
+  if (Result<void> whole = sets::check_no_update(folder); !whole)
+    return about_shown(std::move(whole.error()), first.shown_name);
   const std::string shown = first.shown_name.substr(0, first.shown_name.rfind('/') + 1);
   for (const std::string& name : names) {
     Result<void> added = add_source(sources, in_folder(folder, shown, name), options);

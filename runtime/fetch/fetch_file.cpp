@@ -14,25 +14,19 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/range_set.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "runtime/fetch/compare_sum.hpp"
+#include "runtime/fetch/fetched_version.hpp"
 #include "runtime/fetch/fetching.hpp"
 #include "runtime/fetch/file_content.hpp"
 #include "runtime/fetch/into_file.hpp"
+#include "runtime/fetch/journal.hpp"
 #include "runtime/fetch/part_file.hpp"
-#include "runtime/os/file/attribute.hpp"
 #include "runtime/warm/staged_file.hpp"
 
 namespace weightmap {
 namespace {
 
 constexpr std::uint64_t read_step = std::uint64_t{16} << 20;
-constexpr const char* version_attribute = "user.weightmap.version";
-
-// Empty for a file whose version has no name.
-std::string attribute_text(const RemoteVersion& version) {
-  if (version.tag.empty() && version.id.empty()) return {};
-  return std::to_string(version.size) + ' ' + version.tag + ' ' + version.id;
-}
-
 std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
   std::uint64_t all = 0;
   for (const ByteRange& range : ranges) all += range.length;
@@ -59,13 +53,12 @@ class FileFetch {
     Result<void> synced = part_.sync();
     TRY(fetched);
     TRY(synced);
+    TRY_ASSIGN(const std::uint64_t summed_bytes, compare_with_sum());
     if (what_.is_checkpoint) TRY(check_copy(what_.checkpoint, part_.file().descriptor()));
-    os::set_attribute(part_.file().descriptor(), version_attribute,
-                      attribute_text(what_.file.remote->version()));
-    TRY(part_.publish(what_.replaces));
     FetchReport report = fetching_.report();
     report.version = what_.file.remote->version();
     report.resumed_bytes = resumed_bytes_;
+    report.summed_bytes = summed_bytes;
     return report;
   }
 
@@ -78,6 +71,16 @@ class FileFetch {
     bytes::RangeSet present = part_.present();
     for (const ByteRange& range : what_.file.remote->arrived()) present.add(range);
     return plan_of(state(), what_.file, present, sums_, options_);
+  }
+
+  // A part of other bytes is of no use to a later fetch.
+  Result<std::uint64_t> compare_with_sum() {
+    TRY_ASSIGN(const auto* const wanted, sum_for(what_.file.name_beside, options_));
+    if (wanted == nullptr) return 0;
+    Result<void> same = compare_sum(*wanted, part_.file(), options_.progress);
+    if (!same && same.error().code == ErrorCode::corrupt) part_.remove_files();
+    TRY(same);
+    return part_.file().size();
   }
 
   // What the disk has is only read to be compared; what the metadata has, goes to the disk.
@@ -119,29 +122,53 @@ class FileFetch {
   std::uint64_t taken_bytes_ = 0;
 };
 
-}  // namespace
-
-Result<FetchReport> fetch_file(const FetchFile& what, const FetchOptions& options) {
-  const auto began = std::chrono::steady_clock::now();
+Result<PartFile> open_part(const FetchFile& what) {
   const ArrivingFile& remote = *what.file.remote;
-  TRY_ASSIGN(PartFile part, PartFile::open(what.path, remote.source()->name(), remote.version()));
+  std::string journal = what.journal;
+  if (journal.empty() && is_exact(remote.version()))
+    journal = first_line(source_text(*remote.source()), remote.version());
+  return PartFile::open(what.path, journal, remote.version().size);
+}
+
+Result<void> publish(const FetchFile& what, PartFile& part) {
+  const ArrivingFile& remote = *what.file.remote;
+  note_version(part.file().descriptor(), *remote.source(), remote.version());
+  return part.publish(what.replaces);
+}
+
+Result<FetchReport> fetch_into_part(const FetchFile& what, const FetchOptions& options,
+                                    PartFile& part) {
+  const auto began = std::chrono::steady_clock::now();
   TRY_ASSIGN(FetchReport report, FileFetch(what, options, part).run());
   report.path = what.path;
   report.time = std::chrono::steady_clock::now() - began;
   return report;
 }
 
+}  // namespace
+
+Result<FetchReport> fetch_file(const FetchFile& what, const FetchOptions& options) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  TRY_ASSIGN(FetchReport report, fetch_into_part(what, options, part));
+  TRY(publish(what, part));
+  return report;
+}
+
+Result<FetchReport> fetch_part(const FetchFile& what, const FetchOptions& options) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  return fetch_into_part(what, options, part);
+}
+
+Result<void> publish_part(const FetchFile& what) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  if (part.is_whole()) return publish(what, part);
+  return failure(ErrorCode::io, "is no longer whole: another fetch of it has begun meanwhile");
+}
+
 Result<Checkpoint> open_to_fetch(std::shared_ptr<RangeSource> source) {
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
   TRY_ASSIGN(std::shared_ptr<ArrivingFile> file, ArrivingFile::in_memory(std::move(source)));
   return open_arriving(std::move(file), options, ViewMemory::unused);
-}
-
-bool is_there(const std::filesystem::path& path, const RemoteVersion& version) {
-  std::error_code none;
-  const std::string text = attribute_text(version);
-  return !text.empty() && std::filesystem::file_size(path, none) == version.size &&
-         os::attribute_of(path, version_attribute) == text;
 }
 
 namespace {
@@ -174,6 +201,8 @@ Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path
     return about_file(std::move(ok.error()), path);
   TRY_ASSIGN(const Checkpoint checkpoint, open_single(source));
   const SourceFile& file = Checkpoint::Access::state(checkpoint).sources.front();
+  if (const auto known = sum_for(file.name_beside, options); !known)
+    return about_file(known.error(), path);
   Result<FetchReport> report = fetch_file({checkpoint, file, path, replaces, true}, options);
   if (!report) return about_file(std::move(report.error()), path);
   return report;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/fetch.hpp"
@@ -14,16 +15,18 @@ struct FetchFile {
   const SourceFile& file;  // of the checkpoint
   const std::filesystem::path& path;
   bool replaces;
-  bool is_checkpoint;  // by itself: then the copy is opened before it gets its name
+  bool is_checkpoint;        // by itself: then the copy is opened before it gets its name
+  std::string journal = {};  // its first line, if this goes on only with what has it
 };
 
 // See fetch(). Errors name no file.
 Result<FetchReport> fetch_file(const FetchFile& what, const FetchOptions& options);
+// In two steps: until the file is whole and on the disk, as `path`.part; and its name. The second
+// one fails with io if another fetch has changed the part.
+Result<FetchReport> fetch_part(const FetchFile& what, const FetchOptions& options);
+Result<void> publish_part(const FetchFile& what);
 
 // Opens the metadata of a remote checkpoint, to fetch it.
 Result<Checkpoint> open_to_fetch(std::shared_ptr<RangeSource> source);
-
-// True if the file at the path was fetched by fetch_file(), and has this version.
-bool is_there(const std::filesystem::path& path, const RemoteVersion& version);
 
 }  // namespace weightmap

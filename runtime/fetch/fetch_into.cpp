@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -10,8 +11,13 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/fetch/compare_sum.hpp"
 #include "runtime/fetch/fetch_file.hpp"
+#include "runtime/fetch/fetched_version.hpp"
+#include "runtime/fetch/journal.hpp"
+#include "runtime/os/file/directory.hpp"
 #include "runtime/sets/file_name.hpp"
+#include "runtime/sets/unfinished_update.hpp"
 #include "runtime/warm/staged_file.hpp"
 #include "weightmap/fetch.hpp"
 
@@ -45,22 +51,25 @@ class FolderFetch {
   }
 
   Result<std::vector<FetchReport>> run() {
-    for (const SourceFile& file : state().sources.opened()) TRY(check_name(file));
+    if (state().is_set() && options_.sha256.contains(""))
+      return failure(ErrorCode::invalid_argument,
+                     "is a set of several files, whose SHA-256s are given by their names (--sums)");
+    for (const SourceFile& file : state().sources.opened()) {
+      TRY(check_name(file));
+      TRY(sum_for(file.name_beside, options_));
+    }
     std::vector<const SourceFile*> files = lead_last();
-    const auto is_current = [this](const SourceFile* file) {
-      return is_there(path_of(*file), file->remote->version());
-    };
-    const SourceFile& lead = *files.back();
-    // What is replaced must not be taken for a part of the old set.
-    if (!std::all_of(files.begin(), files.end() - 1, is_current)) TRY(remove(lead));
+    std::vector<const SourceFile*> fetched;  // as parts, until all are
     std::vector<FetchReport> reports;
     for (const SourceFile* file : files) {
-      Result<FetchReport> report = is_current(file) ? report_of(*file) : fetch(*file);
+      const bool stays = is_current(*file);
+      Result<FetchReport> report = stays ? report_of(*file) : fetch(*file);
       if (!report) return about_file(std::move(report.error()), path_of(*file));
       before_ += file->file.size();
+      if (!stays) fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
-    TRY(check_set(lead));
+    if (state().is_set()) TRY(replace(fetched, *files.back()));
     return reports;
   }
 
@@ -84,13 +93,51 @@ class FolderFetch {
     report.version = file.remote->version();
     report.counts = file.remote->source()->counts();
     report.file_bytes = file.file.size();
+    report.summed_bytes = options_.sha256.empty() ? 0 : report.file_bytes;
     return report;
+  }
+
+  // A file of a set may be no checkpoint by itself.
+  FetchFile what(const SourceFile& file, const std::filesystem::path& path) const {
+    FetchFile what{checkpoint_, file, path, true, !state().is_set()};
+    if (state().is_set() && !is_exact(file.remote->version()))
+      what.journal = first_line(own_name_, file.remote->version());
+    return what;
+  }
+
+  bool is_current(const SourceFile& file) const {
+    if (!has_version(path_of(file), *file.remote->source(), file.remote->version())) return false;
+    const auto wanted = sum_for(file.name_beside, options_);
+    if (!wanted || *wanted == nullptr) return wanted.has_value();
+    const Result<os::File> there = os::File::open(path_of(file), false);
+    return there && compare_sum(**wanted, *there, options_.progress);
   }
 
   Result<FetchReport> fetch(const SourceFile& file) const {
     const std::filesystem::path path = path_of(file);
     TRY(make_folder_of(path));
-    return fetch_file({checkpoint_, file, path, true, !state().is_set()}, options_);
+    if (state().is_set()) return fetch_part(what(file, path), options_);
+    return fetch_file(what(file, path), options_);
+  }
+
+  // Gives the parts their names. From the first one to the last the files are of two versions, and
+  // the folder has the mark; what knows no mark finds no file that leads to the others.
+  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead) const {
+    const std::filesystem::path mark = folder_ / sets::update_mark;
+    std::error_code unknown;
+    if (files.empty() && !std::filesystem::exists(mark, unknown)) return {};
+    TRY_ASSIGN(const os::UniqueFd folder, os::open_directory(folder_));
+    TRY_ASSIGN(const os::UniqueFd made, os::open_or_create(folder.get(), sets::update_mark));
+    TRY(os::sync_directory(folder.get()));
+    if (!files.empty() && files.back() == &lead) TRY(remove(lead));
+    for (const SourceFile* file : files) {
+      const std::filesystem::path path = path_of(*file);
+      if (Result<void> named = publish_part(what(*file, path)); !named)
+        return about_file(std::move(named.error()), path);
+    }
+    TRY(os::remove_name(folder.get(), sets::update_mark));
+    TRY(os::sync_directory(folder.get()));
+    return check_set(lead);
   }
 
   Result<void> remove(const SourceFile& file) const {
@@ -101,9 +148,8 @@ class FolderFetch {
                       path_of(file));
   }
 
-  // A file of a set may be no checkpoint by itself, so the set is opened once it is whole.
+  // The set is opened once it is whole.
   Result<void> check_set(const SourceFile& lead) const {
-    if (!state().is_set()) return {};
     Result<void> checked =
         check_copy(checkpoint_, Checkpoint::open(path_of(lead), OpenOptions::to_look()));
     if (checked) return checked;
@@ -116,6 +162,8 @@ class FolderFetch {
   FetchOptions options_;
   std::uint64_t before_ = 0;  // bytes of the files that are done
   std::uint64_t all_ = 0;     // bytes
+  // Of parts whose version has no name, so that no other fetch goes on with them.
+  const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
 };
 
 }  // namespace

@@ -143,6 +143,7 @@ class HubSource final : public RangeSource {
 
   // From identify() on it ends with the file.
   const std::string& name() const noexcept override { return name_; }
+  std::string identity() const override { return file_ ? file_->identity() : name_; }
 
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
     Result<std::unique_ptr<RangeSource>> found = find();

@@ -37,15 +37,14 @@ bool has_size(int descriptor, std::uint64_t size) {
 
 }  // namespace
 
-Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::string& source_name,
-                                const RemoteVersion& version) {
+Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::string& version,
+                                std::uint64_t size) {
   PartFile part(path.has_parent_path() ? path.parent_path() : ".", path.filename());
   if (part.name_.empty()) return failure(ErrorCode::invalid_argument, "is not the name of a file");
   TRY_ASSIGN(part.directory_, os::open_directory(part.folder_));
   TRY(part.open_locked());
   // Without a name of the version, what is there may be of another one.
-  const bool has_version = !version.tag.empty() || !version.id.empty();
-  TRY(part.begin(has_version ? first_line(source_name, version) : std::string(), version.size));
+  TRY(part.begin(version, size));
   TRY_ASSIGN(part.file_, os::File::from_descriptor(part.part_.get()));
   part.writer_ = std::make_unique<os::DirectWriter>(part.part_.get());
   return part;

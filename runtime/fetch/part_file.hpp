@@ -15,7 +15,6 @@
 #include "runtime/os/file/file.hpp"
 #include "runtime/os/unique_fd.hpp"
 #include "runtime/os/write/direct_writer.hpp"
-#include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -26,16 +25,20 @@ class PartFile {
   // Opens or creates the two files, and locks the first one as long as this exists. Keeps what is
   // there of this version, or begins again. Allocates the whole file. Fails with io if the system
   // refuses, if the disk has too little room, or if another fetch has the lock.
-  static Result<PartFile> open(const std::filesystem::path& path, const std::string& source_name,
-                               const RemoteVersion& version);
+  // `version`: the first line of its journal (journal.hpp), or empty for one without a name.
+  static Result<PartFile> open(const std::filesystem::path& path, const std::string& version,
+                               std::uint64_t size);
 
   // What an earlier fetch has left on the disk, and what the journal has since.
   const bytes::RangeSet& present() const noexcept { return present_; }
   const os::File& file() const noexcept { return *file_; }
+  bool is_whole() const { return present_.contains({0, file_->size()}); }
 
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
   // Writes everything to the disk, then to the journal what that was.
   Result<void> sync();
+  // Removes the two files.
+  void remove_files() noexcept;
   // Gives the file its name, durably, and removes the journal. With `replaces`, in place of a file
   // of that name; otherwise fails with invalid_argument if there is one.
   Result<void> publish(bool replaces);
@@ -48,7 +51,6 @@ class PartFile {
   Result<void> open_locked();
   Result<void> begin(const std::string& first, std::uint64_t size);
   Result<void> begin_again(const std::string& first, std::uint64_t size);
-  void remove_files() noexcept;
   Result<void> check_room(std::uint64_t size) const;
   Result<void> append_to_journal(const std::string& lines);
 

@@ -13,6 +13,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "runtime/fetch/compare_sum.hpp"
 #include "runtime/fetch/fetching.hpp"
 #include "runtime/fetch/file_content.hpp"
 #include "runtime/fetch/into_memory.hpp"
@@ -109,6 +110,7 @@ struct Staging::State {
   IntoMemory destination{*memory};
   StorageSums sums = sums_of(Checkpoint::Access::state(checkpoint), source(), options);
   Fetching fetching{*source().remote->source(), destination, plan(), sums, source().file.size()};
+  std::uint64_t summed_bytes = 0;
   Result<void> fetched;  // once the thread has ended
   std::atomic<std::chrono::steady_clock::duration> time{
       std::chrono::steady_clock::duration()};  // likewise
@@ -144,6 +146,11 @@ Result<StagedFile> Staging::State::finish() {
   report.file_bytes = source().file.size();
   if (const Result<mmap::MappedMemory> held = mmap::mapped_memory(memory->bytes()))
     report.huge_bytes = held->huge;
+  TRY_ASSIGN(const auto* const wanted, sum_for(source().name_beside, options));
+  if (wanted != nullptr) {
+    TRY(compare_sum(*wanted, memory->bytes()));
+    summed_bytes = report.file_bytes;
+  }
   memory.reset();  // no seal before
   if (copy.named) {
     TRY(check_copy(checkpoint, copy.descriptor()));
@@ -166,6 +173,7 @@ Result<void> Staging::State::seal(StagedFile::State& staged) {
 FetchReport Staging::State::report() const {
   FetchReport report = fetching.report();
   report.version = source().remote->version();
+  report.summed_bytes = summed_bytes;
   const std::chrono::steady_clock::duration taken = time;
   report.time = taken == std::chrono::steady_clock::duration()
                     ? std::chrono::steady_clock::now() - began

@@ -153,7 +153,7 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal
   if (child == 0) {
     // Received 10 MiB, of which 8 are soon on the disk.
     options.progress = [this](std::uint64_t done, std::uint64_t) {
-      const std::size_t first_line = 100;
+      const std::size_t first_line = 150;
       while (done > 10 * mebi && fs::file_size(journal) < first_line) std::this_thread::yield();
       if (done > 10 * mebi) ::_exit(0);
       return true;
@@ -452,16 +452,103 @@ TEST_CASE_FIXTURE(SetFixture, "Files of the same version that are there stay") {
   CHECK(is_whole());
 }
 
-TEST_CASE_FIXTURE(SetFixture, "A set that fails halfway does not look whole, and goes on") {
-  folder.write("model.safetensors.index.json", index);  // of the old set
+namespace {
+
+// The set of another version: other bytes, and another tag.
+void replace_in(Store& store) {
+  store.tag = "\"2\"";
+  store.files["m/model-1.safetensors"] = test::safetensors({{"a", noise(3 * mebi, 3)}});
+  store.files["m/sub/model-2.safetensors"] = test::safetensors({{"b", noise(3 * mebi, 4)}});
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(SetFixture, "An update that fails halfway leaves the old set, and goes on") {
+  REQUIRE_OK(fetch_into());
+  const Store old = store;
+  replace_in(store);
   store.arriving = 3;
   const Result<std::vector<FetchReport>> reports = fetch_into();
   CHECK_FAILS(reports, ErrorCode::io, "503");
   CHECK(reports.error().file == "https://host/m/sub/model-2.safetensors");
-  CHECK_FALSE(fs::exists(folder.path() / "model.safetensors.index.json"));
+  for (const auto& [name, bytes] : old.files)
+    CHECK(read_file(folder.path() / name.substr(2)) == bytes);
+  CHECK(Checkpoint::open(folder.path()).has_value());
   store.arriving = Store::never;
   REQUIRE_OK(fetch_into());
   CHECK(is_whole());
+}
+
+TEST_CASE_FIXTURE(SetFixture, "A folder that is being updated is no checkpoint") {
+  REQUIRE_OK(fetch_into());
+  folder.write(".weightmap-update", "");
+  for (const fs::path& opened : {folder.path(), folder.path() / "model.safetensors.index.json"}) {
+    const Result<Checkpoint> refused = Checkpoint::open(opened);
+    CHECK_FAILS(refused, ErrorCode::corrupt, "so they are of two versions");
+  }
+  const std::vector<fs::path> both = {folder.path() / "model-1.safetensors",
+                                      folder.path() / "sub" / "model-2.safetensors"};
+  CHECK_FAILS(Checkpoint::open_files(both), ErrorCode::corrupt, "so they are of two versions");
+  REQUIRE_OK(fetch_into());  // nothing is missing but the end of the update
+  CHECK_FALSE(fs::exists(folder.path() / ".weightmap-update"));
+  CHECK(Checkpoint::open(folder.path()).has_value());
+}
+
+TEST_CASE_FIXTURE(SetFixture, "An update that is killed between two names is ended by the next") {
+  REQUIRE_OK(fetch_into());
+  replace_in(store);
+  fs::remove(folder.path() / "model-1.safetensors");
+  fs::create_directory(folder.path() / "model-1.safetensors");  // so that it gets no name
+  CHECK_FAILS(fetch_into(), ErrorCode::io, "");
+  CHECK(fs::exists(folder.path() / ".weightmap-update"));
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::corrupt, "of two versions");
+  fs::remove(folder.path() / "model-1.safetensors");
+  store.asked.clear();
+  REQUIRE_OK(fetch_into());
+  CHECK(store.asked.empty());
+  CHECK(is_whole());
+}
+
+TEST_CASE_FIXTURE(SetFixture,
+                  "What is there counts only as this version of this store, unchanged") {
+  REQUIRE_OK(fetch_into());
+  if (!keeps_versions()) {
+    MESSAGE("SKIPPED: the file system of the temporary folder keeps no attributes");
+    return;
+  }
+  const fs::path shard = folder.path() / "model-1.safetensors";
+  SUBCASE("it was written to") {
+    std::fstream file(shard, std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(mebi));
+    file << "other";
+  }
+  SUBCASE("another file was written over it") {
+    std::ofstream(shard) << std::string(store.files["m/model-1.safetensors"].size(), 'x');
+  }
+  SUBCASE("another store has the same name, size and ETag") {
+    replace_in(store);
+    store.tag = "\"1\"";
+    store.host = "https://other/";
+  }
+  SUBCASE("a weak ETag") {
+    replace_in(store);
+    store.tag = "W/\"1\"";
+    REQUIRE_OK(fetch_into());
+    store.files["m/model-1.safetensors"] = test::safetensors({{"a", noise(3 * mebi, 5)}});
+  }
+  REQUIRE_OK(fetch_into());
+  CHECK(is_whole());
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A part of a weak ETag is not gone on with") {
+  store.tag = "W/\"1\"";
+  store.arriving = 3;
+  CHECK_FAILS(fetch(), ErrorCode::io, "503");
+  store.arriving = Store::never;
+  const Result<FetchReport> report = fetch();
+  REQUIRE_OK(report);
+  CHECK(report->resumed_bytes == 0);
+  CHECK(read_file(path) == content);
 }
 
 TEST_CASE_FIXTURE(SetFixture, "A single file is fetched into a folder under its name") {

@@ -30,6 +30,7 @@ struct Store {
 
   std::map<std::string, std::string> files;
   std::string tag = "\"1\"";
+  std::string host = "https://host/";
   std::size_t at_a_time = 4;  // ranges on their way, of which the last one arrives first
   // Called before each range that is asked for, and for its bytes before they arrive.
   std::function<void()> before_next = [] {};
@@ -51,7 +52,7 @@ struct Store {
 class ScriptedSource final : public RangeSource {
  public:
   ScriptedSource(Store& store, std::string file)
-      : store_(store), file_(std::move(file)), name_("https://host/" + file_) {}
+      : store_(store), file_(std::move(file)), name_(store.host + file_) {}
 
   const std::string& name() const noexcept override { return name_; }
 

@@ -327,12 +327,40 @@ TEST_CASE("every request obeys goes_on and the deadline, those to the hub, too")
   const RemoteOptions ends = {.stall = 0ms, .goes_on = [] { return false; }};
   const RemoteOptions late = {.deadline = 1ms, .stall = 0ms};
   CHECK_FAILS((*hub_client(ends))->get("/x"), ErrorCode::cancelled, "cancelled");
-  CHECK_FAILS((*hub_client(late))->get("/x"), ErrorCode::io, "the deadline of 1 ms has passed");
+  CHECK_FAILS((*hub_client(late))->get("/x"), ErrorCode::io, "the deadline has passed");
   for (const std::string& url : {server.url() + "/x.pt", std::string("hf://org/name")}) {
     CHECK_FAILS((*open_url(url, ends))->identify({}, {}), ErrorCode::cancelled, "cancelled");
-    CHECK_FAILS((*open_url(url, late))->identify({}, {}), ErrorCode::io,
-                "the deadline of 1 ms has passed");
+    CHECK_FAILS((*open_url(url, late))->identify({}, {}), ErrorCode::io, "the deadline ");
+    const RemoteOptions over = {.until = std::chrono::steady_clock::now(), .stall = 0ms};
+    CHECK_FAILS((*open_url(url, over))->identify({}, {}), ErrorCode::io, "the deadline has passed");
   }
+}
+
+TEST_CASE("a name with %00 is that of no other file") {
+  const test::TemporaryFolder folder;
+  const std::string url = "file://" + folder.write("x.pt", "0123").string() + "%00.other";
+  CHECK_FAILS((*open_url(url))->identify({}, {}), ErrorCode::invalid_argument,
+              "%00 is in no name of a file");
+}
+
+TEST_CASE("what tells a file from others is all of its URL but signatures and tokens") {
+  const auto identity = [](const std::string& url) { return (*open_url(url))->identity(); };
+  CHECK(identity("http://u:p@h/get?model=a&X-Amz-Signature=1&Expires=2&versionId=3&sig=4") ==
+        "http://h:80/get&model=a&versionId=3");
+  CHECK(identity("http://h/get?model=a") != identity("http://h/get?model=b"));
+  CHECK(identity("http://h:81/x") != identity("http://h/x"));
+  CHECK(identity("https://h/x") != identity("http://h/x"));
+}
+
+TEST_CASE("a store that cannot be reached is asked twice") {
+  std::string url;
+  {
+    const SilentServer server;
+    url = server.url();
+  }
+  const auto source = open_url(url + "/x.pt");
+  CHECK_FAILS((*source)->identify({}, {}), ErrorCode::io, ", twice");
+  CHECK((*source)->counts().requests == 2);
 }
 
 TEST_CASE("a source has a name before anything is asked") {

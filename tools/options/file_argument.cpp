@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string_view>
 
+#include "runtime/bytes/sha256.hpp"
 #include "tools/options/listed_words.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
@@ -29,6 +31,24 @@ void set_file(const std::string& text, const std::string& name, FileArgument& fi
   file.file = (*source)->name();
 }
 
+// Lines of "HEX  NAME" or "HEX *NAME".
+void read_sums(const std::string& file, FetchOptions& options) {
+  std::ifstream stream(file);
+  if (!stream) throw CLI::ValidationError("--sums", "cannot read " + file);
+  std::string line;
+  for (std::size_t number = 1; std::getline(stream, line); ++number) {
+    constexpr std::size_t digits = 64;
+    const auto sum = bytes::parse_sha256(std::string_view(line).substr(0, digits));
+    std::string name = line.size() > digits + 2 ? line.substr(digits + 2) : std::string();
+    if (!sum || name.empty() || line[digits] != ' ')
+      throw CLI::ValidationError("--sums", "line " + std::to_string(number) + " of " + file +
+                                               " is not \"SHA256  NAME\", as sha256sum prints it");
+    if (name.starts_with("./")) name.erase(0, 2);
+    options.sha256[name] = *sum;
+  }
+  if (options.sha256.empty()) throw CLI::ValidationError("--sums", file + " lists no file");
+}
+
 }  // namespace
 
 CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std::string& help,
@@ -43,6 +63,8 @@ void add_remote_options(CLI::App& command, RemoteOptions& options) {
                   "Of a URL: requests at a time; 16 to 64 unless given")
       ->check(CLI::Range(1u, 1024u))
       ->type_name("N");
+  command.add_flag("--unproven", options.unproven,
+                   "Of a URL: also of a server that names no version of the file");
   add_listed_words(command, "--header", options.headers,
                    "Of a URL: send this header ('Name: text'), or those in @FILE, to its host")
       ->type_name("TEXT");
@@ -52,6 +74,22 @@ CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
   add_size_option(
       command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
       "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
+  command
+      .add_option_function<std::string>(
+          "--sha256",
+          [&options](const std::string& hex) {
+            const auto sum = bytes::parse_sha256(hex);
+            if (!sum) throw CLI::ValidationError("--sha256", "expected 64 hexadecimal digits");
+            options.sha256[""] = *sum;
+          },
+          "Of a URL: what the file must have")
+      ->type_name("HEX");
+  command
+      .add_option_function<std::string>(
+          "--sums", [&options](const std::string& file) { read_sums(file, options); },
+          "Of a URL: the file that lists what the files must have, as sha256sum prints it")
+      ->excludes("--sha256")
+      ->type_name("FILE");
   return add_listed_words(command, "--order", options.order,
                           "Of a URL: tensors to fetch first, or @FILE that lists them")
       ->type_name("PATTERN");

@@ -17,6 +17,11 @@ std::string fetch_words(const FetchReport& report) {
   add(counts.bytes_twice, ", " + human_bytes(counts.bytes_twice) + " received twice");
   add(report.resumed_bytes, ", " + human_bytes(report.resumed_bytes) + " were there already");
   add(report.verified_bytes, ", " + human_bytes(report.verified_bytes) + " compared with CRC-32s");
+  add(report.summed_bytes, ", its SHA-256 compared");
+  if (report.verified_bytes == 0 && report.summed_bytes == 0)
+    text += ", not compared: there are no checksums, and no --sha256 was given";
+  if (report.version.tag.empty() && report.version.id.empty())
+    text += ", unproven: the server names no version by an ETag";
   return text;
 }
 
@@ -27,6 +32,8 @@ Json describe(const FetchReport& report) {
           {"bytes", report.file_bytes},
           {"resumed_bytes", report.resumed_bytes},
           {"verified_bytes", report.verified_bytes},
+          {"sha256_compared", report.summed_bytes != 0},
+          {"unproven", report.version.tag.empty() && report.version.id.empty()},
           {"requests", counts.requests},
           {"retries", counts.retries},
           {"hedges", counts.hedges},
