@@ -60,10 +60,11 @@ void Answer::take(std::string_view line) {
     if (take_number(line, &number) && number < 1000) status = static_cast<long>(number);
     return;
   }
-  const std::array<std::pair<std::string_view, std::string*>, 7> fields = {{
+  const std::array<std::pair<std::string_view, std::string*>, 8> fields = {{
       {"content-range", &content_range},
       {"content-encoding", &content_encoding},
       {"content-length", &content_length},
+      {"content-type", &content_type},
       {"etag", &etag},
       {"last-modified", &last_modified},
       {"location", &location},

@@ -23,6 +23,7 @@ struct Answer {
   long status = 0;  // 0: nothing has come
   std::string content_range;
   std::string content_encoding;
+  std::string content_type;
   std::string content_length;
   std::string etag;
   std::string last_modified;

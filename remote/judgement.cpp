@@ -112,8 +112,13 @@ Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned) {
     return {.outcome = Outcome::no_suffix};
   switch (answer.status) {
     case 200:
+      if (answer.content_type.starts_with("text/html"))
+        return failed(ErrorCode::unsupported,
+                      "the server answers with a page of HTML (HTTP 200), such as one to log in, "
+                      "and not with a range of the file");
       return failed(ErrorCode::unsupported,
-                    "the server ignores ranges: it answers with the whole file (HTTP 200)");
+                    "the server ignores ranges: it answers with the whole file (HTTP 200); a "
+                    "program that asks for all of it, such as curl -o FILE URL, gets it");
     case 206:
       if (!answer.content_encoding.empty() && answer.content_encoding != "identity")
         return failed(ErrorCode::unsupported, "the server sends the file with Content-Encoding " +

@@ -92,7 +92,7 @@ std::string Place::credentials() const {
     text += (text.empty() ? "sent were the headers " : ", ") + header.substr(0, header.find(':'));
   if (!own_.user.empty())
     text += (text.empty() ? "sent were " : ", ") + std::string("the URL's user and password");
-  return text.empty() ? "there is no signer, and no header was given" : text;
+  return text.empty() ? "no credentials were given: a header (--header), or a presigned URL" : text;
 }
 
 }  // namespace weightmap::remote

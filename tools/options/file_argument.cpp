@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <string_view>
 
-#include "runtime/bytes/sha256.hpp"
 #include "tools/options/listed_words.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "weightmap/sha256_sums.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -31,22 +30,10 @@ void set_file(const std::string& text, const std::string& name, FileArgument& fi
   file.file = (*source)->name();
 }
 
-// Lines of "HEX  NAME" or "HEX *NAME".
 void read_sums(const std::string& file, FetchOptions& options) {
-  std::ifstream stream(file);
-  if (!stream) throw CLI::ValidationError("--sums", "cannot read " + file);
-  std::string line;
-  for (std::size_t number = 1; std::getline(stream, line); ++number) {
-    constexpr std::size_t digits = 64;
-    const auto sum = bytes::parse_sha256(std::string_view(line).substr(0, digits));
-    std::string name = line.size() > digits + 2 ? line.substr(digits + 2) : std::string();
-    if (!sum || name.empty() || line[digits] != ' ')
-      throw CLI::ValidationError("--sums", "line " + std::to_string(number) + " of " + file +
-                                               " is not \"SHA256  NAME\", as sha256sum prints it");
-    if (name.starts_with("./")) name.erase(0, 2);
-    options.sha256[name] = *sum;
-  }
-  if (options.sha256.empty()) throw CLI::ValidationError("--sums", file + " lists no file");
+  Result<Sha256Sums> sums = read_sha256_sums(file);
+  if (!sums) throw CLI::ValidationError("--sums", file + " " + sums.error().message);
+  options.sha256 = std::move(*sums);
 }
 
 }  // namespace
@@ -78,7 +65,7 @@ CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
       .add_option_function<std::string>(
           "--sha256",
           [&options](const std::string& hex) {
-            const auto sum = bytes::parse_sha256(hex);
+            const auto sum = sha256_of_hex(hex);
             if (!sum) throw CLI::ValidationError("--sha256", "expected 64 hexadecimal digits");
             options.sha256[""] = *sum;
           },
