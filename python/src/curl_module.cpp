@@ -32,15 +32,23 @@ std::function<Result<std::string>(const std::string&, bool)> signer_of(nb::handl
 
 nb::capsule opener(std::string url, unsigned connections, unsigned retries,
                    std::uint64_t deadline_milliseconds, std::vector<std::string> headers,
-                   nb::handle signer) {
+                   nb::handle signer, bool unproven) {
   RemoteOptions options;
   options.connections = connections;
   options.retries = retries;
   options.deadline = std::chrono::milliseconds(deadline_milliseconds);
   options.headers = std::move(headers);
   options.signer = signer_of(signer);
-  auto open = std::make_unique<UrlSource::Open>(
-      [url = std::move(url), options = std::move(options)] { return open_url(url, options); });
+  options.unproven = unproven;
+  auto open =
+      std::make_unique<UrlSource::Open>([url = std::move(url), options = std::move(options)](
+                                            UrlSource::GoesOn goes_on, bool is_one_call) {
+        RemoteOptions used = options;
+        used.goes_on = std::move(goes_on);
+        if (is_one_call && used.deadline.count() != 0)
+          used.until = std::chrono::steady_clock::now() + used.deadline;
+        return open_url(url, used);
+      });
   return nb::capsule(open.release(), opener_name,
                      [](void* made) noexcept { delete static_cast<UrlSource::Open*>(made); });
 }
@@ -54,9 +62,10 @@ NB_MODULE(_curl, module) {
   module.def("opener", weightmap::python::opener, nanobind::arg("url"),
              nanobind::arg("connections"), nanobind::arg("retries"),
              nanobind::arg("deadline_milliseconds"), nanobind::arg("headers"),
-             nanobind::arg("signer").none(),
+             nanobind::arg("signer").none(), nanobind::arg("unproven"),
              nanobind::sig("def opener(url: str, connections: int, retries: int, "
                            "deadline_milliseconds: int, headers: list[str], "
-                           "signer: typing.Callable[[str, bool], str] | None, /) -> typing.Any"),
+                           "signer: typing.Callable[[str, bool], str] | None, unproven: bool, "
+                           "/) -> typing.Any"),
              "What opens this URL, for _core.url_source().");
 }

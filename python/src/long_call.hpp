@@ -23,6 +23,11 @@ struct Watched {
   std::atomic<std::uint64_t> all{0};
 };
 
+// False once the call is to stop.
+inline std::function<bool()> goes_on(std::shared_ptr<Watched> watched) {
+  return [watched = std::move(watched)] { return !watched->stopped; };
+}
+
 // For the call; any thread may run it.
 Progress progress_of(std::shared_ptr<Watched> watched);
 
@@ -34,6 +39,7 @@ class LongCall {
       : told_(told), watched_(std::move(watched)) {}
 
   Progress progress() const { return progress_of(watched_); }
+  std::shared_ptr<Watched> watched() const { return watched_; }
 
   // Runs `work` in a thread of its own, without the GIL, while this one looks for signals and tells
   // of the progress, some twenty times a second. Raises what either of them raises, after `work`

@@ -54,8 +54,10 @@ Result<RemoteVersion> OwnSource::identify(std::span<std::byte> head, std::span<s
   return version;
 }
 
-Result<void> OwnSource::read(RangeReader& reader) {
-  TRY(read_ranges(reader));
+Result<void> OwnSource::read(RangeReader& reader) { return read_ranges(reader); }
+
+// What arrives is of the version of identify(), and may be used at once.
+Result<void> OwnSource::check() {
   const Result<void> same = asking([&] { bridge_->attr("check")(); });
   if (!same) return tl::unexpected<Error>(about(same.error()));
   return {};
@@ -76,6 +78,7 @@ Result<void> OwnSource::read_ranges(RangeReader& reader) {
       if (!done->result) return tl::unexpected<Error>(about(done->result.error()));
       received += done->request.into.size();
       bytes_ += done->request.into.size();
+      TRY(check());
       TRY(reader.arrived(done->request));
     }
     if (!reader.goes_on(received))

@@ -28,6 +28,7 @@ class OwnSource : public RangeSource {
 
  private:
   Result<void> read_ranges(RangeReader& reader);
+  Result<void> check();
   Error about(Error error) const;  // names this source
 
   HeldObject bridge_;

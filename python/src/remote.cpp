@@ -36,16 +36,16 @@ std::unique_ptr<UrlSource> url_source(const nb::capsule& opener) {
 }
 
 // `source` is a UrlSource, or what bridge.py makes of an object.
-std::unique_ptr<RangeSource> source_of(nb::handle source) {
+std::unique_ptr<RangeSource> source_of(nb::handle source, std::shared_ptr<Watched> watched) {
   if (!nb::isinstance<UrlSource>(source)) return own_source(source);
   const auto& opened = nb::cast<const UrlSource&>(source);
-  return value_or_raise(without_gil([&] { return opened.open(); }));
+  return value_or_raise(without_gil([&] { return opened.open(goes_on(std::move(watched))); }));
 }
 
 RemoteVersion version_at_url(UrlSource& source) {
   const nb::object nobody = nb::none();
   LongCall call(nobody);
-  return value_or_raise(call.run([&] { return source.version(); }));
+  return value_or_raise(call.run([&] { return source.version(call.progress()); }));
 }
 
 std::size_t read_from_url(UrlSource& source, std::uint64_t offset, nb::handle buffer) {
@@ -74,15 +74,16 @@ nb::dict fetch_report(const FetchReport& report) {
   fields["version_id"] = to_str(report.version.id);
   fields["resumed_bytes"] = report.resumed_bytes;
   fields["verified_bytes"] = report.verified_bytes;
+  fields["summed_bytes"] = report.summed_bytes;
   fields["seconds"] = seconds(report.time);
   return fields;
 }
 
 OpenCheckpoint read_metadata(nb::handle source) {
-  std::unique_ptr<RangeSource> from = source_of(source);
-  std::string name = from->name();
   const nb::object nobody = nb::none();
   LongCall call(nobody);
+  std::unique_ptr<RangeSource> from = source_of(source, call.watched());
+  std::string name = from->name();
   OpenOptions options;
   options.progress = call.progress();
   Result<Checkpoint> opened = call.run([&] { return open_metadata(std::move(from), options); });
@@ -104,9 +105,9 @@ FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uin
 RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, bool verify,
                             std::uint64_t chunk_bytes, const nb::bytes& name,
                             std::uint64_t budget_bytes) {
-  std::unique_ptr<RangeSource> from = source_of(source);
-  const std::string called = from->name();
   const auto watched = std::make_shared<Watched>();
+  std::unique_ptr<RangeSource> from = source_of(source, watched);
+  const std::string called = from->name();
   RemoteStageOptions options;
   options.fetch = fetch_options(std::move(order), verify, chunk_bytes, progress_of(watched));
   options.name = text_of(name);
@@ -136,9 +137,9 @@ StagedFile finish_staging(const RemoteStaging& self, nb::handle progress) {
 nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
                   std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
                   bool replaces, nb::handle progress) {
-  std::unique_ptr<RangeSource> from = source_of(source);
   const std::filesystem::path target = text_of(path);
   LongCall call(progress);
+  std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   const FetchOptions options =
       fetch_options(std::move(order), verify, chunk_bytes, call.progress());
   const auto fetched = call.run([&]() -> Result<std::vector<FetchReport>> {

@@ -43,6 +43,7 @@ class PinnedSource final : public RangeSource {
       : source_(std::move(source)), version_(std::move(version)) {}
 
   const std::string& name() const noexcept override { return source_->name(); }
+  std::string identity() const override { return source_->identity(); }
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
     TRY_ASSIGN(RemoteVersion now, source_->identify(head, tail));
     if (now == version_) return now;
@@ -63,12 +64,21 @@ class PinnedSource final : public RangeSource {
 }  // namespace
 
 Result<std::unique_ptr<UrlSource>> UrlSource::make(Open open) {
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open());
-  return std::unique_ptr<UrlSource>(new UrlSource(std::move(open), std::move(source)));
+  const auto asker = std::make_shared<const Progress*>(nullptr);
+  const auto goes_on = [asker] { return *asker == nullptr || (**asker)(0, 0); };
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open(goes_on, false));
+  return std::unique_ptr<UrlSource>(new UrlSource(std::move(open), asker, std::move(source)));
 }
 
-Result<RemoteVersion> UrlSource::version() {
+Result<RemoteVersion> UrlSource::version(const Progress& progress) {
   const std::scoped_lock use(use_);
+  *asker_ = &progress;
+  Result<RemoteVersion> found = version_locked();
+  *asker_ = nullptr;
+  return found;
+}
+
+Result<RemoteVersion> UrlSource::version_locked() {
   if (!version_) {  // which only the owner of use_ sets
     TRY_ASSIGN(RemoteVersion found, source_->identify({}, {}));
     const std::scoped_lock lock(mutex_);
@@ -79,7 +89,7 @@ Result<RemoteVersion> UrlSource::version() {
 
 Result<void> UrlSource::read(std::uint64_t offset, std::span<std::byte> into,
                              const Progress& progress) {
-  TRY_ASSIGN(const RemoteVersion found, version());
+  TRY_ASSIGN(const RemoteVersion found, version(progress));
   if (offset > found.size || into.size() > found.size - offset)
     return tl::unexpected<Error>({ErrorCode::invalid_argument,
                                   "has " + std::to_string(found.size) + " bytes, and not the " +
@@ -91,16 +101,17 @@ Result<void> UrlSource::read(std::uint64_t offset, std::span<std::byte> into,
   return source_->read(reader);
 }
 
-Result<std::unique_ptr<RangeSource>> UrlSource::open() const {
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_());
+Result<std::unique_ptr<RangeSource>> UrlSource::open(GoesOn goes_on) const {
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_(std::move(goes_on), true));
   const std::scoped_lock lock(mutex_);
   if (!version_) return source;
   return std::make_unique<PinnedSource>(std::move(source), *version_);
 }
 
 Result<std::unique_ptr<UrlSource>> UrlSource::sibling(const std::string& relative) const {
-  return make([open = open_, relative]() -> Result<std::unique_ptr<RangeSource>> {
-    TRY_ASSIGN(const std::unique_ptr<RangeSource> beside, open());
+  return make([open = open_, relative](GoesOn goes_on,
+                                       bool is_one_call) -> Result<std::unique_ptr<RangeSource>> {
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> beside, open(std::move(goes_on), is_one_call));
     return beside->sibling(relative);
   });
 }

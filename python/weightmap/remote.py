@@ -14,7 +14,7 @@ All of them take a URL, a Source of open_url(), a source over the client of anot
                                 on. It raises where it cannot, and may return how many bytes came.
                                 The buffer is not there any more once it has returned
 
-and may have check(), which is called after the last range of a read, and raises if those were not
+and may have check(), which is called after each range that was read, and raises if that was not
 all of the version of `tag`; and sibling(relative), which returns the source of another file of the
 same folder, for sets. Several threads of the library call read_into() at once, as many as
 `connections` says; they have the GIL only while they run Python. An exception ends the call that

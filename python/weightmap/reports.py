@@ -302,6 +302,7 @@ class FetchReport(Record):
     bytes: int  # that came
     bytes_twice: int  # of these, that had come before
     resumed_bytes: int  # that an earlier fetch, which was ended, had left
+    summed_bytes: int  # of the file, if its SHA-256 was compared
     verified_bytes: int  # of storages whose CRC-32 was compared
     seconds: float
 

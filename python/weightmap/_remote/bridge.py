@@ -40,7 +40,7 @@ class Bridge:
             raise EOFError(f"read_into() answered {came!r} for the {wanted} bytes from {offset} on")
 
     def check(self) -> None:
-        """After the last range: that all of them were of the version of `tag`."""
+        """After each range: that it was of the version of `tag`."""
         if check := getattr(self._source, "check", None):
             check()
 

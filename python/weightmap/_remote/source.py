@@ -70,6 +70,7 @@ def open_url(
     headers: Sequence[str] = (),
     signer: Callable[[str, bool], str] | None = None,
     deadline: float | None = None,
+    unproven: bool = False,
 ) -> Source:
     """A file by URL: https://, http://, s3:// or file://. Asks nothing of the network yet.
 
@@ -80,7 +81,9 @@ def open_url(
     signer: is called as signer(url, again) and returns the URL to request in place of `url`: a
         presigned one. `again`: the store refused the last one. It is called in a thread of the
         library, which has the GIL then.
-    deadline: seconds for all that one read, stage or fetch does.
+    deadline: seconds for all that one read, metadata, stage or fetch does.
+    unproven: take files of a server that names no version, neither by an ETag nor by a date; without
+        it UnsupportedError, as bytes of two versions may come as one file.
 
     Credentials for s3:// are those of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
     AWS_REGION and AWS_ENDPOINT_URL, unless there is a signer. No error and no repr has a query, a
@@ -93,7 +96,7 @@ def open_url(
     milliseconds = 0 if deadline is None else max(1, round(deadline * 1000))
     if isinstance(headers, str):
         raise TypeError("headers are a list of texts")
-    opener = _curl(url).opener(url, connections, retries, milliseconds, list(headers), signer)
+    opener = _curl(url).opener(url, connections, retries, milliseconds, list(headers), signer, unproven)
     return Source(_core.url_source(opener))
 
 
