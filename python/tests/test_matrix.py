@@ -253,16 +253,19 @@ def model_summed_up(cell):
 
 
 def published(cell):
-    target = cell.folder / "published"
-    return all(weightmap.publish(path, target, copy=True) and same_bytes(target, path)
-               for path in cell.paths)
+    def is_published(number, path):
+        target = cell.folder / f"published {number}"
+        return weightmap.publish(path, target, copy=True) and same_bytes(target, path)
+
+    return all(is_published(*each) for each in enumerate(cell.paths))
 
 
 def replaced(cell):
-    for path in cell.paths:
-        with weightmap.replacing(cell.folder / "replaced") as new:
+    for number, path in enumerate(cell.paths):
+        target = cell.folder / f"replaced {number}"
+        with weightmap.replacing(target) as new:
             (shutil.copytree if path.is_dir() else shutil.copy)(path, new)
-        if not same_bytes(cell.folder / "replaced", path):
+        if not same_bytes(target, path):
             return False
     return True
 

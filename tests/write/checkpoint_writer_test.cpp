@@ -437,6 +437,29 @@ TEST_SUITE("checkpoint writer") {
                 "an alignment of 0 cannot be expressed");
   }
 
+  TEST_CASE("lists, dicts and objects that hold themselves") {
+    CheckpointWriter writer;
+    ValueBuilder& build = writer.values();
+    const Value list = build.list({});
+    const Value dict = build.dict({});
+    const Value object =
+        build.object({.callable = build.global("m", "C"), .arguments = build.tuple({})});
+    build.fill(list, {.elements = std::array{dict, object}});
+    build.fill(dict, {.items = std::array{build.string("all"), list}});
+    build.fill(object, {.elements = std::array{list},
+                        .items = std::array{build.string("k"), list},
+                        .state = build.tuple(std::array{object})});
+    TemporaryFolder folder;
+    REQUIRE_OK(std::move(writer).write(list, folder.path() / "model.pt"));
+    const auto again = Checkpoint::open(folder.path() / "model.pt");
+    REQUIRE_OK(again);
+    const Value root = again->root();
+    REQUIRE(root.size() == 2);
+    CHECK(root[0].find("all")->is_same_as(root));
+    CHECK((*root[1].elements().begin()).is_same_as(root));
+    CHECK(root[1].state().value()[0].is_same_as(root[1]));
+  }
+
   TEST_CASE("refuses values that nest too deep") {
     CheckpointWriter writer;
     Value value;
