@@ -96,6 +96,7 @@ class WEIGHTMAP_API Checkpoint {
   // both paths. For names that are often absent, use find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   // Returns the tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
+  // The place in a pickled module is a path as well: {"_modules", "head", "_parameters", "weight"}.
   // nullopt if there is none; get_path() fails with not_found.
   std::optional<TensorView> find_path(
       std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;

@@ -30,7 +30,7 @@ struct ComposedTensor {
     sparse_csc,
     sparse_bsr,
     sparse_bsc,
-    nested,      // parts: buffer, sizes, strides, storage offsets
+    nested,      // parts: buffer, sizes, strides, storage offsets; jagged: values, offsets ...
     meta,        // no bytes at all
     subclass,    // of a class that wraps other tensors; parts: the tensors of its state
     from_array,  // made from a numpy array, for a device of its own
@@ -44,7 +44,7 @@ struct ComposedTensor {
   std::vector<std::int64_t> strides;  // elements; of quantized, meta and subclass
   bool requires_grad = false;
   bool is_parameter = false;
-  bool is_buffer = false;            // by a TorchScript class
+  bool is_buffer = false;            // as NamedTensor::is_buffer
   std::string type;                  // of subclass: "module.Class"
   std::string device;                // of subclass and from_array, from the file: "cpu"
   double scale = 0;                  // of quantized

@@ -50,7 +50,7 @@ struct NamedTensor {
   std::string_view location;        // the device when it was saved: "cpu", "cuda:0"
   bool requires_grad = false;
   bool is_parameter = false;      // torch.nn.Parameter, also by a TorchScript class
-  bool is_buffer = false;         // by a TorchScript class; other files do not record it
+  bool is_buffer = false;         // by a TorchScript class, or in a pickled module
   std::size_t index = 0;          // position in Checkpoint::tensors()
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()

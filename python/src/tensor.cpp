@@ -226,7 +226,7 @@ with another protection than "map": replace checkpoints by rename.)");
           "Saved as torch.nn.Parameter, or one by a TorchScript class.")
       .def_prop_ro(
           "is_buffer", [](const Tensor& t) { return t.named.is_buffer; },
-          "A buffer by a TorchScript class; other files do not say.")
+          "A buffer by a TorchScript class, or of a pickled module.")
       .def_prop_ro(
           "location", [](const Tensor& t) { return to_str(t.named.location); },
           "Where the tensor was when it was saved: 'cpu', 'cuda:0'.")

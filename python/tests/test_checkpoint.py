@@ -711,8 +711,8 @@ def test_root_takes_keys_of_shared_tuples(archive):
 
 # Each of these fills a list, a dict or an object that was an argument of a call before.
 LATE = {
-    "list": b"](]q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01aeh\x01\x86.",
-    "dict": b"(}q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01K\x02st.",
+    "list": b"](]q\x01cmy\nf\nh\x01\x85Rh\x01K\x01aeh\x01\x86.",
+    "dict": b"(}q\x01cmy\nf\nh\x01\x85Rh\x01K\x01K\x02st.",
     "nested": b"(]q\x01ccollections\nOrderedDict\n]h\x01a\x85Rh\x01K\x01at.",
     "state": b"(cmy\nThing\n)\x81q\x01cmy\nf\nh\x01\x85Rh\x01K\x01bt.",
 }
@@ -722,6 +722,18 @@ LATE = {
 def test_root_refuses_arguments_that_are_filled_after_the_call(archive, kind):
     with pytest.raises(weightmap.UnsupportedError, match="after the call"):
         weightmap.open(archive(b"\x80\x02" + LATE[kind])).root()
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"(]q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01at.",
+        b"(}q\x01ccollections\nOrderedDict\nh\x01\x85Rh\x01K\x01K\x02st.",
+    ],
+)
+def test_root_gives_a_dict_the_items_that_it_was_called_with(archive, pickled):
+    root = weightmap.open(archive(b"\x80\x02" + pickled)).root()
+    assert root[1] == pickle.loads(b"\x80\x02" + pickled)[1] == {}
 
 
 @pytest.mark.parametrize("state", [b"}q\x01", b"N}q\x01\x86"])

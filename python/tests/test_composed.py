@@ -36,6 +36,23 @@ def test_sparse_tensors_have_a_layout_and_parts(data):
     ]
 
 
+def test_a_jagged_nested_tensor_is_one_composed_tensor(tmp_path):
+    torch = pytest.importorskip("torch", reason="saves a nested tensor, and torch is not installed")
+    rows = [torch.ones(2, 3), torch.zeros(1, 3)]
+    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    for value in (jagged.detach(), jagged):
+        torch.save({"a": torch.ones(1), "n": value, "z": torch.ones(2)}, tmp_path / "n.pt")
+        checkpoint = weightmap.open(tmp_path / "n.pt")
+        (whole,) = checkpoint.composed_tensors()
+        assert (whole.name, whole.form) == ("n", "nested")
+        assert whole.requires_grad == value.requires_grad
+        names = list(checkpoint)
+        parts = names[whole.first_part : whole.first_part + whole.part_count]
+        assert parts[:2] == ["n.2.0.values", "n.2.0.offsets"]
+        assert names == ["a", *parts, "z"]
+        assert not any("_values" in name for name in names)
+
+
 def test_nested_tensors_have_four_parts(data):
     found, _ = composed(data / "nested_tensor.pt")
     assert (found["nested"].form, found["nested"].part_count) == ("nested", 4)

@@ -112,7 +112,7 @@ class Tensor:
 
     @property
     def is_buffer(self) -> bool:
-        """A buffer by a TorchScript class; other files do not say."""
+        """A buffer by a TorchScript class, or of a pickled module."""
 
     @property
     def location(self) -> str:

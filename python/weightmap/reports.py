@@ -122,7 +122,7 @@ class ComposedTensor(Record):
     strides: tuple[int, ...]  # of quantized, meta and subclass; in elements
     requires_grad: bool
     is_parameter: bool
-    is_buffer: bool  # by a TorchScript class
+    is_buffer: bool  # by a TorchScript class, or in a pickled module
     type: str  # of a subclass: "module.Class"
     device: str  # of subclass and from_array, as the file says
     scale: float  # of quantized: value = scale * (integer - zero_point)

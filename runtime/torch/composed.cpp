@@ -113,6 +113,8 @@ ComposedDecoder::Decoded ComposedDecoder::decode(const TensorCall& call) const {
                                          : decode_sparse(call.arguments, call.position);
       case Rebuild::nested:
         return decode_nested(call.arguments, call.position);
+      case Rebuild::jagged:
+        return decode_jagged(call.arguments);
       case Rebuild::meta:
         return decode_meta(call.arguments, call.position);
       case Rebuild::wrapper_subclass:
@@ -178,6 +180,19 @@ ComposedDecoder::Decoded ComposedDecoder::decode_nested(const Value& arguments,
                                  ", expected four tensors");
   ComposedTensor composed;
   composed.form = Form::nested;
+  return composed;
+}
+
+// ({"values": tensor, "offsets": tensor, "requires_grad": bool, ...}); torch's own code may change
+// it freely, so other arguments are not described.
+ComposedDecoder::Decoded ComposedDecoder::decode_jagged(const Value& arguments) {
+  const std::optional<Value> values =
+      arguments.size() == 1 ? arguments[0].find("values") : std::nullopt;
+  if (!values || !may_be_tensor(*values)) return std::nullopt;
+  ComposedTensor composed;
+  composed.form = Form::nested;
+  if (const std::optional<Value> flag = arguments[0].find("requires_grad"))
+    composed.requires_grad = flag->boolean().value_or(false);
   return composed;
 }
 

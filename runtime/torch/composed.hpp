@@ -28,6 +28,7 @@ class ComposedDecoder {
   Decoded decode_sparse(const Value& arguments, std::uint32_t position) const;
   Decoded decode_script_sparse(const Value& arguments, std::uint32_t position) const;
   Decoded decode_nested(const Value& arguments, std::uint32_t position) const;
+  static Decoded decode_jagged(const Value& arguments);
   Decoded decode_meta(const Value& arguments, std::uint32_t position) const;
   Decoded decode_subclass(const Value& arguments, std::uint32_t position) const;
   Decoded decode_from_array(const Value& arguments, std::uint32_t position) const;

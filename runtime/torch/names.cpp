@@ -198,6 +198,8 @@ bool is_listed_as_harmful(std::string_view module, std::string_view name) noexce
 }  // namespace
 
 Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept {
+  if (module == "torch.nested._internal.nested_tensor")
+    return name == "_rebuild_njt" ? Rebuild::jagged : Rebuild::none;
   if (module == "torch._utils") return lookup(rebuild_functions, name).value_or(Rebuild::none);
   if (module == "torch._tensor" && name == "_rebuild_from_type_v2") return Rebuild::from_type_v2;
   return Rebuild::none;

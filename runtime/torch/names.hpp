@@ -25,6 +25,7 @@ enum class Rebuild : std::uint8_t {
   // The result is more than a dense tensor; see composed.hpp.
   sparse,                    // _rebuild_sparse_tensor(layout, parts)
   nested,                    // _rebuild_nested_tensor(buffer, sizes, strides, storage_offsets)
+  jagged,                    // _rebuild_njt({"values": ..., "offsets": ..., ...})
   meta,                      // _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad)
   wrapper_subclass,          // _rebuild_wrapper_subclass(class, dtype, size, stride, ...)
   device_tensor_from_array,  // _rebuild_device_tensor_from_numpy(array, dtype, device, ...)

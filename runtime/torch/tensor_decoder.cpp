@@ -164,9 +164,11 @@ Result<void> TensorDecoder::check_state(const Value& state, std::uint32_t positi
   const Value arguments = state.arguments();
   const Value type = state.callable();
   if (is_ordered_dict(type.module(), type.name()) && arguments.size() != 0)
-    return failure(ErrorCode::unsafe_pickle,
-                   "a tensor's attributes are set from an OrderedDict that is made of pairs",
-                   pickle_offset_ + position);
+    return failure(
+        ErrorCode::unsafe_pickle,
+        "a tensor's attributes are set from an OrderedDict that is called with what is no dict "
+        "and no pairs",
+        pickle_offset_ + position);
   for (const auto& [key, item] : state.items())
     if (is_tensor_property(key.string().value_or("")))
       return failure(

@@ -47,7 +47,7 @@ TreeWalk::TreeWalk(const value::Tree& tree, const ReadLimits& limits,
 
 Result<TensorTable> TreeWalk::run() && {
   if (!walk()) return tl::unexpected<Error>(std::move(error_));
-  if (has_modules_) move_unlisted(table_);
+  if (has_attributes_) move_unlisted(table_);
   return std::move(table_);
 }
 
@@ -207,6 +207,10 @@ bool TreeWalk::visit_composed(const TensorCall& call, const Child& child, std::u
   if (!enter(child, path)) return false;
   if (table_.composed.size() > number && frames_.size() > depth)
     frames_.back().note_composed(number, call.position);
+  if (call.function == Rebuild::jagged && frames_.size() > depth) {
+    frames_.back().note_repeating_state();
+    has_attributes_ = true;
+  }
   return true;
 }
 
@@ -277,7 +281,7 @@ void TreeWalk::note_module(const Child& child) {
   if (parent.value().kind() != Value::Kind::object) return;
   if (const auto module = value::module_state(frame.value())) {
     frame.set_module(*module);
-    has_modules_ = true;
+    has_attributes_ = true;
   }
 }
 

@@ -128,7 +128,7 @@ class TreeWalk {
   Error error_;
   const ScriptClasses* script_;
   bool has_arrays_;
-  bool has_modules_ = false;
+  bool has_attributes_ = false;
   std::uint32_t first_mark_;
   const HeaderMeaning* last_meaning_ = nullptr;
   std::vector<TensorSpec> decoded_;  // one for each object, at its first occurrence

@@ -107,8 +107,11 @@ class Moving {
     std::vector<std::uint64_t> listed_before(hidden_.size() + 1);
     for (std::size_t i = 0; i < hidden_.size(); ++i)
       listed_before[i + 1] = listed_before[i] + (hidden_[i] ? 0 : 1);
-    for (ComposedTensor& composed : table_.composed)
+    for (ComposedTensor& composed : table_.composed) {
+      const std::uint64_t end = listed_before[composed.first_part + composed.part_count];
       composed.first_part = listed_before[composed.first_part];
+      composed.part_count = end - composed.first_part;
+    }
     table_.unlisted = hidden_.size() - listed_before.back();
     std::vector<TensorSpec> unlisted;
     for (std::size_t i = 0; i < hidden_.size(); ++i) {

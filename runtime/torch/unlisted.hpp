@@ -1,4 +1,4 @@
-// Tensors of a pickled module that its state_dict() does not have.
+// Tensors of a pickled module that its state_dict() does not have, and what repeats others.
 #pragma once
 
 #include "runtime/torch/tensor_table.hpp"

@@ -117,6 +117,8 @@ class Frame {
     composed_ = number;
     composed_at_ = position;
   }
+  // The state of the tensor, argument 3 of _rebuild_from_type_v2, repeats the other arguments.
+  void note_repeating_state() noexcept { repeats_from_ = 3; }
   // True for a frame of a wrapper of the call at this position.
   bool is_wrapper_of(std::uint32_t position) const noexcept {
     return composed_ && composed_at_ == position && value_.position() != position;
@@ -146,7 +148,7 @@ class Frame {
     if (module_ && next_section(child)) return true;
     if (!next_plain(child)) return false;
     child.flags = flags_;
-    if (module_) child.flags |= TensorSpec::attribute;
+    if (module_ || index_ > repeats_from_) child.flags |= TensorSpec::attribute;
     if (cost_ != 0 && is_named(child.key)) child.flags |= TensorSpec::not_persistent;
     return true;
   }
@@ -248,6 +250,7 @@ class Frame {
   std::uint64_t cost_ = 0;
   std::optional<std::size_t> composed_;
   std::uint32_t composed_at_ = 0;
+  std::int64_t repeats_from_ = std::numeric_limits<std::int64_t>::max();
   value::Cell tuple_;  // count 0: no tuple
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;

@@ -320,9 +320,9 @@ class Model(torch.nn.Module):
 def whole_module(fixtures):
     model = Model()
     tensors = [
-        (("_buffers", "running"), model.running),
-        (("_modules", "first", "_parameters", "weight"), model.first.weight),
-        (("_modules", "first", "_parameters", "bias"), model.first.bias),
+        (("running",), model.running),
+        (("first", "weight"), model.first.weight),
+        (("first", "bias"), model.first.bias),
     ]
     fixtures.save("module.pt", model, "a whole nn.Module of an unknown class", tensors)
 
@@ -624,7 +624,7 @@ def legacy(fixtures):
     save("dtypes.pt", value, "dtypes", list(walk(value)))
     torch.manual_seed(5)
     module = torch.nn.Linear(2, 3)
-    tensors = [(("_parameters", name), tensor) for name, tensor in module.named_parameters()]
+    tensors = [((name,), tensor) for name, tensor in module.named_parameters()]
     # torch would note where it is installed, and its own text.
     source = ["class Linear: ...\n"], 1, "linear.py"
     with unittest.mock.patch("torch.serialization.get_source_lines_and_file", lambda _: source):

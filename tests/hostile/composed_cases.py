@@ -264,7 +264,7 @@ def add_wrapped():
     pairs = p.call(p.name("collections", "OrderedDict"), p.list_of(p.tuple_of(
         p.text("data"), p.integer(1))))
     refused("parameter_with_a_state_of_pairs", stateful(PART, p.TRUE, p.HOOKS, pairs),
-            "OrderedDict that is made of pairs", code="unsafe_pickle")
+            'sets "data"', code="unsafe_pickle")
     for count in range(3):
         refused(f"parameter_with_state_of_{count}",
                 stateful(*(PART, p.TRUE, p.HOOKS)[:count]), "_rebuild_parameter")
