@@ -147,6 +147,30 @@ TEST_CASE("of a layout that is not known nothing is said") {
   CHECK(opened->tensors().size() == 1);
 }
 
+TEST_CASE("a jagged tensor has the parts of its arguments, which its state repeats") {
+  const std::string values = "q\x41", offsets = "q\x42";
+  const std::string arguments = test::dict({{unicode("values"), a_tensor + values},
+                                            {unicode("offsets"), a_tensor + offsets},
+                                            {unicode("lengths"), "N"},
+                                            {unicode("requires_grad"), "\x88"}}) +
+                                "\x85";
+  const std::string state =
+      test::dict({{unicode("_values"), "h\x41"}, {unicode("_offsets"), "h\x42"}});
+  const std::string jagged = global("torch._tensor", "_rebuild_from_type_v2") + "(" +
+                             global("torch.nested._internal.nested_tensor", "_rebuild_njt") +
+                             global("torch.nested._internal.nested_tensor", "NestedTensor") +
+                             arguments + state + "tR";
+  const Result<Checkpoint> opened = open_with(jagged);
+  REQUIRE_OK(opened);
+  REQUIRE(opened->tensors().size() == 2);
+  CHECK(opened->tensors()[0].name == "w.2.0.values");
+  CHECK(opened->tensors()[1].name == "w.2.0.offsets");
+  const ComposedTensor composed = composed_of(jagged);
+  CHECK(composed.form == Form::nested);
+  CHECK(composed.requires_grad);
+  CHECK(composed.part_count == 2);
+}
+
 TEST_CASE("a nested tensor has four parts") {
   CHECK(composed_of(call("_rebuild_nested_tensor", a_tensor + a_tensor + a_tensor + a_tensor))
             .part_count == 4);
