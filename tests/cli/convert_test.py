@@ -161,9 +161,13 @@ class Convert(FolderCase):
         self.assertEqual(names, [tensor["name"] for tensor in composed])
 
     def test_what_is_not_listed_is_said_to_be_left_out(self):
-        for to in (self.out, self.folder / "of_dcp.pt"):
-            self.assertEqual(self.left_out(DATA / "dcp" / "default", to), ["rank", "lr"])
-        self.assertIn("2 names, of what is pickled", run("info", DATA / "dcp" / "default").stdout)
+        source, to = DATA / "dcp" / "default", self.folder / "of_dcp.pt"
+        self.assertEqual(self.left_out(source, self.out), ["rank", "lr"])
+        self.assertEqual(self.left_out(source, to, "--tensors-only"), ["rank", "lr"])
+        self.assertEqual(self.left_out(source, to), [])
+        self.assertEqual(run("cat", to, "lr").stdout, "0.1\n")
+        self.assertEqual(run("tree", to).stdout, run("tree", source).stdout)
+        self.assertNotIn("not listed", run("info", source).stdout)
 
     def test_a_program_and_its_records_are_named(self):
         names = self.left_out(DATA / "scripted.pt", self.out, "--shared", "copy")

@@ -7,7 +7,8 @@ Random states, saved by one process, by two and by a mesh of two by two, of whic
 most tensors: rows, columns, rows of rows, uneven ones and none, or all of it, 0-dim tensors
 included. Each is compared with what torch's own
 dcp_to_torch_save makes of the folder: names, dtypes, shapes, and every byte of the chunks put
-together. The seed is printed; give it again to repeat a run.
+together. What `weightmap convert` writes is the same object under torch.load(weights_only=True),
+plain values included, and the state of an optimizer resumes from it. The seed is printed; give it again to repeat a run.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from describe import element_bytes, walk
 from tool import Tool
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
@@ -62,7 +64,25 @@ def random_state(source, place):
     for _ in range(3):
         state["list"].append({"x": place(random_tensor(source))})
     state["list"].append({"x": place(torch.tensor(source.random()))})
+    state["tree"] = random_tree(source, 4)
     return state
+
+
+def random_tree(source, depth):
+    """Of plain values, as trainers save them. Without empty dicts, which torch forgets: its converter
+    fails at a list with one."""
+    leaves = (None, True, False, 0, -1, 255, 1 << 40, 1 << 70, 0.5, float("inf"), "", "text", "é\x1b",
+              b"bytes", (1, (2.5, None)), [], torch.Size((2, 3)), torch.bfloat16)
+    if depth == 0 or source.random() < 0.3:
+        return source.choice(leaves)
+    children = [random_tree(source, depth - 1) for _ in range(source.randrange(4))]
+    kind = source.randrange(4)
+    if kind == 0:
+        return children
+    if kind == 1:
+        return tuple(children)
+    keys = (["a", "b.c", "d", ""] if kind == 2 else [0, 7, -1, 10**12])
+    return dict(zip(keys, children)) if children else []
 
 
 def placements(source, tensor, dims):
@@ -146,6 +166,53 @@ def expected_of(folder, scratch):
             for path, tensor in walk(state)}
 
 
+def content(value):
+    """With types, for a comparison of tensors by their bytes."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), list(value.shape), element_bytes(value)
+    if isinstance(value, dict):
+        return type(value), [(key, content(part)) for key, part in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [content(part) for part in value]
+    return type(value), repr(value)
+
+
+def compare_converted(tool, folder, scratch):
+    """What the tool writes of a folder with what torch writes."""
+    ours = scratch.with_name("ours.pt")
+    tool.output("convert", folder, ours)
+    got, want = (content(torch.load(path, weights_only=True)) for path in (ours, scratch))
+    assert got == want, f"{folder}: {got}, expected {want}"
+
+
+def resumes(tool, folder):
+    """An optimizer, as torch's own functions take it and give it back."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+
+    def optimizer_of(lr):
+        return torch.optim.AdamW([{"params": list(model[0].parameters()), "lr": 0.1},
+                                  {"params": list(model[1].parameters())}], lr=lr)
+
+    optimizer = optimizer_of(0.01)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    model(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    schedule.step()
+    weights, state = get_state_dict(model, optimizer)
+    saved = {"model": weights, "optimizer": state, "schedule": schedule.state_dict(), "epoch": 3}
+    dcp.save(saved, checkpoint_id=folder / "run", no_dist=True)
+    dcp_to_torch_save(folder / "run", folder / "run.pt")
+    compare_converted(tool, folder / "run", folder / "run.pt")
+    state = torch.load(folder / "ours.pt", weights_only=True)
+    again = optimizer_of(1.0)
+    set_state_dict(model, again, model_state_dict=state["model"],
+                   optim_state_dict=state["optimizer"])
+    assert [group["lr"] for group in again.param_groups] == [0.1 * 0.1, 0.01 * 0.1]
+    for parameter, kept in optimizer.state.items():
+        assert content(again.state[parameter]) == content(kept)
+    assert state["epoch"] == 3 and state["schedule"] == schedule.state_dict()
+
+
 def compare(tool, folder, expected):
     found, chunks = joined(tool, folder)
     assert sorted(found) == sorted(expected), (folder, sorted(found), sorted(expected))
@@ -184,7 +251,9 @@ def main():
             place = folder / f"one-{number}"
             dcp.save(random_state(source, lambda tensor: tensor), checkpoint_id=place, no_dist=True)
             counts += compare(tool, place, expected_of(place, folder / "x.pt"))
+            compare_converted(tool, place, folder / "x.pt")
         print(f"one process: {counts['tensors']} tensors are the same")
+        resumes(tool, folder)
         assert counts["steps"] == given.states <= counts["scalars"], counts
         for shape in ((2,), (2, 2)):
             saved = folder / "x".join(map(str, shape))
@@ -196,6 +265,8 @@ def main():
                 place = saved / str(number)
                 expected = expected_parts(place, folder / "x.pt", given.seed, number, len(shape))
                 counts += compare(tool, place, expected)
+                if (place / ".metadata").exists():
+                    compare_converted(tool, place, folder / "x.pt")
             print(f"mesh of {saved.name}: {counts['tensors']} tensors are the same, "
                   f"{counts['chunks']} chunks lie apart, {counts['scalars']} are 0-dim DTensors, "
                   f"{counts['steps']} 0-dim tensors")
