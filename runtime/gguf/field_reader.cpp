@@ -57,7 +57,7 @@ bool FieldReader::text(std::string_view& text, std::string_view field, std::uint
   if (length > most_length)
     return fail(ErrorCode::corrupt,
                 std::string(field) + " of " + bytes::counted(length, "byte") +
-                    " is longer than the " + std::to_string(most_length) + " that ggml reads",
+                    " is longer than the " + std::to_string(most_length) + " that are read",
                 begin);
   if (!ensure(length, field)) return false;
   text = {reinterpret_cast<const char*>(at_), static_cast<std::size_t>(length)};

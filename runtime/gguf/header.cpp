@@ -21,7 +21,8 @@ namespace {
 
 using format::ListedTensor;
 
-constexpr std::uint64_t longest_name = 63;  // ggml keeps it with a NUL in 64 bytes
+// ggml as llama.cpp builds it keeps 64 with a NUL, stable-diffusion.cpp 128, gguf-py any number.
+constexpr std::uint64_t longest_name = 1024;
 constexpr std::size_t most_rank = 4;        // GGML_MAX_DIMS
 constexpr std::uint64_t least_pair = 14;    // bytes: a key of one byte and a value of one
 constexpr std::uint64_t least_tensor = 24;  // bytes: without name and dimensions

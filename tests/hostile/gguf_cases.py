@@ -152,7 +152,7 @@ def add_tensors():
         infos = (info("w", **fields),) if infos is None else infos
         refused(f"tensor_{name}", gguf(infos, pairs, data), *words, at=at, code=code)
 
-    bad("with_a_long_name", "name of 64 bytes", "63", infos=(info("n" * 64),), at=behind)
+    bad("with_a_long_name", "name of 1025 bytes", "1024", infos=(info("n" * 1025),), at=behind)
     bad("with_a_name_of_no_end", f"name of {2**64 - 1} bytes",
         infos=(struct.pack("<Q", 2**64 - 1) + b"abc" * 20,), at=behind)
     bad("with_a_name_not_utf8", "not UTF-8", infos=(info(b"\xc3("),), at=behind)

@@ -30,6 +30,7 @@ struct Findings {
   bool headers = false;         // local headers were compared
   bool has_one_header = false;  // one header for all tensors
   std::uint64_t duplicate_keys = 0;
+  std::size_t long_names = 0;  // tensors of a GGUF file that llama.cpp refuses
   std::optional<CrcReport> crc;
   std::uint64_t bytes_with_crc = 0;
   std::uint64_t bytes_not_compared = 0;  // of storages
@@ -76,9 +77,20 @@ void count_compared(const Checkpoint& checkpoint, Findings& findings) {
   }
 }
 
+// ggml keeps a name and a NUL in 64 bytes, unless it is built otherwise.
+std::size_t count_long_names(const Checkpoint& checkpoint) {
+  constexpr std::size_t longest = 63;
+  if (checkpoint.info().format != Format::gguf) return 0;
+  const auto tensors = checkpoint.tensors();
+  return static_cast<std::size_t>(
+      std::count_if(tensors.begin(), tensors.end(),
+                    [](const NamedTensor& tensor) { return tensor.name.size() > longest; }));
+}
+
 void examine(const Checkpoint& checkpoint, const VerifyOptions& options, Findings& findings) {
   findings.storages = checkpoint.storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
+  findings.long_names = count_long_names(checkpoint);
   findings.headers = true;
   findings.has_one_header = is_header_and_elements(checkpoint.info().format);
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
@@ -160,6 +172,7 @@ Json describe_findings(const std::string& file, const Findings& findings) {
           {"storages", findings.storages},
           {"headers_checked", findings.headers},
           {"duplicate_keys", findings.duplicate_keys},
+          {"long_names", findings.long_names},
           {"crc", crc},
           {"sha256", sums},
           {"bytes_not_compared", findings.bytes_not_compared},
@@ -189,6 +202,16 @@ std::string checked_text(const Findings& findings) {
     text += "; SHA-256 of " + count(findings.sums->compared.size(), "file") + ", " +
             human_bytes(findings.sums->bytes);
   return text + not_compared_text(findings);
+  if (findings.long_names > 0)
+    text += "; " + count(findings.long_names, "name") +
+            " of 64 bytes and more, which llama.cpp, ollama and whisper.cpp refuse and "
+            "stable-diffusion.cpp and gguf-py read";
+  if (!findings.crc) return text + "; bytes not read (--crc reads them)";
+  text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
+          human_bytes(findings.crc->bytes);
+  if (findings.crc->storages_without_crc > 0)
+    text += "; " + count(findings.crc->storages_without_crc, "storage") + " had no CRC";
+  return text;
 }
 
 void print_findings(Output& out, const VerifyOptions& options, const Findings& findings) {

