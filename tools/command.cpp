@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <cctype>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -83,6 +84,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
     if (option.on_command_line && option.name != "verify")
       add_open_option(command, option.name, options.open);
   add_allow_option(command, options.open);
+  add_selection_options(command, options.open);
   command.add_flag("-v,--verbose", options.verbose, "Log what happens to standard error");
 }
 
@@ -106,10 +108,47 @@ void add_allow_option(CLI::App& command, OpenOptions& open) {
       ->trigger_on_parse();
 }
 
+void add_selection_options(CLI::App& command, OpenOptions& open) {
+  command
+      .add_option("--variant", open.variant,
+                  "Of a folder, the files with this variant in their names, such as fp16")
+      ->type_name("NAME");
+  const auto tell = [&open](const std::string& told) {
+    const std::size_t equals = told.rfind('=');
+    const std::optional<DType> dtype =
+        equals == std::string::npos ? std::nullopt : dtype_from_string(told.substr(equals + 1));
+    if (!dtype)
+      throw CLI::ValidationError(
+          "--dtype-of", "must be NAME=DTYPE, as in a=bfloat16, not \"" + printable(told) + "\"");
+    open.dtypes.insert_or_assign(told.substr(0, equals), *dtype);
+  };
+  command
+      .add_option_function<std::string>(
+          "--dtype-of", tell, "The dtype of an array that is listed as opaque; may be repeated")
+      ->type_name("NAME=DTYPE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->trigger_on_parse();
+}
+
+namespace {
+
+// Says which other checkpoints of the folder were not opened.
+void tell_left_out(const CommonOptions& options, const CheckpointInfo& info) {
+  for (const std::string& name : info.not_opened)
+    std::cerr << "weightmap: " << printable(options.file) << ": left out " << printable(name)
+              << ", a checkpoint of the same folder\n";
+}
+
+}  // namespace
+
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   OpenOptions open = options.open;
   if (options.verbose) open.log = stderr_log();
-  if (!options.is_remote()) return about(options, Checkpoint::open(options.file, open));
+  if (!options.is_remote()) {
+    Result<Checkpoint> opened = about(options, Checkpoint::open(options.file, open));
+    if (opened) tell_left_out(options, opened->info());
+    return opened;
+  }
   Result<std::unique_ptr<RangeSource>> source = open_remote(options.url, options.remote);
   if (!source) return tl::unexpected<Error>(about(options, source.error()));
   return about(options, open_metadata(std::move(*source), open));

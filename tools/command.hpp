@@ -39,6 +39,9 @@ void add_common_options(CLI::App& command, CommonOptions& options);
 void add_verify_option(CLI::App& command, CommonOptions& options);
 // Adds an option for a command that does not use open_checkpoint().
 void add_open_option(CLI::App& command, std::string_view name, OpenOptions& open);
+// Adds --variant and --dtype-of.
+void add_selection_options(CLI::App& command, OpenOptions& open);
+
 // Adds --allow-global.
 void add_allow_option(CLI::App& command, OpenOptions& open);
 

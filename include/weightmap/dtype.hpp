@@ -61,6 +61,10 @@ enum class DType : std::uint8_t {
   int5,
   int6,
   int7,
+  // Elements of one or two bytes whose type the file does not tell: numpy forgets bfloat16, float8
+  // and int4 when it saves them. "opaque[1]" and "opaque[2]"; OpenOptions::dtypes tells the type.
+  opaque8,
+  opaque16,
   // Blocked, see block_of(). The six-bit types are safetensors', spelled in torch's style.
   float6_e2m3,
   float6_e3m2,
@@ -129,10 +133,16 @@ constexpr std::size_t element_size(DType dtype) noexcept {
     case int16:
     case uint16:
     case bits16:
+    case opaque16:
       return 2;
     default:
       return 1;
   }
+}
+
+// True if the file does not tell what its elements are, see DType::opaque8.
+constexpr bool is_opaque(DType dtype) noexcept {
+  return dtype == DType::opaque8 || dtype == DType::opaque16;
 }
 
 // {1, element_size(dtype)} for other types. The sizes are those of ggml's structs (ggml-common.h).

@@ -15,6 +15,7 @@ enum class Format : std::uint8_t {
   safetensors,
   gguf,
   npz,     // numpy's archive of arrays
+  npy,     // numpy's file of one array, which is listed as arr_0, as numpy.savez would name it
   dcp,     // a folder of torch.distributed.checkpoint
   mixed,   // several files that differ in format
   zip,     // only of list_globals(): an archive without data.pkl
@@ -23,9 +24,9 @@ enum class Format : std::uint8_t {
 
 // The enumerator's name.
 constexpr std::string_view to_string(Format format) noexcept {
-  constexpr std::string_view names[] = {"unknown",      "torch_zip",   "torchscript", "pt2",
-                                        "torch_legacy", "safetensors", "gguf",        "npz",
-                                        "dcp",          "mixed",       "zip",         "pickle"};
+  constexpr std::string_view names[] = {
+      "unknown", "torch_zip", "torchscript", "pt2",   "torch_legacy", "safetensors", "gguf",
+      "npz",     "npy",       "dcp",         "mixed", "zip",          "pickle"};
   return names[static_cast<std::uint8_t>(format)];
 }
 
@@ -37,7 +38,7 @@ constexpr bool is_torch_archive(Format format) noexcept {
 // A file is a header and the elements of tensors, so an open reads all that describes them, and
 // there is no place for a pickle.
 constexpr bool is_header_and_elements(Format format) noexcept {
-  return format == Format::safetensors || format == Format::gguf;
+  return format == Format::safetensors || format == Format::gguf || format == Format::npy;
 }
 
 }  // namespace weightmap

@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "weightmap/dtype.hpp"
 #include "weightmap/export.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
@@ -112,6 +114,13 @@ struct OpenOptions {
   std::optional<Repeats> repeats = {};  // how often strides may repeat elements; bounded
   // Additional names that Globals::torch_safe accepts: "module.name", with Python 3's names.
   std::set<std::string, std::less<>> safe_globals = {};
+  // Which of several variants in a folder is opened: "fp16" for model.fp16.safetensors and the
+  // shards and indexes that have it in their names; empty: the files without a variant, or the only
+  // one there is.
+  std::string variant = {};
+  // The dtypes of arrays in a .npz or .npy file that are listed as opaque[1] or opaque[2], by name.
+  // The open fails with invalid_argument if there is no such array or the sizes differ.
+  std::map<std::string, DType, std::less<>> dtypes = {};
   // With Protection::guard: a descriptor such as eventfd()'s that receives the number 1 as 8 bytes
   // as soon as the guard finds a file lost, for event loops. Borrowed: it must stay open until this
   // Checkpoint and those from its reopen() are destroyed. -1: none.

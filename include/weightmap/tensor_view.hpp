@@ -200,7 +200,8 @@ constexpr bool reads_as(DType dtype) noexcept {
   else if constexpr (std::is_same_v<T, std::uint32_t>)
     return dtype == uint32 || dtype == complex32;
   else if constexpr (std::is_same_v<T, std::uint16_t>)
-    return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16;
+    return dtype == uint16 || dtype == float16 || dtype == bfloat16 || dtype == bits16 ||
+           dtype == opaque16;
   else if constexpr (std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::byte>)
     return !is_blocked(dtype) && element_size(dtype) == 1 && dtype != int8 && dtype != qint8;
   else if constexpr (element_type_of<T>.has_value()) {

@@ -211,6 +211,9 @@ nb::dict info(const OpenCheckpoint& self) {
   nb::list unsupported;
   for (const std::string& name : info.unsupported) unsupported.append(to_str(name));
   fields["unsupported"] = nb::tuple(unsupported);
+  nb::list not_opened;
+  for (const std::string& name : info.not_opened) not_opened.append(to_str(name));
+  fields["not_opened"] = nb::tuple(not_opened);
   fields["tensors_not_indexed"] = info.tensors_not_indexed;
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;

@@ -50,8 +50,10 @@ std::size_t read_word(const OptionRow& option, nb::handle value) {
                                          std::string(option.hint_about(text)));
 }
 
-// The only option whose value is not a word.
+// The options whose values are no words of a table.
 constexpr std::string_view safe_globals = "safe_globals";
+constexpr std::string_view variant = "variant";
+constexpr std::string_view dtypes = "dtypes";
 
 void read_safe_globals(OpenOptions& options, nb::handle value) {
   if (nb::isinstance<nb::str>(value))
@@ -65,7 +67,32 @@ void read_safe_globals(OpenOptions& options, nb::handle value) {
   }
 }
 
+void read_variant(OpenOptions& options, nb::handle value) {
+  if (!nb::isinstance<nb::str>(value))
+    raise(ErrorCode::invalid_argument, std::string("variant is ") + nb::repr(value).c_str() +
+                                           ", expected a text such as \"fp16\"");
+  options.variant = to_utf8(value);
+}
+
+void read_dtypes(OpenOptions& options, nb::handle value) {
+  nb::dict told;
+  if (!nb::try_cast(value, told))
+    raise(ErrorCode::invalid_argument, std::string("dtypes is ") + nb::repr(value).c_str() +
+                                           ", expected a dict such as {\"a\": \"bfloat16\"}");
+  for (const auto& [name, dtype] : told) {
+    const std::optional<DType> found =
+        nb::isinstance<nb::str>(dtype) ? dtype_from_string(to_utf8(dtype)) : std::nullopt;
+    if (!found || !nb::isinstance<nb::str>(name))
+      raise(ErrorCode::invalid_argument, std::string("dtypes has ") + nb::repr(name).c_str() +
+                                             ": " + nb::repr(dtype).c_str() +
+                                             ", expected a name and a dtype such as \"bfloat16\"");
+    options.dtypes.insert_or_assign(to_utf8(name), *found);
+  }
+}
+
 void read_option(OpenOptions& options, const char* name, nb::handle value) {
+  if (name == variant) return value.is_none() ? void() : read_variant(options, value);
+  if (name == dtypes) return value.is_none() ? void() : read_dtypes(options, value);
   if (name == safe_globals) return value.is_none() ? void() : read_safe_globals(options, value);
   const OptionRow* option = find_option(name);
   if (option == nullptr) {
@@ -119,6 +146,12 @@ nb::dict to_dict(const OpenOptions& options) {
     nb::list names;
     for (const std::string& name : options.safe_globals) names.append(to_str(name));
     set[to_str(safe_globals)] = names;
+  }
+  if (!options.variant.empty()) set[to_str(variant)] = to_str(options.variant);
+  if (!options.dtypes.empty()) {
+    nb::dict told;
+    for (const auto& [name, dtype] : options.dtypes) told[to_str(name)] = to_str(to_string(dtype));
+    set[to_str(dtypes)] = told;
   }
   return set;
 }

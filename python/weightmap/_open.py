@@ -11,7 +11,7 @@ from weightmap._urls import file_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from inspect import Signature
     from typing import Any
 
@@ -49,6 +49,8 @@ def open(
     trust: bool = False,
     progress: Progress | None = None,
     safe_globals: Iterable[str] = (),
+    variant: str | None = None,
+    dtypes: Mapping[str, str] | None = None,
     **options: Unpack[OpenOptions],
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
@@ -85,6 +87,10 @@ def open(
     globals: "opaque" (default) keeps classes and functions that torch does not allow by default as
         their names; "torch_safe" refuses files that name such, but for those in safe_globals.
     safe_globals: names such as "argparse.Namespace".
+    variant: "fp16": of a folder, the files that have it in their names. Without, those that have
+        none come first; info["not_opened"] names other checkpoints of the folder.
+    dtypes: the dtypes of arrays in an .npz or .npy file that are listed as "opaque[1]" or
+        "opaque[2]", since numpy forgot them: {"a": "bfloat16"}.
     progress: is called with the bytes done and the bytes in all while verify="crc", populate or
         locked reads the file. What it raises, and Ctrl-C, ends the open.
 
@@ -97,6 +103,7 @@ def open(
     completed = config._with_defaults(options)
     if safe_globals:
         completed["safe_globals"] = safe_globals
+    completed |= {"variant": variant, "dtypes": dtypes}
     if isinstance(path, (list, tuple)):
         files = [file_of(each) for each in path]
         if not files:

@@ -64,6 +64,7 @@ class Info(Record):
     unread_bytes: int  # behind the first legacy stream, or the last GGUF tensor
     duplicate_keys: int  # items left out, since a later one in their dict has the same key
     unsupported: tuple[str, ...]  # names of what is not listed: pickled, or of packed bits
+    not_opened: tuple[str, ...]  # other checkpoints of the folder that was opened
     tensors_not_indexed: int  # that shards have and their index does not name; not listed
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping

@@ -61,6 +61,8 @@ constexpr std::array<ElementFormat, dtype_count> formats = {{
     {"int5", "b", 'i', "int8", none},
     {"int6", "b", 'i', "int8", none},
     {"int7", "b", 'i', "int8", none},
+    {"opaque[1]", "B", 'u', "uint8", none},
+    {"opaque[2]", "H", 'u', "uint16", none},
     {"float6_e2m3", "", 0, "", none},
     {"float6_e3m2", "", 0, "", none},
     {"q4_0", "", 0, "", none},

@@ -52,6 +52,7 @@ std::string types_that_read(DType dtype) {
     case qint8:
       return "std::int8_t";
     case bits16:
+    case opaque16:
       return "std::uint16_t";
     default:
       return "std::uint8_t or std::byte";

@@ -10,6 +10,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/gguf/parse_gguf.hpp"
+#include "runtime/npz/parse_npy.hpp"
 #include "runtime/npz/parse_npz.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
@@ -33,6 +34,7 @@ constexpr std::array table = {
         .kind = Kind::legacy, .parse = torch::parse_legacy, .verify_headers = torch::verify_legacy},
     FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse, .name_files = name_ranks},
     FormatRow{.kind = Kind::gguf, .parse = gguf::parse, .name_files = name_split},
+    FormatRow{.kind = Kind::npy, .parse = npz::parse_npy},
     FormatRow{.kind = Kind::json, .name_files = name_shards, .sentence = "is an index of shards"},
     FormatRow{.kind = Kind::distributed,
               .name_files = name_data_files,
@@ -84,7 +86,8 @@ bool is_of_openvino(std::filesystem::path name) {
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
   const std::string_view text = name.native();
-  return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf");
+  return text.ends_with(".safetensors") || text.ends_with(".json") || text.ends_with(".gguf") ||
+         text.ends_with(".npy");
 }
 
 Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::path& name,

@@ -8,16 +8,33 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/os/memory/host_memory.hpp"
+#include "runtime/sets/shard_name.hpp"
 
 namespace weightmap {
 namespace {
 
 using State = Checkpoint::State;
 using Clock = std::chrono::steady_clock;
+
+// Fails for what OpenOptions::dtypes says of other tensors than opaque ones, which have it by now.
+Result<void> check_dtypes(const catalog::Catalog& catalog, const OpenOptions& options) {
+  for (const auto& [name, dtype] : options.dtypes) {
+    const std::uint32_t found = catalog.find(name);
+    const std::string named = "the option dtypes names " + bytes::quote(name);
+    if (found == catalog::Catalog::none)
+      return failure(ErrorCode::invalid_argument, named + ", which is not listed");
+    if (catalog[found].dtype != dtype)
+      return failure(ErrorCode::invalid_argument,
+                     named + ", which is " + std::string(to_string(catalog[found].dtype)) +
+                         ": it tells the types of opaque arrays in .npz and .npy files only");
+  }
+  return {};
+}
 
 // The stages of an open, each of which leaves something in the state for the next one.
 class Opening {
@@ -28,6 +45,7 @@ class Opening {
   Result<Checkpoint> run() && {
     const Clock::time_point began = Clock::now();
     TRY(parse());
+    TRY(check_dtypes(state_->catalog(), state_->options));
     TRY(check_zero_copy(*state_));
     TRY(inflate_storages(*state_));
     TRY(map());
@@ -117,6 +135,7 @@ void Opening::describe() {
   const format::Parsed& parsed = state.content();
   CheckpointInfo& info = state.info;
   info = parsed.facts;
+  info.not_opened = state.not_opened;
   info.tensors = parsed.catalog.size();
   info.tensor_bytes = parsed.catalog.tensor_bytes();
   info.storages = parsed.catalog.storages().size();
@@ -160,8 +179,9 @@ Result<Checkpoint> Opening::finish() && {
 Result<Checkpoint> open_files(GivenFiles given, const OpenOptions& options) {
   const std::string name = given.shown_name();
   Result<Checkpoint> opened = Opening(std::move(given), options).run();
-  if (!opened) return about_shown(std::move(opened.error()), name);
-  return opened;
+  if (opened) return opened;
+  opened.error().message += sets::hint_about_cut(name);
+  return about_shown(std::move(opened.error()), name);
 }
 
 Result<Checkpoint> open_paths(std::vector<GivenPath> paths, const OpenOptions& options) {

@@ -9,6 +9,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/os/file/snapshot.hpp"
+#include "runtime/os/process/descriptor_limit.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/sets/unfinished_update.hpp"
 
@@ -39,6 +40,13 @@ void add_limit_hint(Error& error, std::size_t more) {
   if (error.os_error == EMFILE)
     error.message +=
         " with " + bytes::counted(more, "more file") + "; allow more open files (ulimit -n)";
+}
+
+// Lets the process open so many files, see docs/options.md.
+void make_room(std::size_t descriptors, const OpenOptions& options) {
+  if (os::make_room_for_descriptors(descriptors) && options.log)
+    options.log("the soft limit of open files is raised for " +
+                bytes::counted(descriptors, "more descriptor"));
 }
 
 // Errors call the file `name`.
@@ -107,46 +115,49 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
   return {};
 }
 
-Result<void> add_folder(Sources& sources, const GivenPath& folder, const OpenOptions& options) {
+Result<void> add_folder(GivenFiles& given, const GivenPath& folder, const OpenOptions& options) {
   if (Result<void> whole = sets::check_no_update(folder.path); !whole)
     return about_shown(std::move(whole.error()), folder.shown);
-  Result<std::vector<std::filesystem::path>> files = sets::select_files(folder.path);
-  if (!files) return about_shown(std::move(files.error()), folder.shown);
-  for (const std::filesystem::path& file : *files) {
-    Result<void> added = add_source(sources, in_folder(folder.path, folder.shown, file), options);
+  Result<sets::Selection> chosen = sets::select_files(folder.path, options.variant);
+  if (!chosen) return about_shown(std::move(chosen.error()), folder.shown);
+  make_room(chosen->files.size(), options);
+  for (const std::string& file : chosen->files) {
+    Result<void> added =
+        add_source(given.sources, in_folder(folder.path, folder.shown, file), options);
     if (added) continue;
-    add_limit_hint(added.error(), files->size() - 1);
+    add_limit_hint(added.error(), chosen->files.size() - 1);
     return added;
   }
+  given.not_opened = std::move(chosen->not_opened);
   return {};
 }
 
 // A path without a file may be the name of a model; `missing` is the error if it is not.
-Result<void> add_from_hub(Sources& sources, const GivenPath& name, const OpenOptions& options,
-                          std::optional<sets::HubSnapshot>& hub, Error missing) {
+Result<void> add_from_hub(GivenFiles& given, const GivenPath& name, const OpenOptions& options,
+                          Error missing) {
   Result<std::optional<sets::HubSnapshot>> found = sets::find_in_hub_cache(name.as_given);
   if (!found) {
     missing.message += "; " + found.error().message;
     return tl::unexpected<Error>(std::move(missing));
   }
   if (!*found) return tl::unexpected<Error>(std::move(missing));
-  hub = std::move(**found);
-  return add_folder(sources, {hub->folder, shown_name(hub->folder), {}}, options);
+  given.hub = std::move(**found);
+  const std::filesystem::path& folder = given.hub->folder;
+  return add_folder(given, {folder, shown_name(folder), {}}, options);
 }
 
 // A file; or if it is a folder, all files of the checkpoint in it; or if there is none, those of
-// the model of this name, of which `hub` says what it stands for.
-Result<void> add_given(Sources& sources, const GivenPath& from, const OpenOptions& options,
-                       std::optional<sets::HubSnapshot>& hub) {
+// the model of this name, of which `given.hub` says what it stands for.
+Result<void> add_given(GivenFiles& given, const GivenPath& from, const OpenOptions& options) {
   if (sets::is_rank_metadata(from.path.filename().native()))
     return add_folder(
-        sources, {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/') + 1), {}},
+        given, {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/') + 1), {}},
         options);
-  Result<void> added = add_source(sources, from, options);
+  Result<void> added = add_source(given.sources, from, options);
   if (added) return added;
-  if (added.error().os_error == EISDIR) return add_folder(sources, from, options);
+  if (added.error().os_error == EISDIR) return add_folder(given, from, options);
   if (added.error().os_error != ENOENT) return added;
-  return add_from_hub(sources, from, options, hub, std::move(added.error()));
+  return add_from_hub(given, from, options, std::move(added.error()));
 }
 
 // Refuses what is done to a file or its mapping only.
@@ -186,8 +197,9 @@ Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& o
     for (const GivenPath& path : files.paths)
       if (Result<void> whole = sets::check_no_update(path.path.parent_path()); !whole)
         return about_shown(std::move(whole.error()), path.shown);
+  make_room(files.paths.size(), options);
   for (const GivenPath& path : files.paths)
-    TRY(files.paths.size() == 1 ? add_given(files.sources, path, options, files.hub)
+    TRY(files.paths.size() == 1 ? add_given(files, path, options)
                                 : add_source(files.sources, path, options));
   files.leading = count_leading(files);
   return files;
@@ -235,6 +247,8 @@ Result<GivenFiles> open_given(std::shared_ptr<ArrivingFile> remote, ViewMemory v
 Result<void> add_beside(Sources& sources, const SourceFile& first,
                         std::span<const std::string> names, const std::string& why,
                         const OpenOptions& options) {
+  constexpr std::size_t connected = 4;  // descriptors of a remote file: its copy and connections
+  make_room(names.size() * (first.remote ? connected : 1), options);
   if (first.remote) {
     Result<void> added = add_siblings(sources, first.remote, names);
     if (added) return added;

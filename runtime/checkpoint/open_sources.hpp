@@ -44,6 +44,7 @@ struct GivenFiles {
   // all files, each of which is a checkpoint of its own.
   std::size_t leading = 0;
   ViewMemory view_memory = ViewMemory::mapped;
+  std::vector<std::string> not_opened = {};  // other checkpoints of the folder that was given
 
   // For errors and messages about the whole.
   const std::string& shown_name() const noexcept {

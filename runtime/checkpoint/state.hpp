@@ -41,6 +41,7 @@ struct Checkpoint::State {
         sources(std::move(files.sources)),
         leading_files(files.leading),
         view_memory(files.view_memory),
+        not_opened(std::move(files.not_opened)),
         options(std::move(complete)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -57,6 +58,7 @@ struct Checkpoint::State {
   Sources sources;
   std::size_t leading_files;
   ViewMemory view_memory;
+  std::vector<std::string> not_opened;
   std::unique_ptr<ParsedFiles> parsed;
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.

@@ -44,7 +44,6 @@ constexpr std::array signatures = {
     Signature{4, "PTMF"sv, other,
               "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
               "without _use_flatbuffer, or as a state dict"},
-    Signature{0, "\x93NUMPY"sv, other, "is a numpy array (.npy)"},
     Signature{
         0, "\x89HDF"sv, other,
         "is an HDF5 file, as Keras writes models and weights (.h5); load it with keras or h5py, "
@@ -93,6 +92,7 @@ Error foreign(ErrorCode code, std::string sentence) {
 }
 
 constexpr std::string_view gguf_magic = "GGUF";
+constexpr std::string_view npy_magic = "\x93NUMPY";
 constexpr std::string_view end_record = "PK\x05\x06";
 
 // True if the file ends with an end record and exactly the comment that the record states. Elements
@@ -127,6 +127,7 @@ Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
 Kind identify_head(std::span<const std::byte> head) noexcept {
   const std::string_view text = as_text(head);
   if (text.starts_with(gguf_magic)) return Kind::gguf;
+  if (text.starts_with(npy_magic)) return Kind::npy;
   if (begins_safetensors(text)) return Kind::safetensors;
   return begins_with_tag(text, "{") && !begins_ubjson(text) ? Kind::json : Kind::unknown;
 }
@@ -164,6 +165,8 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
                  {}};
   if (begins_safetensors(text)) return foreign(other, "is a safetensors file, which is no archive");
   if (text.starts_with(gguf_magic)) return foreign(other, "is a GGUF file, which is no archive");
+  if (text.starts_with(npy_magic))
+    return foreign(other, "is a numpy array (.npy), which is no archive");
   if (begins_with_tag(text, "{") && !begins_ubjson(text))
     return foreign(other, "is JSON text, which is no archive");
   if (std::all_of(head.begin(), head.end(), [](std::byte b) { return b == std::byte{0}; }))

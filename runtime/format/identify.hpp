@@ -16,6 +16,7 @@ enum class Kind : std::uint8_t {
   legacy,   // pickles and bytes: torch.save's format before
   safetensors,
   gguf,
+  npy,          // a single array of NumPy
   json,         // JSON text: an index of shards, or a foreign file
   distributed,  // metadata of torch.distributed.checkpoint, a pickle, known by its name only
   needs_head,   // the tail is not sufficient
@@ -28,7 +29,7 @@ inline constexpr std::size_t head_bytes = 512;
 // empty, and is then needed only if the result is needs_head.
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept;
-// Uses the head alone; returns safetensors, gguf or json, otherwise unknown.
+// Uses the head alone; returns safetensors, gguf, npy or json, otherwise unknown.
 Kind identify_head(std::span<const std::byte> head) noexcept;
 
 // True if the file begins with the magic number of a legacy stream, which is a pickle of protocol 2

@@ -32,13 +32,20 @@ std::string_view kind_of(char letter) noexcept {
     case 'S':
       return "text";
     case 'V':
-      return "bytes without a type, as which numpy saves bfloat16 and float8, too";
+      return "bytes without a type";
     case 'M':
     case 'm':
       return "dates or spans of time";
     default:
       return "no dtype of a tensor";
   }
+}
+
+// By its name in numpy, behind the byte order.
+std::optional<DType> dtype_of(std::string_view name) noexcept {
+  if (name == "V1") return DType::opaque8;
+  if (name == "V2") return DType::opaque16;
+  return format::numpy_dtype(name);
 }
 
 class TextParser {
@@ -137,23 +144,53 @@ class TextParser {
   }
 
   Result<void> read_dtype() {
-    if (next() == '[' || at_ == text_.size())
-      return refuse(ErrorCode::unsupported, "is a structure, which is no dtype of a tensor", at_);
+    if (next() == '[') return read_structure();
     const std::size_t begin = at_;
     TRY_ASSIGN(const std::string_view descr, read_string());
     const std::string shown = "is " + bytes::quote(descr, 40);
     const std::string_view name = descr.substr(descr.empty() ? 0 : 1);
     if (name.empty() || std::string_view("<>|=").find(descr[0]) == std::string_view::npos)
       return refuse(ErrorCode::corrupt, shown + ", which does not begin with a byte order", begin);
-    const std::optional<DType> dtype = format::numpy_dtype(name);
-    if (!dtype)
-      return refuse(ErrorCode::unsupported, shown + ": " + std::string(kind_of(name[0])), begin);
-    if (descr[0] == '>')
-      return refuse(ErrorCode::unsupported,
-                    shown + ": elements in big-endian order, which are not read", begin);
+    const std::optional<DType> dtype = descr[0] == '>' ? std::nullopt : dtype_of(name);
+    if (!dtype) {
+      made_.foreign_type = descr;
+      const bool is_number = format::numpy_dtype(name).has_value();
+      made_.foreign_reason =
+          shown + ": " + std::string(is_number ? "big-endian order" : kind_of(name[0]));
+      return {};
+    }
+    if (is_opaque(*dtype)) {
+      made_.dtype = *dtype;
+      return {};
+    }
     if (descr[0] == '=' || (descr[0] == '|' && element_size(*dtype) != 1))
       return refuse(ErrorCode::corrupt, shown + ", which does not say its byte order", begin);
     made_.dtype = *dtype;
+    return {};
+  }
+
+  // A list of fields: ('name', type, shape) each, whose types may be lists again.
+  Result<void> read_structure() {
+    constexpr std::string_view opening = "[(", closing = "])";
+    const std::size_t begin = at_;
+    std::string open;
+    do {
+      const char found = next();
+      if (at_ == text_.size()) return expected("the end of a structure");
+      if (found == '\'' || found == '"') {
+        TRY(read_string());
+        continue;
+      }
+      if (const std::size_t kind = opening.find(found); kind != opening.npos)
+        open += closing[kind];
+      else if (closing.find(found) != closing.npos) {
+        if (open.back() != found) return expected(bytes::quote(open.substr(open.size() - 1)));
+        open.pop_back();
+      }
+      ++at_;
+    } while (!open.empty());
+    made_.foreign_type = text_.substr(begin, at_ - begin);
+    made_.foreign_reason = "is a structure, which is no dtype of a tensor";
     return {};
   }
 

@@ -4,11 +4,12 @@
 //   "\x93NUMPY" | major | minor | length, u16 in version 1, else u32 | length bytes of text
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 //
-// The text is a Python literal. Only what numpy writes for an array of numbers is read.
+// The text is a Python literal, of which only what numpy writes is read.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "weightmap/dtype.hpp"
@@ -18,6 +19,10 @@ namespace weightmap::npz {
 
 struct ArrayHeader {
   DType dtype = DType::uint8;
+  // Of an array that no tensor is: its type as the header has it, as "<U6", ">f4" or the text of a
+  // structure, and what this means, for a sentence about the field "descr".
+  std::string foreign_type = {};
+  std::string foreign_reason = {};
   bool is_fortran_order = false;
   std::vector<std::int64_t> shape;
   std::uint64_t length = 0;  // of the whole header: where the elements begin
@@ -32,9 +37,8 @@ inline constexpr std::size_t preamble_bytes = 12;
 Result<std::uint64_t> header_length(std::span<const std::byte> front);
 
 // `header`: as many bytes as header_length() says. Fails with corrupt for another text than the
-// above, with unsupported for a dtype that is none of a tensor in little-endian order, with
-// limit_exceeded for more than `most_dims` dimensions. Errors name the field and have positions in
-// the header.
+// above, with limit_exceeded for more than `most_dims` dimensions. Errors name the field and have
+// positions in the header.
 Result<ArrayHeader> read_header(std::span<const std::byte> header, std::uint32_t most_dims);
 
 }  // namespace weightmap::npz

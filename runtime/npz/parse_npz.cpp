@@ -8,15 +8,14 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
-#include "runtime/bytes/row_major.hpp"
 #include "runtime/format/compressed_storages.hpp"
 #include "runtime/format/own_storages.hpp"
 #include "runtime/format/strangers.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/npz/array_header.hpp"
+#include "runtime/npz/listed_array.hpp"
 #include "runtime/value/builder.hpp"
 #include "runtime/zip/crc32.hpp"
 #include "runtime/zip/local_header.hpp"
@@ -37,9 +36,13 @@ tl::unexpected<Error> about(const zip::Record& record, std::uint64_t begin, Erro
   error.file_offset = begin + (record.method == zip::Method::stored ? error.file_offset : 0);
   return tl::unexpected<Error>(std::move(error));
 }
+tl::unexpected<Error> about_record(const zip::Record& record, Error error) {
+  error.message = "record " + bytes::quote(record.full_name()) + ": " + error.message;
+  error.file_offset = record.header_offset;
+  return tl::unexpected<Error>(std::move(error));
+}
 tl::unexpected<Error> refuse(const zip::Record& record, const std::string& why) {
-  return failure(ErrorCode::corrupt, "record " + bytes::quote(record.full_name()) + ": " + why,
-                 record.header_offset);
+  return about_record(record, {ErrorCode::corrupt, why, record.header_offset, {}});
 }
 
 Result<ArrayHeader> read_array_header(std::span<const std::byte> front, std::uint64_t array_bytes,
@@ -93,7 +96,7 @@ class Parser {
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload);
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload,
                              std::span<const std::byte> front) const;
-  Result<void> add_dims(const zip::Record& record, const ArrayHeader& header);
+  void leave_out(std::string_view name, const ArrayHeader& header);
   Result<void> make_catalog();
   void describe();
 
@@ -188,28 +191,8 @@ Result<Parser::Member> Parser::read_member(const zip::Record& record, std::uint6
   return read_member(record, payload, front);
 }
 
-// Sizes and strides, in elements.
-Result<void> Parser::add_dims(const zip::Record& record, const ArrayHeader& header) {
-  const std::size_t rank = header.shape.size();
-  std::vector<std::int64_t> sizes = header.shape;
-  std::vector<std::int64_t> strides(rank);
-  if (header.is_fortran_order) std::ranges::reverse(sizes);
-  const bool fits = bytes::row_major_strides(sizes, strides);
-  if (header.is_fortran_order) std::ranges::reverse(strides);
-  std::uint64_t nbytes = element_size(header.dtype);
-  bool is_number = fits;
-  for (const std::int64_t size : header.shape)
-    is_number = is_number && bytes::checked_mul(nbytes, static_cast<std::uint64_t>(size), &nbytes);
-  if (!is_number)
-    return refuse(record, "field \"shape\" has sizes whose product does not fit 64 bits");
-  const std::uint64_t found = record.size - header.length;
-  if (nbytes != found)
-    return refuse(record, "has " + bytes::counted(found, "byte") +
-                              " behind its header, the field \"shape\" says " +
-                              std::to_string(nbytes));
-  list_.dims.insert(list_.dims.end(), header.shape.begin(), header.shape.end());
-  list_.dims.insert(list_.dims.end(), strides.begin(), strides.end());
-  return {};
+void Parser::leave_out(std::string_view name, const ArrayHeader& header) {
+  parsed_.facts.unsupported.push_back(std::string(name) + " (" + header.foreign_type + ")");
 }
 
 Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
@@ -217,22 +200,28 @@ Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
   const std::uint64_t payload = payloads_[extent.record];
   TRY_ASSIGN(const Member member, read_member(record, payload));
   const ArrayHeader& header = member.header;
-  format::ListedTensor tensor{};
-  tensor.name = record.full_name().substr(0, record.name_length - extension.size());
+  const std::string_view name = record.full_name().substr(0, record.name_length - extension.size());
+  header_bytes_ += header.length;
+  if (!header.foreign_type.empty()) {
+    leave_out(name, header);
+    return {};
+  }
+  Result<format::ListedTensor> made = list_array(name, header, options_, list_);
+  if (!made) return about_record(record, std::move(made.error()));
+  format::ListedTensor& tensor = *made;
+  const std::uint64_t found = record.size - header.length;
+  if (tensor.end != found)
+    return refuse(record, "has " + bytes::counted(found, "byte") +
+                              " behind its header, the field \"shape\" says " +
+                              std::to_string(tensor.end));
   tensor.begin = extent.payload_offset + header.length;
   tensor.end = extent.payload_offset + record.size;
   tensor.position = payload;
-  tensor.first_dim = static_cast<std::uint32_t>(list_.dims.size());
-  tensor.dtype = header.dtype;
-  tensor.rank = static_cast<std::uint8_t>(header.shape.size());
-  tensor.is_viewable = true;
   tensor.crc32 = record.crc32 == 0 ? 0
                                    : zip::crc32_behind(member.front_crc32, record.crc32,
                                                        tensor.end - tensor.begin);
   tensor.source = record.method == zip::Method::deflated ? 1 : 0;
-  TRY(add_dims(record, header));
   list_.tensors.push_back(tensor);
-  header_bytes_ += header.length;
   return {};
 }
 

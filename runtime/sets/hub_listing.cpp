@@ -63,7 +63,8 @@ Result<std::vector<std::string>> HubListing::checkpoint() const {
   std::vector<std::string> names;
   for (const HubFile& file : files)
     if (file.name.find('/') == std::string::npos) names.push_back(file.name);
-  return select_names(std::move(names));
+  TRY_ASSIGN(Selection chosen, select_names(std::move(names)));
+  return std::move(chosen.files);
 }
 
 Result<HubListing> read_hub_listing(std::string_view json) {

@@ -23,21 +23,27 @@ using Names = std::vector<std::string>;
 // A kind of file for checkpoints.
 struct Family {
   std::string_view extension;
-  std::string_view usual_name;  // of a single file; empty: none
+  std::string_view usual_stem;  // of a single file; empty: none
   bool may_have_any_name;       // applies to a single file
 };
 constexpr Family families[] = {
-    {".safetensors", "model.safetensors", true},
-    {".bin", "pytorch_model.bin", false},
+    {".safetensors", "model", true},
+    {".bin", "pytorch_model", false},
     {".gguf", {}, true},
+    {".bin", {}, true},
 };
 
-Result<Names> names_in(const path& folder) {
+// Beside weights of Trainer and accelerate.
+constexpr std::string_view no_weights[] = {"training_args.bin", "optimizer.bin", "scheduler.bin"};
+
+enum class Entries { files, folders };
+
+Result<Names> names_in(const path& folder, Entries wanted) {
   std::error_code failed;
   Names names;
   for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
        entry.increment(failed))
-    if (std::error_code unknown; !entry->is_directory(unknown))
+    if (std::error_code unknown; entry->is_directory(unknown) == (wanted == Entries::folders))
       names.push_back(entry->path().filename().native());
   if (failed) {
     Error error{ErrorCode::io, "cannot read the folder: " + failed.message(), Error::no_offset, {}};
@@ -48,12 +54,66 @@ Result<Names> names_in(const path& folder) {
 }
 
 std::string list(const Names& names) {
-  constexpr std::size_t most = 6;
+  constexpr std::size_t most = 24;
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
     text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + bytes::quote(names[i], 80);
   if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
   return text;
+}
+
+// What a name says besides its extension: "x.fp16-00001-of-00002.safetensors" and
+// "x-00001-of-00002.fp16.safetensors" are shard 1 of 2 of variant "fp16" of "x".
+struct WeightName {
+  std::string_view stem;
+  std::string_view variant = {};
+  std::optional<ShardName> shard = {};
+};
+
+// Takes ".fp16" off the end. "v1.5" has no variant, which begins with a letter.
+std::string_view take_variant(std::string_view& stem) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const std::size_t dot = stem.rfind('.');
+  if (dot == stem.npos || dot == 0 || stem.find_first_of(letters, dot) != dot + 1) return {};
+  const std::string_view variant = stem.substr(dot + 1);
+  stem = stem.substr(0, dot);
+  return variant;
+}
+
+WeightName weight_name(std::string_view name, std::string_view extension) {
+  WeightName read{name.substr(0, name.size() - extension.size())};
+  read.shard = shard_name(name, extension);
+  if (!read.shard) {
+    std::string_view stem = read.stem;
+    const std::string_view variant = take_variant(stem);
+    read.shard = shard_name(stem, "");
+    if (read.shard) read.variant = variant;
+  }
+  if (read.shard) read.stem = read.shard->stem;
+  if (read.variant.empty()) read.variant = take_variant(read.stem);
+  return read;
+}
+
+struct IndexName {
+  std::string_view variant;
+};
+
+// Matches x.safetensors.index.json, x.safetensors.index.fp16.json, x.safetensors.fp16.index.json
+// and x.fp16.safetensors.index.json.
+std::optional<IndexName> index_name(std::string_view name, std::string_view extension) {
+  constexpr std::string_view index = ".index", end = ".json";
+  if (!name.ends_with(end)) return std::nullopt;
+  const std::size_t at = name.find(extension);
+  const std::size_t index_at = at == name.npos ? at : name.find(index, at + extension.size());
+  if (index_at == name.npos) return std::nullopt;
+  const std::size_t behind = at + extension.size();
+  const std::string_view between = name.substr(behind, index_at - behind);
+  if (!between.empty() && between[0] != '.') return std::nullopt;
+  std::string_view last = name.substr(index_at + index.size());
+  last.remove_suffix(std::min(last.size(), end.size()));
+  std::string_view stem = name.substr(0, at);
+  if (!between.empty()) return IndexName{between.substr(1)};
+  return IndexName{last.empty() ? take_variant(stem) : last.substr(1)};
 }
 
 tl::unexpected<Error> ambiguous(const Names& candidates) {
@@ -74,50 +134,114 @@ bool is_of_a_rank(std::string_view name) {
 // Returns the shards, which must be a complete set.
 Result<Names> whole_set(const Names& files, std::string_view extension) {
   if (std::ranges::all_of(files, is_of_a_rank)) return files;
-  const std::optional<ShardName> first = shard_name(files.front(), extension);
-  if (!first) return ambiguous(files);
-  std::vector<bool> is_there(first->count);
+  const WeightName first = weight_name(files.front(), extension);
+  if (!first.shard) return ambiguous(files);
+  std::vector<bool> is_there(first.shard->count);
   for (const std::string& file : files) {
-    const std::optional<ShardName> shard = shard_name(file, extension);
-    if (!shard || shard->stem != first->stem || shard->count != first->count ||
-        shard->number == 0 || shard->number > first->count)
+    const WeightName name = weight_name(file, extension);
+    if (!name.shard || name.stem != first.stem || name.variant != first.variant ||
+        name.shard->count != first.shard->count || name.shard->number == 0 ||
+        name.shard->number > first.shard->count)
       return ambiguous(files);
-    is_there[shard->number - 1] = true;
+    is_there[name.shard->number - 1] = true;
   }
   const auto missing = std::ranges::find(is_there, false);
   if (missing == is_there.end()) return files;
   const std::string number = std::to_string(missing - is_there.begin() + 1);
   return failure(ErrorCode::not_found, "is a folder of " + bytes::counted(files.size(), "shard") +
-                                           " of " + std::to_string(first->count) +
+                                           " of " + std::to_string(first.shard->count) +
                                            " and no index: shard " + number +
                                            " is missing, as in " + list({files.front()}));
 }
 
-// Returns nothing if no file is of this family.
-Result<Names> select(const Names& names, const Family& family) {
-  Names files, indexes;
-  const std::string index = std::string(family.extension) + ".index";
-  for (const std::string& name : names) {
-    if (name.starts_with('.')) continue;  // other systems create "._model.safetensors"
-    if (name.ends_with(family.extension)) files.push_back(name);
-    if (name.ends_with(".json") && name.find(index) != std::string::npos) indexes.push_back(name);
+// Selects among the names of one family.
+class FamilySelection {
+ public:
+  FamilySelection(const Names& names, const Family& family, std::string_view variant)
+      : family_(family), variant_(variant) {
+    for (const std::string& name : names) {
+      if (name.starts_with('.')) continue;  // other systems create "._model.safetensors"
+      if (name.ends_with(family.extension) && !std::ranges::count(no_weights, name) &&
+          (variant.empty() || weight_name(name, family.extension).variant == variant))
+        files_.push_back(name);
+      const std::optional<IndexName> index = index_name(name, family.extension);
+      if (index && (variant.empty() || index->variant == variant)) indexes_.push_back(name);
+    }
   }
-  const bool has_usual = std::ranges::count(files, family.usual_name) != 0;
-  if (!indexes.empty()) {
-    if (has_usual) indexes.emplace_back(family.usual_name);
-    if (indexes.size() > 1) return ambiguous(indexes);
-    return indexes;
+
+  // No file: none is of this family.
+  Result<Selection> run() && {
+    const std::string usual = usual_name();
+    if (std::ranges::count(files_, usual) != 0) return Selection{{usual}, std::move(indexes_)};
+    if (!indexes_.empty()) {
+      Names others = leave_plain(indexes_, [](const Names& names, std::size_t i, auto extension) {
+        return index_name(names[i], extension)->variant.empty();
+      });
+      if (indexes_.size() > 1) return ambiguous(indexes_);
+      return Selection{std::move(indexes_), std::move(others)};
+    }
+    return select_file();
   }
-  if (has_usual) return Names{std::string(family.usual_name)};
-  std::erase_if(files, [&family](const std::string& name) {
-    return !family.may_have_any_name && !shard_name(name, family.extension);
-  });
-  if (files.empty()) return files;
-  if (files.size() == 1 && family.may_have_any_name) {
-    const std::optional<ShardName> shard = shard_name(files.front(), family.extension);
-    if (!shard || shard->count == 1) return files;
+
+ private:
+  std::string usual_name() const {
+    if (family_.usual_stem.empty()) return {};
+    const std::string variant = variant_.empty() ? "" : "." + std::string(variant_);
+    return std::string(family_.usual_stem) + variant + std::string(family_.extension);
   }
-  return whole_set(files, family.extension);
+
+  // Leaves the names that have no variant, if there are any, and returns the others.
+  template <class IsPlain>
+  Names leave_plain(Names& names, IsPlain is_plain) const {
+    Names plain, others;
+    for (std::size_t i = 0; i < names.size(); ++i)
+      (is_plain(names, i, family_.extension) ? plain : others).push_back(names[i]);
+    if (plain.empty()) return {};
+    names = std::move(plain);
+    return others;
+  }
+
+  // True unless a file is a variant of another one, or of the other shards.
+  static bool is_no_variant(const Names& names, std::size_t i, std::string_view extension) {
+    const WeightName name = weight_name(names[i], extension);
+    if (name.variant.empty()) return true;
+    return std::ranges::none_of(names, [&](const std::string& other) {
+      const WeightName plain = weight_name(other, extension);
+      return plain.variant.empty() && plain.stem == name.stem;
+    });
+  }
+
+  Result<Selection> select_file() {
+    std::erase_if(files_, [this](const std::string& name) {
+      return !family_.may_have_any_name && !weight_name(name, family_.extension).shard;
+    });
+    Names others = leave_plain(files_, is_no_variant);
+    if (files_.empty()) return Selection{};
+    const std::optional<ShardName> shard = weight_name(files_.front(), family_.extension).shard;
+    if (files_.size() > 1 || !family_.may_have_any_name || (shard && shard->count != 1)) {
+      TRY_ASSIGN(files_, whole_set(files_, family_.extension));
+    }
+    return Selection{std::move(files_), std::move(others)};
+  }
+
+  const Family& family_;
+  std::string_view variant_;
+  Names files_, indexes_;
+};
+
+// Adds the names of other checkpoints to an error about several.
+tl::unexpected<Error> with_others(Error error, const Names& names, const Family& family) {
+  constexpr std::string_view extensions[] = {".safetensors", ".bin", ".pt",  ".pth",
+                                             ".ckpt",        ".npz", ".npy", ".gguf"};
+  Names others;
+  for (const std::string& name : names)
+    for (const std::string_view extension : extensions)
+      if (extension != family.extension && !name.starts_with('.') && name.ends_with(extension) &&
+          !std::ranges::count(no_weights, name))
+        others.push_back(name);
+  if (error.code == ErrorCode::invalid_argument && !others.empty())
+    error.message += "; beside them are " + list(others);
+  return tl::unexpected<Error>(std::move(error));
 }
 
 std::string rank_metadata(std::size_t rank) { return "__" + std::to_string(rank) + ".metadata"; }
@@ -142,6 +266,22 @@ Result<Names> select_metadata(const Names& names) {
   return ranks;
 }
 
+// Names of folders below, as those of a pipeline of diffusers. No error: they are only a hint.
+Names folders_with_checkpoints(const path& folder, std::string_view variant) {
+  constexpr std::size_t most = 64;
+  Names found;
+  Result<Names> below = names_in(folder, Entries::folders);
+  if (!below || below->size() > most) return {};
+  std::ranges::sort(*below);
+  for (const std::string& name : *below) {
+    Result<Names> files = names_in(folder / name, Entries::files);
+    if (!files) continue;
+    const Result<Selection> chosen = select_names(std::move(*files), variant);
+    if (chosen && !chosen->files.empty()) found.push_back(name + "/");
+  }
+  return found;
+}
+
 }  // namespace
 
 bool is_rank_metadata(std::string_view name) noexcept {
@@ -155,23 +295,35 @@ bool is_distributed_metadata(std::string_view name) noexcept {
   return name == ".metadata" || is_rank_metadata(name);
 }
 
-Result<Names> select_names(Names names) {
+Result<Selection> select_names(Names names, std::string_view variant) {
   std::ranges::sort(names);
-  TRY_ASSIGN(Names metadata, select_metadata(names));
-  if (!metadata.empty()) return metadata;
-  for (const Family& family : families) {
-    TRY_ASSIGN(Names chosen, select(names, family));
-    if (!chosen.empty()) return chosen;
+  if (variant.empty()) {
+    TRY_ASSIGN(Names metadata, select_metadata(names));
+    if (!metadata.empty()) return Selection{std::move(metadata), {}};
   }
+  for (const Family& family : families) {
+    Result<Selection> chosen = FamilySelection(names, family, variant).run();
+    if (!chosen) return with_others(std::move(chosen.error()), names, family);
+    if (!chosen->files.empty()) return chosen;
+  }
+  if (!variant.empty())
+    return failure(ErrorCode::not_found, "is a folder in which no checkpoint has the variant " +
+                                             bytes::quote(variant, 40) + " in its name");
   return failure(ErrorCode::not_a_checkpoint,
                  "is a folder in which there is no checkpoint: expected an index of shards, "
-                 "*.safetensors, pytorch_model.bin, or *.gguf");
+                 "*.safetensors, *.bin, or *.gguf");
 }
 
-Result<std::vector<path>> select_files(const path& folder) {
-  TRY_ASSIGN(Names names, names_in(folder));
-  TRY_ASSIGN(const Names chosen, select_names(std::move(names)));
-  return std::vector<path>(chosen.begin(), chosen.end());
+Result<Selection> select_files(const path& folder, std::string_view variant) {
+  TRY_ASSIGN(Names names, names_in(folder, Entries::files));
+  Result<Selection> chosen = select_names(std::move(names), variant);
+  if (chosen || chosen.error().code == ErrorCode::invalid_argument) return chosen;
+  const Names below = folders_with_checkpoints(folder, variant);
+  if (!below.empty())
+    chosen.error().message += "; " + list(below) +
+                              (below.size() == 1 ? " below has" : " below have") +
+                              " one, and can be opened";
+  return chosen;
 }
 
 std::optional<std::string> file_of_another_rank(const path& file) {

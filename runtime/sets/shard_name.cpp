@@ -39,4 +39,17 @@ std::string to_string(const ShardName& shard, std::string_view extension) {
          padded(shard.count) + std::string(extension);
 }
 
+std::string hint_about_cut(std::string_view name) {
+  const std::size_t part = name.rfind(".part"), of = name.rfind("of");
+  constexpr std::size_t part_length = 5, of_length = 2;
+  if (part == name.npos || of == name.npos || of < part + part_length) return {};
+  const std::string_view number = name.substr(part + part_length, of - part - part_length);
+  const std::string_view count = name.substr(of + of_length);
+  if (bytes::decimal(number) == bytes::no_number || bytes::decimal(count) == bytes::no_number)
+    return {};
+  return "; its name says that it is part " + std::string(number) + " of " + std::string(count) +
+         " of a file that was cut: join them first (cat *.part1of" + std::string(count) +
+         " ... > whole)";
+}
+
 }  // namespace weightmap::sets

@@ -250,7 +250,8 @@ std::string_view storage_class(DType dtype) noexcept {
 
 std::optional<DType> dtype_global(std::string_view module, std::string_view name) noexcept {
   const std::optional<DType> dtype = module == "torch" ? dtype_from_string(name) : std::nullopt;
-  return dtype && !is_blocked(*dtype) ? dtype : std::nullopt;  // torch has none of those
+  // torch has none of the others.
+  return dtype && !is_blocked(*dtype) && !is_opaque(*dtype) ? dtype : std::nullopt;
 }
 
 bool is_ordered_dict(std::string_view module, std::string_view name) noexcept {

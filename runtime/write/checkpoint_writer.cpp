@@ -210,10 +210,10 @@ Value CheckpointWriter::tensor(std::size_t storage_number, const TensorSpec& spe
 }
 
 Result<Value> CheckpointWriter::tensor(const TensorView& view, bool requires_grad) {
-  if (is_blocked(view.dtype()))
+  if (is_blocked(view.dtype()) || is_opaque(view.dtype()))
     return failure(ErrorCode::unsupported, "torch has no type for " +
                                                std::string(to_string(view.dtype())) +
-                                               "; bits() gives the bytes of its blocks");
+                                               "; bits() gives its bytes");
   TRY(view.check_gather(view.nbytes()));
   TRY(check_repeats(view));
   std::vector<std::int64_t> strides(view.shape().size());

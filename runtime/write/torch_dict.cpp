@@ -86,7 +86,7 @@ class TorchDict {
   Result<void> collect(const SourceTensor& tensor) {
     const NamedTensor piece = tensor.first_piece();
     const std::string type(to_string(tensor.whole.dtype));
-    if (is_blocked(tensor.whole.dtype))
+    if (is_blocked(tensor.whole.dtype) || is_opaque(tensor.whole.dtype))
       return tl::unexpected<Error>(
           piece.about({ErrorCode::unsupported, "is of " + type + ", which torch does not have"}));
     if (type.starts_with('q'))

@@ -1,10 +1,11 @@
 // The central directory of a zip archive, read once as a whole, and proven.
 //
 // For every record the following then holds: its name is unique, even without regard to the case of
-// ASCII letters (torch's reader ignores case); it lies inside the file, before the directory, and
-// overlaps no other record (header + 30 + name + stored bytes, in file order); its method is stored
-// or deflated; it is not encrypted; a stored record has equal sizes. Ambiguity (two end records
-// that disagree, two records of one name, disagreeing counts) is refused, not resolved.
+// ASCII letters (torch's reader ignores case), unless all are .npy, which numpy reads; it lies
+// inside the file, before the directory, and overlaps no other record (header + 30 + name + stored
+// bytes, in file order); its method is stored or deflated; it is not encrypted; a stored record has
+// equal sizes. Ambiguity (two end records that disagree, two records of one name, disagreeing
+// counts) is refused, not resolved.
 #pragma once
 
 #include <cstdint>

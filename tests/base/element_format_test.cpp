@@ -74,6 +74,8 @@ TEST_CASE("says what struct, numpy and DLPack call each type") {
         "int5: b, i1, int8, -\n"
         "int6: b, i1, int8, -\n"
         "int7: b, i1, int8, -\n"
+        "opaque[1]: B, u1, uint8, -\n"
+        "opaque[2]: H, u2, uint16, -\n"
         // Blocks are nothing to any of them.
         "float6_e2m3: -, -, -, -\n"
         "float6_e3m2: -, -, -, -\n"

@@ -400,7 +400,8 @@ class Info(Case):
                 ("format", "torch_zip"), ("version", 3),
                 ("format_version", "1"), ("byteorder", "little"), ("storage_alignment", 64),
                 ("tensors", 7), ("storages", 7), ("tensor_bytes", 300), ("file_bytes", 3576),
-                ("unread_bytes", 0), ("unsupported", []), ("tensors_not_indexed", 0),
+                ("unread_bytes", 0), ("unsupported", []), ("not_opened", []),
+                ("tensors_not_indexed", 0),
                 ("reserved", None),
                 ("copied", {"storages": 0, "bytes": 0}),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
@@ -1155,7 +1156,7 @@ class Evict(Caching):
             done.stderr.decode(),
             f"weightmap: {missing}: cannot open the file: No such file or directory\n"
             "weightmap: .: is a folder in which there is no checkpoint: expected an index of "
-            "shards, *.safetensors, pytorch_model.bin, or *.gguf\n",
+            "shards, *.safetensors, *.bin, or *.gguf\n",
         )
         self.assertRegex(done.stdout.decode().removeprefix(str(path)), r"^: \d+ B of 10 B in the ")
         files = self.document("evict", "--json", missing, path, code=1)["files"]
@@ -1760,7 +1761,7 @@ class Failure(Case):
     def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
         self.fails(
             f"{self.folder}: is a folder in which there is no checkpoint: expected an index of "
-            "shards, *.safetensors, pytorch_model.bin, or *.gguf",
+            "shards, *.safetensors, *.bin, or *.gguf",
             "ls", self.folder,
         )
         pipe = self.folder / "pipe"

@@ -147,18 +147,45 @@ class Sets(Case):
         )
 
     def test_two_checkpoints_in_a_folder_are_named(self):
-        (self.model / "model.safetensors").write_bytes(shard_of({"w": [1]}))
+        (self.model / "other.safetensors.index.json").write_text("{}")
         self.fails(
-            f'model: is a folder of several checkpoints: "{INDEX}" and "model.safetensors"; open '
-            "one of them by its name",
+            f'model: is a folder of several checkpoints: "{INDEX}" and '
+            '"other.safetensors.index.json"; open one of them by its name',
             "ls", "model",
         )
+
+    def test_one_file_beside_an_index_is_opened_and_the_index_is_said_to_be_left_out(self):
+        (self.model / "model.safetensors").write_bytes(shard_of({"only": [1]}))
+        done = self.run_tool("ls", "--tsv", "model")
+        self.assertEqual((done.stdout.split("\t")[0], done.returncode), ("only", 0))
+        self.assertEqual(
+            done.stderr,
+            f"weightmap: model: left out {INDEX}, a checkpoint of the same folder\n")
+        info = json.loads(self.run_tool("info", "--json", "model").stdout)
+        self.assertEqual(info["not_opened"], [INDEX])
+
+    def test_a_variant_of_a_folder(self):
+        folder = self.folder / "variants"
+        folder.mkdir()
+        (folder / "x.safetensors").write_bytes(shard_of({"full": [1]}))
+        (folder / "x.fp16.safetensors").write_bytes(shard_of({"half": [1]}))
+        done = self.run_tool("ls", "--tsv", "--variant", "fp16", "variants")
+        self.assertEqual((done.stdout.split("\t")[0], done.stderr), ("half", ""))
+        self.fails('variants: is a folder in which no checkpoint has the variant "bf16" in its name',
+                   "ls", "--variant", "bf16", "variants")
+
+    def test_a_part_of_a_cut_file_says_so(self):
+        whole = shard_of({"w": [1, 2, 3]})
+        (self.folder / "x.part1of2").write_bytes(whole[:-1])
+        done = self.run_tool("ls", "x.part1of2")
+        self.assertIn("; its name says that it is part 1 of 2 of a file that was cut: join them "
+                      "first (cat *.part1of2 ... > whole)", done.stderr)
 
     def test_a_folder_of_files_says_which_to_name(self):
         folder = self.folder / "runs"
         folder.mkdir()
         nothing = ("is a folder in which there is no checkpoint: expected an index of shards, "
-                   "*.safetensors, pytorch_model.bin, or *.gguf")
+                   "*.safetensors, *.bin, or *.gguf")
         self.fails(f"runs: {nothing}", "ls", "runs")
         for name in ("b.pt", "a.ckpt", "notes.txt"):
             (folder / name).write_bytes(b"")

@@ -668,14 +668,15 @@ def add_strangers():
         stranger(f"page_{i}.html", page + b"login" * 50, "web page")
     for name, head, word in (("gzip", b"\x1f\x8b\x08", "gzip"), ("7z", b"7z\xbc\xaf\x27\x1c", "7z"),
                              ("bzip2", b"BZh9", "bzip2"), ("xz", b"\xfd7zXZ\0", "xz"),
-                             ("zstd", b"\x28\xb5\x2f\xfd", "zstd"), ("npy", b"\x93NUMPY", "numpy"),
-                             ("hdf5", b"\x89HDF\r\n", "HDF5"), ("elf", b"\x7fELF", "ELF"),
+                             ("zstd", b"\x28\xb5\x2f\xfd", "zstd"), ("hdf5", b"\x89HDF\r\n", "HDF5"), ("elf", b"\x7fELF", "ELF"),
                              ("pickle", b"\x80\x04\x95", "pickle")):
         stranger(name, head + bytes(range(256)) * 4, word)
     stranger("json", b"{\"a\": 1}" + bytes(range(256)) * 4, "the index of shards: is not JSON",
              code="corrupt")
     stranger("json_of_another_kind", b"{\"a\": 1}", "is JSON without a weight_map")
     stranger("gguf", b"GGUF" + bytes(300), "GGUF version 0", code="corrupt")
+    stranger("npy", b"\x93NUMPY" + bytes(300), "version 0.0 of the .npy format",
+             code="unsupported")
     stranger("preview", b"PYTORCH1" + bytes(300), "preview", code="unsupported")
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w", format=tarfile.USTAR_FORMAT) as out:

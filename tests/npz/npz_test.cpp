@@ -15,6 +15,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/convert.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
@@ -204,42 +205,128 @@ TEST_CASE("an archive without arrays is none of numpy") {
               "is a zip archive without the record data.pkl");
 }
 
-TEST_CASE("refuses elements in big-endian order") {
-  const auto refused = Checkpoint::open(files / "big_endian.npz");
-  CHECK_FAILS(refused, ErrorCode::unsupported,
-              "record \"w.npy\": field \"descr\" is \">f4\": elements in big-endian order");
-  CHECK(refused.error().file == (files / "big_endian.npz").string());
-  CHECK(refused.error().file_offset == 30 + 5 + 20 + 10 + 10);
+namespace {
+
+// What is said of "other", of this text and these elements, beside an array of numbers.
+std::string beside_good(const std::string& text, const std::string& elements = "12345678") {
+  const Result<Checkpoint> made =
+      open_with({{"w.npy", good}, {"other.npy", array_of(text, elements)}, {"v.npy", good}});
+  REQUIRE_OK(made);
+  CHECK(values<float>(*made, "w") == std::vector<float>{1, 2});
+  CHECK(values<float>(*made, "v") == std::vector<float>{1, 2});
+  REQUIRE_OK(made->verify_headers());
+  std::string said = descriptions(*made);
+  for (const std::string& name : made->info().unsupported) said += "not listed: " + name + "\n";
+  return said;
 }
 
-TEST_CASE("refuses Python objects") {
-  CHECK_FAILS(Checkpoint::open(files / "objects.npz"), ErrorCode::unsupported,
-              "record \"w.npy\": field \"descr\" is \"|O\": Python objects, which are pickled");
+const std::string both = "w float32 2/1\nv float32 2/1\n";
+
+}  // namespace
+
+TEST_CASE("arrays that no tensor is are left out by name and type, beside others that are read") {
+  CHECK(beside_good(text_of("'>f4'", "(2,)")) == both + "not listed: other (>f4)\n");
+  CHECK(beside_good(text_of("'>V2'", "(2,)")) == both + "not listed: other (>V2)\n");
+  CHECK(beside_good(text_of("'|O'", "()"), "any length") == both + "not listed: other (|O)\n");
+  CHECK(beside_good(text_of("'<U2'", "(1,)")) == both + "not listed: other (<U2)\n");
+  CHECK(beside_good(text_of("'|S8'", "(1,)")) == both + "not listed: other (|S8)\n");
+  CHECK(beside_good(text_of("'<M8[s]'", "(1,)")) == both + "not listed: other (<M8[s])\n");
+  CHECK(beside_good(text_of("'<f16'", "(1,)")) == both + "not listed: other (<f16)\n");
+  CHECK(beside_good(text_of("'|V3'", "(1,)")) == both + "not listed: other (|V3)\n");
+  CHECK(beside_good(text_of("[('a', '<f4'), ('b', [('c', '|u1', (2, 3))])]", "(1,)")) ==
+        both + "not listed: other ([('a', '<f4'), ('b', [('c', '|u1', (2, 3))])])\n");
 }
 
-TEST_CASE("refuses text") {
-  CHECK_FAILS(Checkpoint::open(files / "text.npz"), ErrorCode::unsupported,
-              "record \"w.npy\": field \"descr\" is \"<U2\": text");
+TEST_CASE("an archive of other arrays alone has no tensors") {
+  for (const char* name : {"big_endian.npz", "objects.npz", "text.npz", "structure.npz"}) {
+    const Checkpoint checkpoint = opened(files / name);
+    CHECK(checkpoint.info().tensors == 0);
+    CHECK(checkpoint.info().unsupported.size() == 1);
+  }
 }
 
-TEST_CASE("refuses a structure") {
-  CHECK_FAILS(Checkpoint::open(files / "structure.npz"), ErrorCode::unsupported,
-              "record \"w.npy\": field \"descr\" is a structure");
+TEST_CASE("refuses a structure that does not end, or whose brackets do not match") {
+  check_refused(open_text("{'descr': [('a', '<f4')"), ErrorCode::corrupt,
+                "field \"descr\" has the end of the header where the end of a structure", 68);
+  check_refused(open_text("{'descr': [('a', '<f4'])"), ErrorCode::corrupt,
+                "field \"descr\" has \"]\" where \")\" was expected", 67);
 }
 
-TEST_CASE("refuses bytes without a type") {
-  check_refused(open_text(text_of("'|V2'", "(1,)"), "ab"), ErrorCode::unsupported,
-                "field \"descr\" is \"|V2\": bytes without a type", array_begin + 20);
+TEST_CASE("elements whose type numpy forgot are opaque, until they are told") {
+  for (const char* descr : {"'<V2'", "'|V2'"})
+    CHECK(beside_good(text_of(descr, "(2,)"), "\x80\x3f\0\x40"s) ==
+          "w float32 2/1\nother opaque[2] 2/1\nv float32 2/1\n");
+  CHECK(beside_good(text_of("'|V1'", "(2,)"), "ab") ==
+        "w float32 2/1\nother opaque[1] 2/1\nv float32 2/1\n");
 }
 
-TEST_CASE("refuses dates") {
-  check_refused(open_text(text_of("'<M8[s]'", "(1,)"), "12345678"), ErrorCode::unsupported,
-                "field \"descr\" is \"<M8[s]\": dates", array_begin + 20);
+namespace {
+
+Result<Checkpoint> open_told(const std::string& descr, const std::string& name, DType dtype) {
+  test::ArchiveBuilder builder;
+  builder.add_plain("w.npy", array_of(text_of(descr, "(2,)"), "\x80\x3f\0\x40"s));
+  builder.finish();
+  const TemporaryFolder folder;
+  OpenOptions options;
+  options.dtypes[name] = dtype;
+  return Checkpoint::open(folder.write("a.npz", std::span<const std::byte>(builder.bytes())),
+                          options);
 }
 
-TEST_CASE("refuses a number that no tensor has") {
-  check_refused(open_text(text_of("'<f16'", "(1,)"), std::string(16, '\0')), ErrorCode::unsupported,
-                "field \"descr\" is \"<f16\": no dtype of a tensor", array_begin + 20);
+}  // namespace
+
+TEST_CASE("the option dtypes tells what opaque elements are") {
+  const Result<Checkpoint> told = open_told("'<V2'", "w", DType::bfloat16);
+  REQUIRE_OK(told);
+  CHECK(descriptions(*told) == "w bfloat16 2/1\n");
+}
+
+TEST_CASE("the option dtypes is refused for another size") {
+  CHECK_FAILS(open_told("'<V2'", "w", DType::float32), ErrorCode::invalid_argument,
+              "array \"w\" has elements of type opaque[2], which are no float32");
+  CHECK_FAILS(open_told("'<V2'", "w", DType::q4_0), ErrorCode::invalid_argument, "are no q4_0");
+}
+
+TEST_CASE("the option dtypes is refused for an array that has a type") {
+  CHECK_FAILS(open_told("'<i2'", "w", DType::bfloat16), ErrorCode::invalid_argument,
+              "the option dtypes names \"w\", which is int16");
+}
+
+TEST_CASE("the option dtypes is refused for a name that is not listed") {
+  CHECK_FAILS(open_told("'<V2'", "other", DType::bfloat16), ErrorCode::invalid_argument,
+              "the option dtypes names \"other\", which is not listed");
+}
+
+TEST_CASE("a single array is one tensor, mapped where it lies") {
+  const TemporaryFolder folder;
+  const std::string array = array_of(text_of("'<f4'", "(2,)"), "\0\0\x80\x3f\0\0\0\x40"s);
+  for (const char* name : {"a.npy", "a", "a.pt"}) {
+    const Checkpoint checkpoint = opened(folder.write(name, array));
+    CHECK(descriptions(checkpoint) == "arr_0 float32 2/1\n");
+    CHECK(values<float>(checkpoint, "arr_0") == std::vector<float>{1, 2});
+    CHECK(checkpoint.info().format == Format::npy);
+    CHECK(checkpoint.info().unread_bytes == 0);
+    CHECK(checkpoint.find("arr_0")->data() ==
+          checkpoint.mapping().data() + checkpoint.mapping().size() - 8);
+  }
+  const Checkpoint two = opened(folder.write("two.npy", array + array));
+  CHECK(two.info().unread_bytes == array.size());
+}
+
+TEST_CASE("refuses a single array that was cut anywhere") {
+  const TemporaryFolder folder;
+  for (std::size_t size = 1; size < good.size(); ++size)
+    CHECK_FALSE(Checkpoint::open(folder.write("a.npy", good.substr(0, size))).has_value());
+  CHECK_FAILS(Checkpoint::open(folder.write("a.npy", good.substr(0, good.size() - 1))),
+              ErrorCode::corrupt,
+              "is truncated: the field \"shape\" says 8 bytes behind the header, the file has 7");
+}
+
+TEST_CASE("refuses a single array that no tensor is") {
+  const TemporaryFolder folder;
+  CHECK_FAILS(Checkpoint::open(folder.write("a.npy", array_of(text_of("'|O'", "()"), "x"))),
+              ErrorCode::unsupported,
+              "the field \"descr\" is \"|O\": Python objects, which are pickled");
 }
 
 TEST_CASE("refuses a dtype without a byte order") {
@@ -412,8 +499,14 @@ TEST_CASE("refuses two arrays of one name") {
               "two records are named \"w.npy\"");
 }
 
-TEST_CASE("refuses names that differ in case alone, as in every archive") {
-  CHECK_FAILS(open_with({{"W.npy", good}, {"w.npy", good}}), ErrorCode::corrupt,
+TEST_CASE("names may differ in case alone, which numpy does not ignore") {
+  const Result<Checkpoint> made = open_with({{"W.npy", good}, {"w.npy", good}});
+  REQUIRE_OK(made);
+  CHECK(descriptions(*made) == "W float32 2/1\nw float32 2/1\n");
+}
+
+TEST_CASE("refuses names that differ in case alone in archives of other readers") {
+  CHECK_FAILS(open_with({{"W.npy", good}, {"w.npy", good}, {"readme", ""}}), ErrorCode::corrupt,
               "are named alike but for case");
 }
 
@@ -442,4 +535,14 @@ TEST_CASE("refuses an archive that was cut anywhere, and opens with any byte fli
     const Result<Checkpoint> read = Checkpoint::open(folder.write("a.npz", flipped), options);
     if (!read) CHECK_FALSE(read.error().message.empty());
   }
+}
+
+TEST_CASE("refuses to convert opaque elements, which neither torch nor safetensors has") {
+  const TemporaryFolder folder;
+  const std::filesystem::path from =
+      folder.write("a.npy", array_of(text_of("'<V2'", "(2,)"), "\x80\x3f\0\x40"s));
+  CHECK_FAILS(weightmap::convert(from, folder.path() / "a.pt", {}), ErrorCode::unsupported,
+              "is of opaque[2], which torch does not have");
+  CHECK_FAILS(weightmap::convert(from, folder.path() / "a.safetensors", {}), ErrorCode::unsupported,
+              "is of opaque[2], which safetensors has not");
 }

@@ -20,20 +20,24 @@ namespace {
 using Names = std::vector<std::string>;
 
 // What is chosen of a folder that has files with these names.
-Result<Names> chosen(const Names& files) {
+Result<sets::Selection> select(const Names& files, std::string_view variant = {}) {
   const TemporaryFolder folder;
   for (const std::string& file : files) folder.write(file, "");
-  const auto selected = sets::select_files(folder.path());
-  if (!selected) return tl::unexpected<Error>(selected.error());
-  Names names;
-  for (const std::filesystem::path& file : *selected) names.push_back(file.string());
-  return names;
+  return sets::select_files(folder.path(), variant);
 }
 
-void check_chosen(const Names& files, const Names& expected) {
-  const Result<Names> names = chosen(files);
-  REQUIRE_OK(names);
-  CHECK(*names == expected);
+Result<Names> chosen(const Names& files) {
+  Result<sets::Selection> selected = select(files);
+  if (!selected) return tl::unexpected<Error>(selected.error());
+  return std::move(selected->files);
+}
+
+void check_chosen(const Names& files, const Names& expected, const Names& not_opened = {},
+                  std::string_view variant = {}) {
+  const Result<sets::Selection> selected = select(files, variant);
+  REQUIRE_OK(selected);
+  CHECK(selected->files == expected);
+  CHECK(selected->not_opened == not_opened);
 }
 
 void check_refused(const Names& files, ErrorCode code, const std::string& message) {
@@ -66,19 +70,90 @@ TEST_CASE("an index may have another stem and a variant") {
                {"model.safetensors.index.fp16.json"});
 }
 
-TEST_CASE("of two indexes neither is chosen") {
-  check_refused({"model.safetensors.index.json", "model.safetensors.index.fp16.json"}, ambiguous,
-                "is a folder of several checkpoints: \"model.safetensors.index.fp16.json\" and "
-                "\"model.safetensors.index.json\"; open one of them by its name");
+TEST_CASE("of two indexes the one without a variant is chosen, and else none") {
+  check_chosen({"model.safetensors.index.json", "model.safetensors.index.fp16.json"},
+               {"model.safetensors.index.json"}, {"model.safetensors.index.fp16.json"});
+  check_chosen({"model.safetensors.index.json", "model.safetensors.fp16.index.json"},
+               {"model.safetensors.index.json"}, {"model.safetensors.fp16.index.json"});
+  check_chosen({"model.safetensors.index.json", "model.fp16.safetensors.index.json"},
+               {"model.safetensors.index.json"}, {"model.fp16.safetensors.index.json"});
+  check_refused({"a.safetensors.index.json", "b.safetensors.index.json"}, ambiguous,
+                "is a folder of several checkpoints: \"a.safetensors.index.json\" and "
+                "\"b.safetensors.index.json\"; open one of them by its name");
+  check_refused({"a.safetensors.index.fp16.json", "a.safetensors.index.bf16.json"}, ambiguous,
+                "is a folder of several checkpoints: \"a.safetensors.index.bf16.json\" and "
+                "\"a.safetensors.index.fp16.json\"; open one of them by its name");
 }
 
-TEST_CASE("of an index and the one usual file neither is chosen") {
-  check_refused({"model.safetensors.index.json", "model.safetensors", "x.safetensors"}, ambiguous,
-                "is a folder of several checkpoints: \"model.safetensors.index.json\" and "
-                "\"model.safetensors\"; open one of them by its name");
-  check_refused({"pytorch_model.bin.index.json", "pytorch_model.bin"}, ambiguous,
-                "is a folder of several checkpoints: \"pytorch_model.bin.index.json\" and "
-                "\"pytorch_model.bin\"; open one of them by its name");
+TEST_CASE("the one usual file comes before an index, as in transformers") {
+  check_chosen({"model.safetensors.index.json", "model.safetensors", "x.safetensors"},
+               {"model.safetensors"}, {"model.safetensors.index.json"});
+  check_chosen({"pytorch_model.bin.index.json", "pytorch_model.bin"}, {"pytorch_model.bin"},
+               {"pytorch_model.bin.index.json"});
+}
+
+TEST_CASE("an index of a variant is an index, wherever its name has the variant") {
+  for (const std::string index : {"x.safetensors.index.fp16.json", "x.safetensors.fp16.index.json",
+                                  "x.fp16.safetensors.index.json"})
+    for (const std::string_view variant : {"", "fp16"})
+      check_chosen(
+          {index, "x-00001-of-00002.fp16.safetensors", "x-00002-of-00002.fp16.safetensors"},
+          {index}, {}, variant);
+}
+
+TEST_CASE("shards of a variant are a set, wherever their names have the variant") {
+  for (const Names& shards :
+       {Names{"x-00001-of-00002.fp16.safetensors", "x-00002-of-00002.fp16.safetensors"},
+        Names{"x.fp16-00001-of-00002.safetensors", "x.fp16-00002-of-00002.safetensors"}}) {
+    check_chosen(shards, shards);
+    check_chosen(shards, shards, {}, "fp16");
+    Names all = shards;
+    all.insert(all.end(), {"x-00001-of-00002.safetensors", "x-00002-of-00002.safetensors"});
+    check_chosen(all, {"x-00001-of-00002.safetensors", "x-00002-of-00002.safetensors"}, shards);
+    check_chosen(all, shards, {}, "fp16");
+  }
+}
+
+TEST_CASE("a file without a variant comes before its variants") {
+  check_chosen({"x.safetensors", "x.fp16.safetensors"}, {"x.safetensors"}, {"x.fp16.safetensors"});
+  check_chosen({"x.safetensors", "x.fp16.safetensors"}, {"x.fp16.safetensors"}, {}, "fp16");
+  check_chosen({"x.fp16.safetensors"}, {"x.fp16.safetensors"});
+  check_refused({"v1.safetensors", "v1.5.safetensors"}, ambiguous,
+                "is a folder of several checkpoints: \"v1.5.safetensors\" and "
+                "\"v1.safetensors\"; open one of them by its name");
+}
+
+TEST_CASE("with a variant model.fp16.safetensors comes before its index, and .bin follows") {
+  check_chosen({"model.fp16.safetensors", "model.safetensors.index.fp16.json"},
+               {"model.fp16.safetensors"}, {"model.safetensors.index.fp16.json"}, "fp16");
+  check_chosen({"model.safetensors", "pytorch_model.fp16.bin"}, {"pytorch_model.fp16.bin"}, {},
+               "fp16");
+}
+
+TEST_CASE("a variant that no file has is refused") {
+  CHECK_FAILS(select({"model.safetensors", "x.bf16.safetensors"}, "fp16"), ErrorCode::not_found,
+              "is a folder in which no checkpoint has the variant \"fp16\" in its name");
+}
+
+TEST_CASE("an error about several names those of other extensions, too") {
+  check_refused({"a.safetensors", "b.safetensors", "c.pt", "d.ckpt", "e.bin", "f.gguf", "g.json"},
+                ambiguous,
+                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
+                "one of them by its name; beside them are \"c.pt\", \"d.ckpt\", \"e.bin\" and "
+                "\"f.gguf\"");
+}
+
+TEST_CASE("a folder of folders with checkpoints names them") {
+  const TemporaryFolder folder;
+  for (const char* name : {"unet", "vae", "tokenizer"})
+    std::filesystem::create_directory(folder.path() / name);
+  folder.write("model_index.json", "");
+  folder.write("unet/diffusion_pytorch_model.safetensors", "");
+  folder.write("vae/diffusion_pytorch_model.bin", "");
+  folder.write("tokenizer/vocab.json", "");
+  CHECK_FAILS(sets::select_files(folder.path()), ErrorCode::not_a_checkpoint,
+              "there is no checkpoint: expected an index of shards, *.safetensors, *.bin, or "
+              "*.gguf; \"unet/\" and \"vae/\" below have one, and can be opened");
 }
 
 TEST_CASE("model.safetensors comes before other safetensors files") {
@@ -107,8 +182,8 @@ TEST_CASE("of several safetensors files that are no set none is chosen") {
                  "5.safetensors", "6.safetensors", "7.safetensors", "8.safetensors"},
                 ambiguous,
                 "is a folder of several checkpoints: \"1.safetensors\", \"2.safetensors\", "
-                "\"3.safetensors\", \"4.safetensors\", \"5.safetensors\", \"6.safetensors\" and 2 "
-                "more; open one of them by its name");
+                "\"3.safetensors\", \"4.safetensors\", \"5.safetensors\", \"6.safetensors\", "
+                "\"7.safetensors\" and \"8.safetensors\"; open one of them by its name");
 }
 
 TEST_CASE("a complete set without an index is chosen in its order") {
@@ -171,9 +246,14 @@ TEST_CASE("of .bin files an index, pytorch_model.bin or a complete set is chosen
   check_chosen({"pytorch_model-00001-of-00001.bin"}, {"pytorch_model-00001-of-00001.bin"});
 }
 
-TEST_CASE("a .bin file of another name is no checkpoint by itself") {
-  for (const Names& files : {Names{"training_args.bin"}, {"model.bin"}, {"a.bin", "b.bin"}})
-    CHECK_FAILS(chosen(files), ErrorCode::not_a_checkpoint, "there is no checkpoint");
+TEST_CASE("the only .bin file is chosen, whatever its name, after all others") {
+  for (const char* name : {"adapter_model.bin", "diffusion_pytorch_model.bin", "x.fp16.bin"})
+    check_chosen({name, "training_args.bin", "optimizer.bin", "scheduler.bin"}, {name});
+  check_chosen({"a.bin", "b.gguf"}, {"b.gguf"});
+  check_refused({"a.bin", "b.bin"}, ambiguous,
+                "is a folder of several checkpoints: \"a.bin\" and \"b.bin\"; open one of them by "
+                "its name");
+  CHECK_FAILS(chosen({"training_args.bin"}), ErrorCode::not_a_checkpoint, "there is no checkpoint");
 }
 
 TEST_CASE("a .bin set must be whole and alone, too") {
@@ -197,7 +277,7 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
                              {"model.GGUF"}})
     check_refused(files, ErrorCode::not_a_checkpoint,
                   "is a folder in which there is no checkpoint: expected an index of shards, "
-                  "*.safetensors, pytorch_model.bin, or *.gguf");
+                  "*.safetensors, *.bin, or *.gguf");
 }
 
 TEST_CASE("a folder of a distributed checkpoint is that, whatever else is in it") {

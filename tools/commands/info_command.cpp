@@ -69,6 +69,7 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
           {"file_bytes", info.file_bytes},
           {"unread_bytes", info.unread_bytes},
           {"unsupported", info.unsupported},
+          {"not_opened", info.not_opened},
           {"tensors_not_indexed", info.tensors_not_indexed},
           {"reserved", describe_reserved(info.reserved)},
           {"copied", {{"storages", stats.storages_copied}, {"bytes", stats.bytes_copied}}},
@@ -156,10 +157,11 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   if (const auto composed = composed_tensors(checkpoint); !composed.empty())
     block.line("composed", composed_summary(composed));
   if (!info.unsupported.empty()) block.line("not listed", unlisted_text(info));
+  for (const std::string& name : info.not_opened) block.line("not opened", printable(name));
   if (info.reserved) block.line("reserved", reserved_text(*info.reserved));
   if (info.unread_bytes != 0)
     block.line("unread", human_bytes(info.unread_bytes) +
-                             (info.format == Format::gguf
+                             (is_header_and_elements(info.format)
                                   ? " behind the last tensor"
                                   : " behind the stream: only the first one of a file is read"));
   if (stats.storages_copied != 0)

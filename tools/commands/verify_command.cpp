@@ -201,17 +201,11 @@ std::string checked_text(const Findings& findings) {
   if (findings.sums)
     text += "; SHA-256 of " + count(findings.sums->compared.size(), "file") + ", " +
             human_bytes(findings.sums->bytes);
-  return text + not_compared_text(findings);
   if (findings.long_names > 0)
     text += "; " + count(findings.long_names, "name") +
             " of 64 bytes and more, which llama.cpp, ollama and whisper.cpp refuse and "
             "stable-diffusion.cpp and gguf-py read";
-  if (!findings.crc) return text + "; bytes not read (--crc reads them)";
-  text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
-          human_bytes(findings.crc->bytes);
-  if (findings.crc->storages_without_crc > 0)
-    text += "; " + count(findings.crc->storages_without_crc, "storage") + " had no CRC";
-  return text;
+  return text + not_compared_text(findings);
 }
 
 void print_findings(Output& out, const VerifyOptions& options, const Findings& findings) {
