@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 import unittest
+import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -49,7 +50,11 @@ class HoldUrl(RemoteCase):
 
     def version(self):
         """The name that the store's version has in shared memory."""
-        return f"{self.file.name}@" + tag_of(self.file.read_bytes()).strip('"')
+        return self.version_of(self.url, tag_of(self.file.read_bytes()))
+
+    def version_of(self, url, tag):
+        source = uuid.uuid5(uuid.NAMESPACE_OID, url).hex[:16]
+        return f"{self.file.name}@{tag.strip(chr(34))}.{source}"
 
     def replace(self, content=None, count=4):
         """Publishes a new version, as a store does: whole."""
@@ -195,14 +200,16 @@ class HoldUrl(RemoteCase):
         self.assertEqual({request.range for request in self.server.requests[seen:]}, {"bytes=0-0"})
 
     def test_what_a_killed_daemon_has_not_named_is_removed(self):
-        (SHARED / f"{self.file.name}@old").write_bytes(b"old")
+        (SHARED / self.version_of(self.url, "old")).write_bytes(b"old")
+        (SHARED / f"weightmap-hold-new.{self.file.name}").write_bytes(b"old")
         self.keeper()
         self.assertEqual(self.in_shared_memory(), [self.file.name, self.version()])
 
     def test_does_not_replace_what_is_not_its_own(self):
         self.copy.write_bytes(b"mine")
         done = run("hold", self.url, env=self.environment, code=1)
-        self.assertIn(f'"{self.copy}" is there already; remove it first', done.stderr)
+        self.assertIn(f'"{self.copy}" is there already, and is no copy of this URL; remove it '
+                      "first", done.stderr)
         self.assertEqual(self.copy.read_bytes(), b"mine")
 
     def test_a_version_that_changes_while_it_is_fetched_is_fetched_anew(self):
@@ -251,8 +258,72 @@ class HoldUrl(RemoteCase):
     def test_a_name_is_of_one_url(self):
         self.keeper()
         refused = self.ask("--add", self.url + "?other", code=1)
-        self.assertIn("is held of another URL already", refused.stderr)
+        self.assertIn("is no copy of this URL", refused.stderr)
         self.assertEqual(len(self.status()["files"]), 1)
+
+    def test_one_name_and_tag_of_two_urls_are_two_files(self):
+        (self.folder / "other").mkdir()
+        same = self.folder / "other" / self.file.name
+        for byte, path in ((b"1", self.file), (b"2", same)):
+            header = json.dumps({"w": {"dtype": "U8", "shape": [4096], "data_offsets": [0, 4096]}})
+            path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + byte * 4096)
+        other = self.serve(self.folder / "other", tags="same")
+        self.keeper(self.serve(tags="same").url(self.file.name))
+        name = f"{self.mark}-other.pt"
+        self.ask("--add", other.url(same.name), "--name", name, code=0)
+        while len(files := self.files()) < 2 or files[1]["state"] != "held":
+            pass
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertEqual(digest(SHARED / name), digest(same))
+
+    def test_a_copy_of_another_url_is_not_taken_over(self):
+        self.end(self.keeper())
+        done = self.ask(self.url + "?revision=2", code=1)
+        self.assertIn("is no copy of this URL", done.stderr)
+
+    def test_another_signature_is_the_same_url_and_is_used_from_then_on(self):
+        signed = self.url + "?X-Amz-Expires=9&X-Amz-Signature="
+        self.keeper(signed + "old")
+        added = json.loads(self.ask("--add", signed + "new", "--json", code=0).stdout)
+        self.assertEqual(added["state"], "held")
+        self.server.wait(lambda server: server.requests[-1].query["X-Amz-Signature"] == "new")
+        self.ask("--release", signed + "newest", code=0)
+        self.assertEqual(self.in_shared_memory(), [])
+
+    def test_a_url_that_can_never_be_held_ends_the_start(self):
+        self.file.write_bytes(b"no checkpoint, and never will be" * 100)
+        done = self.ask(self.url, code=1)
+        self.assertIn(self.file.name, done.stderr)
+        self.assertEqual(done.stdout, "")
+        header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+        (self.store / "model-1.safetensors").write_bytes(
+            len(header).to_bytes(8, "little") + header + b"1")
+        index = self.store / f"{self.mark}.safetensors.index.json"
+        index.write_text('{"weight_map":{"a":"model-1.safetensors"}}')
+        done = self.ask(self.server.url(index.name), code=1)
+        self.assertIn("is a checkpoint of several files", done.stderr)
+
+    def test_status_fails_while_something_is_not_held_and_says_why(self):
+        self.empty_keeper()
+        self.ask("--status", code=0)
+        self.ask("--add", self.server.url(f"{self.mark}-missing.pt"), code=0)
+        self.held_when(lambda file: file["url_problem"])
+        self.assertIn("404", self.ask("--status", code=1).stdout)
+
+    def test_what_another_daemon_has_whole_and_not_named_yet_stays(self):
+        other = SHARED / f"weightmap-hold-new.{self.mark}-other.pt"
+        other.write_bytes(b"whole")
+        os.link(other, SHARED / self.version_of(self.url, "newer"))
+        self.keeper()
+        self.assertIn(self.version_of(self.url, "newer"), self.in_shared_memory())
+
+    def test_a_store_that_fails_at_the_end_is_asked_less_and_less_often(self):
+        keeper = self.keeper()
+        self.server.fault(status(500), times=ALWAYS)
+        self.held_when(lambda file: file["url_problem"])
+        self.asked_again()
+        self.assertEqual(keeper.poll(), None)
+        self.assertEqual(digest(self.copy), digest(self.file))
 
     def test_an_added_url_that_fails_says_so_and_is_tried_again(self):
         self.empty_keeper()

@@ -258,7 +258,7 @@ class RangeServer:
     """Stops with close(), or as a context."""
 
     def __init__(self, folder, tags="strong", versions=False, certificate=None):
-        """`tags`: strong, weak or none. With `versions` each content has an id, and stays to be had
+        """`tags`: strong, weak, none, or the same for all. With `versions` each content has an id, and stays to be had
         by it. `certificate`: (file, key) for https."""
         self.folder = pathlib.Path(folder)
         self.requests: List[Request] = []
@@ -357,7 +357,8 @@ class RangeServer:
     def _identity(self, content):
         """The headers that name this version."""
         tag = tag_of(content)
-        headers = {"strong": {"ETag": tag}, "weak": {"ETag": "W/" + tag}, "none": {}}[self._tags]
+        headers = {"strong": {"ETag": tag}, "weak": {"ETag": "W/" + tag}, "none": {},
+                   "same": {"ETag": '"v1"'}}[self._tags]
         if self._versions:
             version = tag.strip('"')
             self._by_version[version] = content
@@ -370,7 +371,7 @@ class RangeServer:
             return Answer(404, {}, b"<Error>NoSuchKey</Error>")
         headers = {"Accept-Ranges": "bytes", **self._identity(content)}
         wanted = request.headers.get("If-Match")
-        if wanted not in (None, "*", headers.get("ETag") if self._tags == "strong" else None):
+        if wanted not in (None, "*", headers.get("ETag") if self._tags in ("strong", "same") else None):
             return Answer(412, {}, b"<Error>PreconditionFailed</Error>")
         if request.headers.get("If-None-Match") in ("*", headers.get("ETag", "")):
             return Answer(304, headers)

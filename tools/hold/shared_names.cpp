@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path shared_memory = "/dev/shm";
+const std::string new_prefix = "weightmap-hold-new.";
 
 // What is there under this name, if it is a regular file of this user.
 std::optional<struct stat> own_file(const fs::path& path) {
@@ -72,7 +73,7 @@ std::string SharedNames::published() const {
 }
 
 std::string SharedNames::new_name() const {
-  std::string name = "." + name_ + ".new";
+  std::string name = new_prefix + name_;
   ::unlink((shared_memory / name).c_str());
   return name;
 }
@@ -84,7 +85,7 @@ bool SharedNames::has(const std::string& version, std::uint64_t bytes) const {
 
 Result<void> SharedNames::publish(const std::string& version) const {
   // A version has a second name from its beginning on, so no other daemon takes it for unused.
-  const fs::path brought = shared_memory / ("." + name_ + ".new");
+  const fs::path brought = shared_memory / (new_prefix + name_);
   if (::link(brought.c_str(), (shared_memory / version).c_str()) != 0 && errno != ENOENT &&
       errno != EEXIST)
     return system_failure("name the new version", errno);

@@ -19,8 +19,8 @@ class SharedNames {
   static Result<SharedNames> at(std::string name, std::string file, std::string source);
 
   std::filesystem::path path() const;  // "/dev/shm/NAME"
-  // Where a version is brought to before publish(), ".NAME.new": of this daemon alone, since other
-  // ones have other NAMEs. What a killed one has left there is removed.
+  // Where a version is brought to before publish(), "weightmap-hold-new.NAME": of this daemon
+  // alone, since other ones have other NAMEs. What a killed one has left there is removed.
   std::string new_name() const;
   // The version that has NAME, as "FILE@TAG.SOURCE"; empty if there is none.
   std::string published() const;
