@@ -53,4 +53,20 @@ TEST_CASE("the first range counts only where the file begins") {
 }
 
 }  // namespace
+
+TEST_CASE("intersects what has a byte in common") {
+  RangeSet set;
+  set.add({10, 5});
+  set.add({20, 5});
+  CHECK(set.intersects({14, 1}));
+  CHECK(set.intersects({0, 11}));
+  CHECK(set.intersects({0, 100}));
+  CHECK(set.intersects({16, 5}));
+  CHECK(!set.intersects({15, 5}));
+  CHECK(!set.intersects({0, 10}));
+  CHECK(!set.intersects({25, 5}));
+  CHECK(!set.intersects({12, 0}));
+  CHECK(!RangeSet().intersects({0, 100}));
+}
+
 }  // namespace weightmap::bytes

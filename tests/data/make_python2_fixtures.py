@@ -166,9 +166,10 @@ def pickled(name, tree, protocol):
     return text.getvalue()
 
 
+PICKLERS = ("pickle", 0), ("pickle", 1), ("pickle", 2), ("cPickle", 1), ("cPickle", 2)
 made = []
 for seed in range(8):
-    for name, protocol in (("pickle", 0), ("pickle", 1), ("pickle", 2), ("cPickle", 1), ("cPickle", 2)):
+    for name, protocol in PICKLERS:
         trees = Trees(seed * 10 + protocol, protocol)
         root = {"state": collections.OrderedDict(trees.items(4)), "other": trees.value(4)}
         content = base64.b64encode(pickled(name, root, protocol))
