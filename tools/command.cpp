@@ -165,7 +165,8 @@ Result<void> check_is_file(const CommonOptions& options) {
 
 std::string unlisted_text(const CheckpointInfo& info) {
   return count(info.unsupported.size(), "name") +
-         ", of what is pickled, compressed or has no elements of whole bytes: " +
+         ", of what is pickled, compressed, of no dtype of a tensor or without elements of whole "
+         "bytes: " +
          printable(info.unsupported.front()) + (info.unsupported.size() > 1 ? ", ..." : "");
 }
 

@@ -7,6 +7,7 @@
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import unittest
@@ -49,6 +50,9 @@ class Case(FolderCase):
             [TOOL, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT | environment,
             capture_output=True, check=False, text=True,
         )
+
+    def first_name(self, done):
+        return done.stdout.splitlines()[1].split("\t")[0]
 
     def prints(self, text, *arguments):
         done = self.run_tool(*arguments)
@@ -157,7 +161,7 @@ class Sets(Case):
     def test_one_file_beside_an_index_is_opened_and_the_index_is_said_to_be_left_out(self):
         (self.model / "model.safetensors").write_bytes(shard_of({"only": [1]}))
         done = self.run_tool("ls", "--tsv", "model")
-        self.assertEqual((done.stdout.split("\t")[0], done.returncode), ("only", 0))
+        self.assertEqual((self.first_name(done), done.returncode), ("only", 0))
         self.assertEqual(
             done.stderr,
             f"weightmap: model: left out {INDEX}, a checkpoint of the same folder\n")
@@ -170,9 +174,18 @@ class Sets(Case):
         (folder / "x.safetensors").write_bytes(shard_of({"full": [1]}))
         (folder / "x.fp16.safetensors").write_bytes(shard_of({"half": [1]}))
         done = self.run_tool("ls", "--tsv", "--variant", "fp16", "variants")
-        self.assertEqual((done.stdout.split("\t")[0], done.stderr), ("half", ""))
+        self.assertEqual((self.first_name(done), done.stderr), ("half", ""))
         self.fails('variants: is a folder in which no checkpoint has the variant "bf16" in its name',
                    "ls", "--variant", "bf16", "variants")
+
+    def test_verify_counts_names_of_gguf_that_llama_cpp_refuses(self):
+        name = b"n" * 64
+        (self.folder / "a.gguf").write_bytes(
+            b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 64) + name
+            + struct.pack("<IQIQ", 1, 1, 24, 0) + bytes(64))
+        done = self.run_tool("verify", "a.gguf")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("; 1 name of 64 bytes and more, which llama.cpp refuses", done.stdout)
 
     def test_a_part_of_a_cut_file_says_so(self):
         whole = shard_of({"w": [1, 2, 3]})

@@ -203,7 +203,7 @@ std::string checked_text(const Findings& findings) {
             human_bytes(findings.sums->bytes);
   if (findings.long_names > 0)
     text += "; " + count(findings.long_names, "name") +
-            " of 64 bytes and more, which llama.cpp, ollama and whisper.cpp refuse and "
+            " of 64 bytes and more, which llama.cpp refuses (GGML_MAX_NAME) and "
             "stable-diffusion.cpp and gguf-py read";
   return text + not_compared_text(findings);
 }
