@@ -274,6 +274,17 @@ def test_check_is_called_when_the_bytes_are_there():
             staging.finish()
 
 
+def test_wait_hands_out_nothing_that_check_has_not_passed():
+    class Replaced(Memory):
+        def check(self):
+            if 2 * MIB in self.reads:
+                raise weightmap.FileError("changed: another tag")
+
+    with remote.stage(Replaced(LARGE_FILE), chunk_bytes=CHUNK, connections=1) as staging:
+        with pytest.raises(weightmap.FileError, match="changed: another tag"):
+            staging.wait("a")
+
+
 def test_as_many_threads_read_at_once_as_there_are_connections():
     together = threading.Barrier(3)
     middle = [2 * MIB, 4 * MIB, 6 * MIB]

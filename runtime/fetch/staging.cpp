@@ -148,7 +148,7 @@ Result<StagedFile> Staging::State::finish() {
     report.huge_bytes = held->huge;
   TRY_ASSIGN(const auto* const wanted, sum_for(source().name_beside, options));
   if (wanted != nullptr) {
-    TRY(compare_sum(*wanted, memory->bytes()));
+    TRY(compare_sum(*wanted, memory->bytes().first(report.file_bytes)));
     summed_bytes = report.file_bytes;
   }
   memory.reset();  // no seal before

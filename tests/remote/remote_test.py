@@ -241,6 +241,49 @@ class Fetching(RemoteCase):
         for path in fetched:
             self.assertEqual(digest(path), digest(self.store / path.name))
 
+    def test_a_server_that_names_no_version_is_refused_by_every_command(self):
+        url = self.serve(tags="none").url("model.pt")
+        for command in (["fetch", url, self.target], ["fetch", url, f"{self.folder}/new/"],
+                        ["stage", url, "--", "true"], ["ls", url], ["info", url],
+                        ["cat", url, "tensor.0"]):
+            self.assertIn("names no version of the file", run(*command, code=1).stderr, command)
+        [file] = document("fetch", url, self.target, "--unproven")["files"]
+        self.is_fetched()
+        self.assertIs(file["unproven"], True)
+        run("ls", url, "--unproven", code=0)
+
+    def test_the_sha256_is_compared_before_the_file_gets_its_name(self):
+        for wrong in ("0" * 64, digest(self.file)[::-1]):
+            done = self.fetch("--sha256", wrong, code=1)
+            self.assertIn(f"has the SHA-256 {digest(self.file)}, not {wrong}", done.stderr)
+            self.assertEqual([path.name for path in self.folder.iterdir()], ["store"])
+            done = run("stage", self.url, "--sha256", wrong, "--", "true", code=1)
+            self.assertIn("has the SHA-256", done.stderr)
+        self.assertIn("its SHA-256 compared", self.fetch("--sha256", digest(self.file)).stderr)
+        self.is_fetched()
+        run("stage", self.url, "--sha256", digest(self.file).upper(), "--", "true", code=0)
+        self.assertIn("64 hexadecimal digits", self.fetch("--sha256", "12", code=2).stderr)
+
+    def test_the_sums_are_those_of_all_files_of_a_set(self):
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
+            code=0)
+        shards = sorted(self.store.glob("model*safetensors*"))
+        sums, folder = self.folder / "sums", self.folder / "models"
+        lines = [f"{digest(path)}  ./{path.name}\n" for path in shards]
+        command = ("fetch", self.server.url("model.safetensors.index.json"), f"{folder}/", "--sums",
+                   sums)
+        for broken, words in ((lines[:-1], "is not among the files whose SHA-256s were given"),
+                              (["0" * 64 + lines[0][64:], *lines[1:]], "has the SHA-256")):
+            sums.write_text("".join(broken))
+            self.assertIn(words, run(*command, code=1).stderr)
+            self.assertFalse([path for path in folder.glob("*") if path.suffix == ".safetensors"])
+        sums.write_text("".join(lines))
+        run(*command, code=0)
+        for path in shards:
+            self.assertEqual(digest(path), digest(folder / path.name))
+        sums.write_text("no sums\n")
+        self.assertIn("line 1 is not", run(*command, code=2).stderr)
+
     # One test for each row of the table of failures, or more.
 
     def test_a_request_that_fails_is_made_again_whichever_it_is(self):
