@@ -182,9 +182,9 @@ class Fetching(RemoteCase):
         self.assertEqual(list(found), ["url", "files"])
         [file] = found["files"]
         self.assertEqual(list(file), [
-            "path", "tag", "version", "bytes", "resumed_bytes", "verified_bytes", "requests",
-            "retries", "hedges", "received_bytes", "received_twice_bytes",
-            "received_from_peers_bytes", "seconds"])
+            "path", "tag", "version", "bytes", "resumed_bytes", "verified_bytes",
+            "sha256_compared", "unproven", "requests", "retries", "hedges", "received_bytes",
+            "received_twice_bytes", "seconds"])
         size = self.file.stat().st_size
         self.assertEqual(
             (found["url"], file["path"], file["bytes"], file["received_bytes"],
@@ -525,7 +525,7 @@ class Fetching(RemoteCase):
     def test_a_file_without_a_strong_tag_is_fetched(self):
         for tags in ("weak", "none"):
             server = self.serve(tags=tags)
-            run("fetch", server.url("model.pt"), self.target, *SMALL, "--force", code=0)
+            run("fetch", server.url("model.pt"), self.target, *SMALL, "--force", "--unproven", code=0)
             self.is_fetched()
 
     # Secrets.
