@@ -15,10 +15,12 @@
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/os/file/file.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "runtime/sets/hub_cache.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/zip/signatures.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/surroundings.hpp"
 
 namespace weightmap {
 namespace {
@@ -113,13 +115,14 @@ class Search {
                        [&area](const Target& target) { return matches(area, target); });
   }
 
-  MappedVersion version_of(const MappedArea& area) const {
+  MappedVersion version_of(const MappedArea& area) {
     const bool is_current =
         !is_deleted(area.path) || area.path.starts_with(memory_prefix) ||
         std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
           return target.area && is_same_file(area, *target.area);
         });
     if (is_current) return MappedVersion::current;
+    if (may_not_answer(area.device)) return MappedVersion::deleted;
     return exists(without_mark(area.path)) ? MappedVersion::replaced : MappedVersion::deleted;
   }
 
@@ -127,6 +130,7 @@ class Search {
   std::optional<std::uint64_t> size_of(const MappedArea& area) {
     for (const Target& target : targets_)
       if (target.area && is_same_file(area, *target.area)) return target.size;
+    if (may_not_answer(area.device)) return std::nullopt;
     const Result<Generation> now = generation_at(area.path);
     if (!now || now->device != area.device || now->inode != area.inode) return std::nullopt;
     return now->size;
@@ -147,16 +151,26 @@ class Search {
   }
 
   // A file that lost its name is judged by the one that has it now, if there is one.
-  static bool looks_like_checkpoint(const MappedArea& area) {
+  bool looks_like_checkpoint(const MappedArea& area) {
     const std::string_view path = without_mark(area.path);
+    if (may_not_answer(area.device)) return has_checkpoint_name(path);
     const Result<os::File> file = os::File::open_foreign(fs::path(path));
     if (!file) return has_checkpoint_name(path);
     file->advise_metadata();  // at most one page, since other processes may measure their own reads
     return begins_as_checkpoint(*file, path);
   }
 
+  // A server in user space or on the network may be stopped, and an open of FUSE drops what is
+  // cached of the file for everybody, so there nothing is opened that was not asked for.
+  bool may_not_answer(std::uint64_t device) {
+    const auto [known, is_new] = remote_.try_emplace(device, false);
+    if (is_new) known->second = is_remote(os::file_system_of(device));
+    return known->second;
+  }
+
   std::vector<Target> targets_;
-  std::map<std::string, bool> known_;  // by path: true for a checkpoint
+  std::map<std::uint64_t, bool> remote_;  // by device
+  std::map<std::string, bool> known_;     // by path: true for a checkpoint
 };
 
 MappedCheckpoint& entry_of(std::vector<MappedCheckpoint>& entries, const MappedArea& area) {

@@ -2,6 +2,7 @@
 #include "runtime/os/file/mount.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/sysmacros.h>
 
 #include <filesystem>
 #include <fstream>
@@ -47,6 +48,16 @@ TEST_CASE_FIXTURE(Machine, "a mount is found by its number, with and without opt
   CHECK(type(8) == "");
   CHECK(type(9) == "fuse.sshfs 0:47 me@host:");
   CHECK(type(1) == "");
+}
+
+TEST_CASE_FIXTURE(Machine, "a file system is found by its device") {
+  write("proc/self/mountinfo",
+        "22 1 259:1 / / rw,relatime - ext4 /dev/root rw\n"
+        "x\n"
+        "9 22 0:47 / /s rw - fuse.sshfs me@host: rw\n");
+  CHECK(os::file_system_of(makedev(259, 1), folder.path()) == "ext4");
+  CHECK(os::file_system_of(makedev(0, 47), folder.path()) == "fuse.sshfs");
+  CHECK(os::file_system_of(makedev(0, 48), folder.path()) == "");
 }
 
 TEST_CASE_FIXTURE(Machine, "without a mount table nothing is known") {

@@ -152,6 +152,17 @@ Result<void> check_is_known(const std::string& file) {
                                 Error::no_offset, printable(file), ENOENT});
 }
 
+// Processes that opened it before it was changed have files that it no longer leads to.
+void tell_of_link(Output& out, const std::string& file) {
+  std::error_code failed;
+  const std::filesystem::path led_to = std::filesystem::read_symlink(file, failed);
+  if (failed) return;
+  out.write(
+      printable(file) + " is a symbolic link, now to " + printable(led_to.native()) +
+      ": whoever opened it when it led elsewhere is listed by `weightmap ps` alone, or by the "
+      "name of that version\n");
+}
+
 Result<int> run_ps(Output& out, const PsOptions& options) {
   for (const std::string& file : options.files) TRY(check_is_known(file));
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
@@ -165,14 +176,19 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
     return exit_good;
   }
   if (report->mapped.empty())
-    out.write(options.files.empty()       ? "no process has a checkpoint mapped\n"
-              : options.files.size() == 1 ? "no process has it mapped\n"
-                                          : "no process has them mapped\n");
+    out.write((report->unreadable_processes > 0 ? "no process that this user may look at has "
+                                                : "no process has ") +
+              std::string(options.files.empty()       ? "a checkpoint"
+                          : options.files.size() == 1 ? "it"
+                                                      : "them") +
+              " mapped\n");
   else
     print_table(out, options.style, *report);
   print_totals(out, options.style, *report);
+  for (const std::string& file : options.files) tell_of_link(out, file);
   if (const std::uint64_t number = report->unreadable_processes; number > 0)
-    out.write(process_count(number) + " could not be looked at\n");
+    out.write(process_count(number) +
+              " could not be looked at, since they are other users' or have just ended\n");
   return exit_good;
 }
 
@@ -189,9 +205,11 @@ void add_ps(CLI::App& app, Run& run) {
       "PSS is each page divided by the number of processes that map it, so its sum is what the\n"
       "machine spends; ANON are pages that a process copied by writing to them. Processes on an\n"
       "older file that was replaced or deleted are listed, too, by the name that it had.\n"
-      "Without FILE, a file counts that begins as torch.save() begins one, a copy made by "
-      "`stage`,\n"
-      "and, where it cannot be looked at, one whose name ends with .pt, .pth, .ckpt or .bin.\n"
+      "Without FILE, a file counts that begins as torch.save() or safetensors begin one, a copy "
+      "made by\n"
+      "`stage`, and, where it cannot be looked at or is on FUSE or a network, one whose name ends "
+      "with\n"
+      ".pt, .pth, .ckpt, .bin or .safetensors.\n"
       "Examples:\n"
       "  weightmap ps model.pt\n"
       "  weightmap ps --json | jq '.files[] | [.file, .pss_bytes, .copies_bytes]'");

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/uuid/name_generator_sha1.hpp>
-#include <boost/uuid/uuid_io.hpp>
+#include <cstdint>
 
 namespace weightmap::cli::hold {
 namespace {
@@ -55,10 +54,11 @@ std::string source_identity(std::string_view url, std::string shown) {
 }
 
 std::string digest_of(const std::string& identity) {
-  const boost::uuids::name_generator_sha1 hash{boost::uuids::ns::oid()};
-  std::string digits = boost::uuids::to_string(hash(identity));
-  std::erase(digits, '-');
-  return digits.substr(0, 16);
+  std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : identity) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::string digits;
+  for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[(sum >> shift) & 15];
+  return digits;
 }
 
 }  // namespace weightmap::cli::hold

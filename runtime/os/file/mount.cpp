@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <fstream>
 #include <sstream>
@@ -39,6 +40,19 @@ std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
   for (std::string line; std::getline(lines, line);)
     if (std::optional<Mount> mount = parse_line(line, id)) return mount;
   return std::nullopt;
+}
+
+std::string file_system_of(std::uint64_t device, const fs::path& root) {
+  const std::string number = std::to_string(major(static_cast<dev_t>(device))) + ":" +
+                             std::to_string(minor(static_cast<dev_t>(device)));
+  std::ifstream lines(root / "proc/self/mountinfo");
+  for (std::string line; std::getline(lines, line);) {
+    std::uint64_t id = 0;
+    std::istringstream(line) >> id;
+    const std::optional<Mount> mount = parse_line(line, id);
+    if (mount && mount->number == number) return mount->file_system;
+  }
+  return {};
 }
 
 // A disk has the first, a partition's disk is the folder above, and a file system without a disk of

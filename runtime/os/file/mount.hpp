@@ -21,6 +21,10 @@ std::optional<Mount> mount_of(const File& file);
 // Finds the line of a mount table. `root` contains proc; tests have one of their own.
 std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& root = "/");
 
+// Returns the name of the file system on a device, without asking that file system anything, which
+// may not answer. Empty: the mount table of `root` has no such device.
+std::string file_system_of(std::uint64_t device, const std::filesystem::path& root = "/");
+
 // Returns the file in /sys with the read-ahead of the device in KiB. Empty: none.
 std::filesystem::path read_ahead_setting(const Mount& mount,
                                          const std::filesystem::path& root = "/");
