@@ -173,7 +173,7 @@ def main():
     counted.update(times.read())
     if arguments.snapshot:
         import weightmap
-        if weightmap.snapshot_here():
+        if weightmap.snapshot_here(new=["STARTED_NS"]):
             token, counted = say_again(engine)
     print(json.dumps({"token": token, **counted}), file=out, flush=True)
     os._exit(0)  # the shutdown of an engine is not part of its start
