@@ -519,9 +519,10 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def evaluate(self, machine: typing.Any, path: tuple[str | int, ...] = (), /) "
                    "-> typing.Any"),
            "What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.")
-      .def("left_out_values", left_out_values,
-           "Names of what the values of a folder in pieces cannot have; empty before they are asked "
-           "for.")
+      .def(
+          "left_out_values", left_out_values,
+          "Names of what the values of a folder in pieces cannot have; empty before they are asked "
+          "for.")
       .def("look", look, nb::arg("name"),
            nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
            "Where these keys, joined by dots, lead to, and the type of what is there.")

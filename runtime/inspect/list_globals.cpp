@@ -55,7 +55,9 @@ void check_folder(const std::filesystem::path& path, const OpenOptions& options,
   const Result<Checkpoint> opened = Checkpoint::open(path, options);
   if (opened || made.fault) return;
   const ErrorCode code = opened.error().code;
-  if (code == ErrorCode::corrupt || code == ErrorCode::io) made.fault = opened.error();
+  if (code == ErrorCode::corrupt || code == ErrorCode::io || code == ErrorCode::not_found ||
+      code == ErrorCode::not_a_checkpoint)
+    made.fault = opened.error();
 }
 
 Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& given) {

@@ -330,7 +330,7 @@ std::optional<std::string> file_of_another_rank(const path& file) {
   const std::string own = file.filename().native();
   if (!is_of_a_rank(own)) return std::nullopt;
   const path folder = file.parent_path();
-  Result<Names> names = names_in(folder.empty() ? "." : folder);
+  Result<Names> names = names_in(folder.empty() ? "." : folder, Entries::files);
   if (!names) return std::nullopt;
   const std::string_view rank = std::string_view(own).substr(0, own.find('-', 6));
   std::ranges::sort(*names);

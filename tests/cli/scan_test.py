@@ -11,6 +11,7 @@ import os
 import pathlib
 import pickle
 import pickletools
+import shutil
 import struct
 import subprocess
 import sys
@@ -58,6 +59,56 @@ class Case(FolderCase):
 
     def verdicts(self, *arguments, code):
         return {each["file"]: each["verdict"] for each in self.scan(*arguments, code=code)["files"]}
+
+
+class ScanOfDistributed(Case):
+    """Folders of torch.distributed.checkpoint, each of whose items torch unpickles by itself."""
+
+    def items(self, name, *pickles):
+        content = b"".join(self.archive(f"item{n}", pickled).read_bytes()
+                           for n, pickled in enumerate(pickles))
+        for n in range(len(pickles)):
+            (self.folder / f"item{n}").unlink()
+        return self.write(name, content)
+
+    def test_folders_of_torch_are_safe(self):
+        for layout in ("default", "per_item", "per_rank", "threads"):
+            verdicts = self.verdicts(DATA / "dcp" / layout, code=0)
+            self.assertEqual(set(verdicts.values()), {"safe"}, verdicts)
+
+    def test_each_item_is_read(self):
+        for position in range(3):
+            pickles = [HARMLESS, HARMLESS, HARMLESS]
+            pickles[position] = EVIL
+            self.items("d/__0_0.distcp", *pickles)
+            (file,) = self.scan("d", code=1)["files"]
+            self.assertEqual((file["verdict"], file["format"]), ("unsafe", "dcp"))
+            (found,) = file["unsafe"]
+            self.assertEqual(found["global"], "posix.system")
+            content = (self.folder / "d/__0_0.distcp").read_bytes()
+            self.assertEqual(found["file_offset"], content.index(b"cposix"))
+
+    def test_a_file_that_was_cut_anywhere_within_an_item_is_damaged(self):
+        path = self.items("d/__0_0.distcp", HARMLESS, HARMLESS)
+        whole = path.read_bytes()
+        for length in range(len(whole) // 2 + 1, len(whole), 7):
+            path.write_bytes(whole[:length])
+            self.assertEqual(self.verdicts(path, code=1), {str(path): "damaged"}, length)
+
+    def test_bytes_between_items_are_damage(self):
+        path = self.items("d/__0_0.distcp", HARMLESS, HARMLESS)
+        content = path.read_bytes()
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + b"\0" * 9 + content[middle:])
+        self.assertEqual(self.verdicts(path, code=1), {str(path): "damaged"})
+
+    def test_a_folder_that_lacks_items_of_its_metadata_is_damaged(self):
+        for cut in ("emptied", "removed"):
+            folder = self.folder / cut
+            shutil.copytree(DATA / "dcp" / "default", folder)
+            file = folder / "__0_0.distcp"
+            file.write_bytes(b"") if cut == "emptied" else file.unlink()
+            self.assertEqual(self.verdicts(folder, code=1)[str(folder / ".metadata")], "damaged")
 
 
 class Scan(Case):

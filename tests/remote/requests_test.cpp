@@ -219,7 +219,8 @@ TEST_CASE("a signer's error and a signer's nonsense are errors") {
 TEST_CASE("a refusal names what was tried, and no value") {
   const auto signer = [](const std::string&, bool) { return Result<std::string>("https://h/x"); };
   CHECK(place("https://h/x", {}, signer).credentials() == "the signer was asked again");
-  CHECK(place("https://h/x").credentials() == "no credentials were given: a header (--header), or a presigned URL");
+  CHECK(place("https://h/x").credentials() ==
+        "no credentials were given: a header (--header), or a presigned URL");
   CHECK(place("https://u:secret@h/x", {"Authorization: secret", "X: secret"}).credentials() ==
         "sent were the headers Authorization, X, the URL's user and password");
   CHECK(place("https://h/x", {}, {}, access()).credentials() ==
