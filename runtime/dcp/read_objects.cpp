@@ -23,7 +23,7 @@ namespace {
 // A longer item is not read whole: it has the elements of tensors, or one large text.
 constexpr std::uint64_t most_whole = 65536;
 // Items of one object are few and small; the memory of the reads is that of one round.
-constexpr std::size_t items_together = 1024;
+constexpr std::size_t objects_together = 1024;
 
 // The place of an object's pickle in the program, and in its file.
 struct PicklePlace {
@@ -138,7 +138,7 @@ Result<void> ObjectReader::read_pickles() {
   for (std::size_t begin = 0; begin < order.size();) {
     const std::uint32_t file = objects_[order[begin]].item->file;
     std::size_t end = begin + 1;
-    while (end < order.size() && end - begin < items_together &&
+    while (end < order.size() && end - begin < objects_together &&
            objects_[order[end]].item->file == file)
       ++end;
     TRY(read_some(std::span(order).subspan(begin, end - begin)));

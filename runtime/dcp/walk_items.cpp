@@ -12,7 +12,7 @@
 namespace weightmap::dcp {
 namespace {
 
-constexpr std::uint64_t tail_bytes = 1024;
+constexpr std::uint64_t walk_tail_bytes = 1024;
 
 // The beginning of a file, of which the last archive is an item.
 class Front final : public bytes::ByteSource {
@@ -36,7 +36,7 @@ Result<void> for_each_item(const bytes::ByteSource& file,
                            const std::function<Result<void>(ByteRange item)>& visit) {
   for (std::uint64_t end = file.size(); end > 0;) {
     const Front front(file, end);
-    bytes::ReadCache cache(front, *std::pmr::new_delete_resource(), tail_bytes);
+    bytes::ReadCache cache(front, *std::pmr::new_delete_resource(), walk_tail_bytes);
     Result<zip::EndOfArchive> archive = zip::find_end_of_archive(cache, true);
     if (!archive) {
       Error error = std::move(archive.error());

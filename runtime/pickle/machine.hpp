@@ -187,4 +187,10 @@ class Machine {
   Error error_;
 };
 
+// False for what Python cannot hash, whatever is in it.
+inline bool may_be_key(Value::Kind kind) noexcept {
+  using enum Value::Kind;
+  return kind != list && kind != dict && kind != set && kind != byte_array;
+}
+
 }  // namespace weightmap::pickle

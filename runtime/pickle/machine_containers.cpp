@@ -10,10 +10,6 @@ namespace {
 
 using enum Value::Kind;
 
-bool may_be_key(Value::Kind kind) noexcept {
-  return kind != list && kind != dict && kind != set && kind != byte_array;
-}
-
 }  // namespace
 
 value::Sequence* Machine::new_sequence() {

@@ -41,10 +41,6 @@ const DictClass* dict_class(const value::Cell& callable) noexcept {
   return found == dict_classes.end() ? nullptr : found;
 }
 
-bool may_be_key(Value::Kind kind) noexcept {
-  return kind != list && kind != dict && kind != set && kind != byte_array;
-}
-
 // The elements of a list or tuple, one by one.
 class Elements {
  public:

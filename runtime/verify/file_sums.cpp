@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t most_list_bytes = std::uint64_t{64} << 20;
-constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
+constexpr std::size_t sum_chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t digits = 64;
 
 struct Line {
@@ -109,10 +109,10 @@ Result<std::vector<FileSum>> parse_list(std::string_view text, const fs::path& l
 Result<bool> add_file(const fs::path& path, bytes::Sha256& sum, SumReport& report,
                       std::uint64_t all, const Progress& progress) {
   TRY_ASSIGN(const os::File file, os::File::open(path, false));
-  const auto chunk = std::make_unique_for_overwrite<std::byte[]>(chunk_bytes);
+  const auto chunk = std::make_unique_for_overwrite<std::byte[]>(sum_chunk_bytes);
   for (std::uint64_t done = 0; done < file.size();) {
     const std::span<std::byte> part(chunk.get(), static_cast<std::size_t>(std::min<std::uint64_t>(
-                                                     chunk_bytes, file.size() - done)));
+                                                     sum_chunk_bytes, file.size() - done)));
     TRY(file.read(done, part));
     sum.add(part);
     done += part.size();
