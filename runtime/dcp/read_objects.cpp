@@ -205,8 +205,8 @@ Result<void> ObjectReader::read_pickle(std::size_t object, const ItemSource& sou
 Result<std::unique_ptr<value::Tree>> ObjectReader::parse() {
   const std::uint64_t budget = options_.limits.base_memory + 5 * program_.size();
   if (places_.empty())
-    return std::make_unique<value::Tree>(bytes::Buffer(), std::span<const std::byte>(), memory_,
-                                         4096, budget);
+    return std::make_unique<value::Tree>(bytes::Buffer(0, memory_), std::span<const std::byte>(),
+                                         memory_, 4096, budget);
   std::vector<pickle::NamedPickle> parts;
   for (const PicklePlace& place : places_) parts.push_back({0, 0, place.begin, place.end});
   bytes::Buffer program(program_.size(), memory_);
