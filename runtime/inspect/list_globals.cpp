@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string>
 #include <utility>
 
@@ -54,10 +55,12 @@ void check_folder(const std::filesystem::path& path, const OpenOptions& options,
                   FileGlobals& made) {
   const Result<Checkpoint> opened = Checkpoint::open(path, options);
   if (opened || made.fault) return;
-  const ErrorCode code = opened.error().code;
-  if (code == ErrorCode::corrupt || code == ErrorCode::io || code == ErrorCode::not_found ||
-      code == ErrorCode::not_a_checkpoint)
-    made.fault = opened.error();
+  Error fault = opened.error();
+  const bool is_missing = fault.code == ErrorCode::not_found ||
+                          fault.code == ErrorCode::not_a_checkpoint || fault.os_error == ENOENT;
+  if (is_missing) fault.code = ErrorCode::corrupt;
+  if (fault.code == ErrorCode::corrupt || fault.code == ErrorCode::io)
+    made.fault = std::move(fault);
 }
 
 Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& given) {

@@ -128,6 +128,7 @@ void write_gguf(const TemporaryFolder& folder, DType dtype) {
 
 // False where there is no format that divides a tensor of this dtype.
 bool write(const TemporaryFolder& folder, DType dtype, std::optional<std::size_t> divided) {
+  if (is_opaque(dtype)) return false;  // of numpy's files alone, which have no pieces
   const std::vector<Part> parts = parts_of(dtype, divided);
   if (const safetensors::ElementType* const type = safetensors::type_of(dtype))
     write_safetensors_shards(folder, *type, parts);

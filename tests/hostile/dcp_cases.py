@@ -94,9 +94,13 @@ def add_good():
     good("transposed", folder)
     folder = one()
     folder.tensors["lr"] = Made(d.METADATA, "BytesStorageMetadata")
-    add("an_object", folder, opens(folder.contents), pickle=d.dump(d.metadata(
-        folder.tensors, {index("w", (0, 0)): place(*folder.places["w", (0, 0)]),
-                         index("lr"): place("../nowhere", 5, 7)})))
+    # An item that is no tensor is read when values are asked for, from files that an open must find.
+    for label, file, verdict in (
+            ("an_object", ONE, opens(folder.contents)),
+            ("an_object_elsewhere", "../nowhere", refuse("corrupt", '"lr"', "not in the folder"))):
+        add(label, folder, verdict, pickle=d.dump(d.metadata(
+            folder.tensors, {index("w", (0, 0)): place(*folder.places["w", (0, 0)]),
+                             index("lr"): place(file, 5, 7)})))
     # Classes that are called as in torch 1.13, and as nowhere.
     old = "torch.distributed._shard.checkpoint.metadata"
     for label, module in (("of_torch_1_13", old), ("of_no_torch", "megatron.core.x")):

@@ -181,7 +181,7 @@ class HoldUrl(RemoteCase):
     def test_a_server_without_tags_is_refused(self):
         server = self.serve(tags="none")
         done = run("hold", server.url(self.file.name), env=self.environment, code=1)
-        self.assertIn("names no version (ETag)", done.stderr)
+        self.assertIn("names no version of the file", done.stderr)
 
     def test_answers_while_it_fetches(self):
         self.server.fault(stalled(), first=2, times=ALWAYS)
