@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <memory_resource>
 #include <span>
 #include <string>
@@ -127,9 +128,10 @@ void check(std::span<const std::byte> input) {
   Result<dcp::Metadata> metadata = dcp::read_metadata(inputs, names, options, memory);
   if (!metadata) return check_error(metadata.error());
   check_metadata(*metadata);
-  std::vector<dcp::DataFile> files(metadata->files.size(), {&data, "data", 0, 0});
+  const auto known = std::make_shared<dcp::Metadata>(std::move(*metadata));
+  std::vector<dcp::DataFile> files(known->files.size(), {&data, "data", 0, 0});
   OpenStats stats;
-  const Result<format::Parsed> parsed = dcp::parse(*metadata, files, options, stats, memory);
+  const Result<format::Parsed> parsed = dcp::parse(known, files, options, stats, memory);
   if (!parsed) return check_error(parsed.error());
   check_catalog(parsed->catalog, parts.data.size());
   for (const ComposedTensor& composed : parsed->composed) check_chunks(parsed->catalog, composed);

@@ -521,6 +521,7 @@ void bind_checkpoint(nb::module_& module) {
            "What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.")
       .def(
           "left_out_values", left_out_values,
+          nb::sig("def left_out_values(self) -> tuple[str, ...]"),
           "Names of what the values of a folder in pieces cannot have; empty before they are asked "
           "for.")
       .def("look", look, nb::arg("name"),

@@ -358,6 +358,7 @@ def test_info_of_a_modern_file(checkpoint):
         unread_bytes=0,
         duplicate_keys=0,
         unsupported=(),
+        not_opened=(),
         tensors_not_indexed=0,
         sharing="shared",
         sharing_fell_back=False,

@@ -89,6 +89,8 @@ def is_whole(found, cell):
     if cell.form in OF_TORCH_SAVE:
         return set(found) == {*cell.tensors, *NOT_TENSORS} and has_values(found) and same(
             {name: found[name] for name in cell.tensors}, cell.tensors)
+    if cell.form.startswith("dcp"):  # nested, with the values that are no tensors
+        found = dict(format_files.leaves(found, ()))
     return same({name: found[name] for name in cell.tensors}, cell.tensors)
 
 
@@ -178,7 +180,10 @@ def rooted(root, cell):
     expected = set(cell.tensors) - set(format_files.ARRAYS)  # which are arrays there
     if cell.form in OF_TORCH_SAVE and not has_values(root):
         return False
-    return set(tensors_in(root)) == (expected if cell.form in IN_ROOT else set())
+    found = set(tensors_in(root))
+    if cell.form.startswith("dcp"):  # a whole that lies in pieces is no weightmap.Tensor
+        return found == expected - set(format_files.CUTS)
+    return found == (expected if cell.form in IN_ROOT else set())
 
 
 def opened_safely(cell):
@@ -599,7 +604,7 @@ CHECKPOINT = {
     "get": lambda cell: cell.opened.get("missing", 5) == 5
     and all(cell.opened.get(name).name == name for name in cell.tensors),
     "info": lambda cell: (cell.opened.info.file_bytes, cell.opened.info.unsupported) == (
-        cell.size(), ("rank", "lr") if cell.form == "dcp, two ranks" else ()),
+        cell.size(), ()),
     "is_current": lambda cell: cell.opened.is_current(),
     "items": lambda cell: {name: tensor.name for name, tensor in cell.opened.items()} == {
         name: name for name in cell.tensors},
@@ -799,7 +804,7 @@ def test_every_method_on_every_format(made, tmp_path, capsys):
             applied[row] += cell.applied
     with capsys.disabled():
         print(f" {ran} cells, {len(refused)} of them refused")
-    assert wrong == []
+    assert not wrong, wrong
     assert [row for row, check in rows() if hasattr(check, "is_of_tensors") and not applied[row]] == []
     assert {cell: words for cell, words in refused.items()
             if REFUSED.get(cell, "not expected") not in words} == {}

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def has_tensors_by_name_only(core: _core.Checkpoint) -> bool:
-    """Of safetensors, GGUF and npz files and of sets root() is metadata, in which no tensor is."""
+    """Of safetensors, GGUF, npz and npy files and of sets root() is metadata, in which no tensor is."""
     kind = core.info()["format"]
-    return kind in ("safetensors", "gguf", "npz") or (len(core.files()) > 1 and kind != "dcp")
+    by_name = ("safetensors", "gguf", "npz", "npy")
+    return kind in by_name or (len(core.files()) > 1 and kind != "dcp")
 
 
 def root_at(core: _core.Checkpoint, path: tuple[str | int, ...], file: str) -> Any:

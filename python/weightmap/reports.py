@@ -48,7 +48,7 @@ __all__ = [
 class Info(Record):
     """What kind of file a checkpoint is."""
 
-    # "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "npz" or "dcp"; of
+    # "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "npz", "npy" or "dcp"; of
     # several files that differ "mixed"
     format: str
     version: int  # of the record `version`

@@ -12,21 +12,21 @@ std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noe
 }
 
 Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file) {
-  constexpr std::size_t digits = 64;
+  constexpr std::size_t hex_digits = 64;
   std::ifstream stream(file);
   if (!stream) return about_file({ErrorCode::io, "cannot be read"}, file);
   Sha256Sums sums;
   std::string line;
   for (std::size_t number = 1; std::getline(stream, line); ++number) {
-    const auto sum = bytes::parse_sha256(std::string_view(line).substr(0, digits));
-    const bool is_line = sum && line.size() > digits + 2 && line[digits] == ' ' &&
-                         (line[digits + 1] == ' ' || line[digits + 1] == '*');
+    const auto sum = bytes::parse_sha256(std::string_view(line).substr(0, hex_digits));
+    const bool is_line = sum && line.size() > hex_digits + 2 && line[hex_digits] == ' ' &&
+                         (line[hex_digits + 1] == ' ' || line[hex_digits + 1] == '*');
     if (!is_line)
       return about_file(
           {ErrorCode::invalid_argument,
            "line " + std::to_string(number) + " is not \"SHA256  NAME\", as sha256sum prints it"},
           file);
-    std::string name = line.substr(digits + 2);
+    std::string name = line.substr(hex_digits + 2);
     if (name.starts_with("./")) name.erase(0, 2);
     sums[name] = *sum;
   }

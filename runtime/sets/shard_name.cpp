@@ -40,11 +40,11 @@ std::string to_string(const ShardName& shard, std::string_view extension) {
 }
 
 std::string hint_about_cut(std::string_view name) {
-  const std::size_t part = name.rfind(".part"), of = name.rfind("of");
+  const std::size_t part = name.rfind(".part"), total = name.rfind("of");
   constexpr std::size_t part_length = 5, of_length = 2;
-  if (part == name.npos || of == name.npos || of < part + part_length) return {};
-  const std::string_view number = name.substr(part + part_length, of - part - part_length);
-  const std::string_view count = name.substr(of + of_length);
+  if (part == name.npos || total == name.npos || total < part + part_length) return {};
+  const std::string_view number = name.substr(part + part_length, total - part - part_length);
+  const std::string_view count = name.substr(total + of_length);
   if (bytes::decimal(number) == bytes::no_number || bytes::decimal(count) == bytes::no_number)
     return {};
   return "; its name says that it is part " + std::string(number) + " of " + std::string(count) +

@@ -51,7 +51,7 @@ constexpr Known known[] = {
 
 TEST_CASE("sums are those of sha256sum, in whatever steps, with and without instructions") {
   for (const Known& each : known)
-    for (const std::size_t step : {1, 7, 64, 100, 4096, 1 << 20})
+    for (const std::size_t step : {1u, 7u, 64u, 100u, 4096u, 1u << 20})
       for (const bool portable : {false, true})
         CHECK(sum_of(some_bytes(each.length), step, portable) == each.sum);
 }

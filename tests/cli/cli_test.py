@@ -1055,6 +1055,7 @@ class OneReader(Caching):
                       b"No such file or directory\n", explained)
 
 
+@unittest.skipIf(TOOL.read_bytes()[:2] == b"#!", "a command in Python becomes the tool too late")
 class Bar(Caching):
     """The progress bar, on a terminal that only standard error leads to."""
 

@@ -60,8 +60,16 @@ def write_legacy(path):
 
 def read_torch(path):
     """The arrays, too, where they are tensors to weightmap."""
-    found = torch.load(path, weights_only=False)
-    return {name: torch.as_tensor(value) for name, value in found.items() if name != "lr"}
+    return dict(leaves(torch.load(path, weights_only=False), ()))
+
+
+def leaves(value, path):
+    """The tensors and arrays of nested dicts and lists, by joined name."""
+    if isinstance(value, (torch.Tensor, numpy.ndarray)):
+        yield ".".join(path), torch.as_tensor(value)
+    elif isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(item, (*path, str(key)))
 
 
 def read_torch_tensors(path):

@@ -84,7 +84,7 @@ def save_safetensors(
         about_file(error, file)
         raise
     if isinstance(tensors, Checkpoint):
-        left_out = tensors.info.unsupported
+        left_out = (*tensors.info.unsupported, *_plain_names(tensors))
         warn_of_left_out(file, left_out)
     return SafetensorsReport(
         [os.fsdecode(name) for name, _ in files],
@@ -93,6 +93,23 @@ def save_safetensors(
         dropped,
         left_out,
     )
+
+
+def _plain_names(checkpoint: Checkpoint) -> list[str]:
+    """The names of values of a folder of torch.distributed.checkpoint that are no tensors."""
+    if checkpoint.info.format != "dcp":
+        return []
+    names: list[str] = []
+    waiting: list[tuple[str, Any]] = [("", checkpoint.root())]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, (dict, list)) and (value or not name):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            below = f"{name}." if name else ""
+            waiting += reversed([(f"{below}{key}", item) for key, item in items])
+        elif not isinstance(value, (_core.Tensor, ChunkedTensor)):
+            names.append(name)
+    return names
 
 
 def _default_metadata(tensors: Any, adding: _Adding) -> dict[str, str]:
