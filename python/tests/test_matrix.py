@@ -721,8 +721,6 @@ IN_PIECES = ("dcp, two ranks",)
 ONLY = {"patch": (*OF_TORCH_SAVE, "safetensors"),
         **{f"ChunkedTensor.{name}": IN_PIECES for name in CHUNKED}}
 REFUSED = {
-    **{(row, "dcp, two ranks"): "has tensors in chunks, which lie below no key: find() has"
-       for row in ("Checkpoint.subtree", *(f"Subtree.{name}" for name in SUBTREE))},
     **{(row, form): words
        for row, words in {
            "open_for_filling": "is a directory, expected a regular file",
