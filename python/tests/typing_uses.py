@@ -68,7 +68,7 @@ def either_kind(plain: weightmap.Tensor, pieces: weightmap.ChunkedTensor) -> Non
 def parts(checkpoint: weightmap.Checkpoint, model: torch.nn.Module) -> None:
     below = checkpoint.subtree(("model",))
     assert_type(below, weightmap.Subtree)
-    assert_type(below["weight"], weightmap.Tensor)
+    assert_type(below["weight"], weightmap.CheckpointTensor)
     assert_type(below.torch(), dict[str, torch.Tensor])
     assert_type(below.load_into(model, strict=False), reports.LoadReport)
     assert_type(checkpoint.load_into(model, "model").missing, list[str])

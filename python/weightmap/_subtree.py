@@ -43,9 +43,11 @@ class Subtree(Mapping[str, "CheckpointTensor"]):
         if wholes:
             for name, tensor in named_tensors(opened, wholes):
                 rest = name[len(begin) :]
-                if name.startswith(begin) and isinstance(tensor, Tensor):
+                if not name.startswith(begin):
+                    continue
+                if isinstance(tensor, Tensor):
                     self._indices[rest] = tensor.index
-                elif name.startswith(begin):
+                else:
                     self._indices[rest] = tensor.indices[0]
                     self._pieced[rest] = tensor
         for index in () if wholes else tensors_below(opened, path):

@@ -106,7 +106,7 @@ class PlainMachine:
                     pass
             if self._chunked and callable.module == "torch._utils" and arguments:
                 key = getattr(arguments[0], "arguments", ((None,) * 3,))[0][2]
-                if key in self._chunked:
+                if isinstance(key, str) and key in self._chunked:
                     return self._chunked[key]
         return Object(callable, arguments)
 

@@ -18,7 +18,7 @@ def parts_of(tensor: torch.Tensor, name: str = "") -> Iterator[tuple[str, torch.
     while waiting:
         name, each = waiting.pop()
         if hasattr(type(each), "__tensor_flatten__"):
-            attributes, _ = each.__tensor_flatten__()  # type: ignore[attr-defined]
+            attributes, _ = each.__tensor_flatten__()
             place = name + _place_of_state(each)
             waiting += [(f"{place}.{key}", getattr(each, key)) for key in reversed(attributes)]
         elif isinstance(each, torch.Tensor):  # DTensor names its mesh, too
