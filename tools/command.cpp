@@ -9,10 +9,12 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/base/try.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/open_metadata.hpp"
 #include "weightmap/option_table.hpp"
+#include "weightmap/processes.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -152,6 +154,15 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   Result<std::unique_ptr<RangeSource>> source = open_remote(options.url, options.remote);
   if (!source) return tl::unexpected<Error>(about(options, source.error()));
   return about(options, open_metadata(std::move(*source), open));
+}
+
+Result<void> check_may_look(const FileArgument& options) {
+  return options.is_remote() ? Result<void>() : check_look_is_harmless(options.file);
+}
+
+Result<Checkpoint> open_to_look(const CommonOptions& options) {
+  TRY(check_may_look(options));
+  return open_checkpoint(options);
 }
 
 Result<void> check_is_file(const CommonOptions& options) {

@@ -47,6 +47,10 @@ void add_allow_option(CLI::App& command, OpenOptions& open);
 
 // Of a URL it opens the metadata (open_metadata()), whose views have no memory.
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
+// Does the same for a command that only looks; fails if that would drop pages of processes that
+// have the file mapped (check_look_is_harmless()).
+Result<Checkpoint> open_to_look(const CommonOptions& options);
+Result<void> check_may_look(const FileArgument& options);
 // Fails for a URL, for which a part of a command cannot work.
 Result<void> check_is_file(const CommonOptions& options);
 

@@ -1,17 +1,10 @@
 #include "runtime/checkpoint/files_of.hpp"
 
-#include <string>
-
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 
 namespace weightmap {
 namespace {
-
-// A file of another name is not read: evict(), which needs the files, would leave its end cached.
-bool may_name_others(const std::string& path) {
-  return path.ends_with(".json") || path.ends_with(".metadata") || path.ends_with(".gguf");
-}
 
 bool name_others(Parsing& parsing, std::size_t leading) {
   return parsing.identify(leading) && parsing.row() != nullptr &&
@@ -19,6 +12,11 @@ bool name_others(Parsing& parsing, std::size_t leading) {
 }
 
 }  // namespace
+
+// A file of another name is not read: evict(), which needs the files, would leave its end cached.
+bool may_name_others(const std::string& path) {
+  return path.ends_with(".json") || path.ends_with(".metadata") || path.ends_with(".gguf");
+}
 
 Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path) {
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import unittest
 
+import mounts
 from tool_case import ENVIRONMENT, FolderCase
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
@@ -267,18 +268,9 @@ class Ps(Case):
                                                "a checkpoint mapped\n"), done.stdout)
 
     def test_neither_waits_for_a_file_system_nor_drops_what_it_has_cached(self):
-        if os.geteuid() != 0 or not shutil.which("bindfs") or not os.path.exists("/dev/fuse"):
-            self.skipTest("needs root, bindfs and /dev/fuse")
-        (self.folder / "lower").mkdir()
-        (self.folder / "upper").mkdir()
+        server = mounts.bindfs(self, self.folder / "lower", self.folder / "upper")
         shutil.copy(self.file, self.folder / "lower" / "model.pt")
-        # In the foreground, since it is to be stopped; an open drops the cache, as by default.
-        server = subprocess.Popen(["bindfs", "-f", self.folder / "lower", self.folder / "upper"])
-        self.addCleanup(server.wait)
-        self.addCleanup(subprocess.run, ["umount", "-l", self.folder / "upper"])
         served = self.folder / "upper" / "model.pt"
-        while not served.exists():
-            self.assertIsNone(server.poll(), "bindfs has ended")
         worker = self.worker(served)
         server.send_signal(signal.SIGSTOP)
         try:

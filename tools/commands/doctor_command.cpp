@@ -17,6 +17,7 @@
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/processes.hpp"
 #include "weightmap/stage.hpp"
 
 namespace weightmap::cli {
@@ -88,6 +89,7 @@ doctor::Finding snapshots() {
 Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options) {
   std::vector<doctor::Finding> found;
   if (!options.file.empty()) {
+    TRY(check_look_is_harmless(options.file));
     TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
     found = findings(look_at(checkpoint, options));
   }

@@ -63,7 +63,7 @@ void print_table(Output& out, const DuOptions& options, const std::vector<Tensor
 }
 
 Result<int> run_du(Output& out, const DuOptions& options) {
-  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
   TRY_ASSIGN(const std::vector<std::size_t> indices,
              about(options, select(checkpoint, options.selection)));
   const Grouping grouping =

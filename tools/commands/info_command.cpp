@@ -177,6 +177,7 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
 // Also works for a file that cannot be opened.
 Result<int> run_globals(Output& out, const InfoOptions& options) {
   TRY(check_is_file(options));
+  TRY(check_may_look(options));
   TRY_ASSIGN(const FileGlobals globals, about(options, list_globals(options.file, options.open)));
   if (options.json) {
     Json described = {{"file", options.file}};
@@ -190,7 +191,7 @@ Result<int> run_globals(Output& out, const InfoOptions& options) {
 
 Result<int> run_info(Output& out, const InfoOptions& options) {
   if (options.globals) return run_globals(out, options);
-  TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(Checkpoint checkpoint, open_to_look(options));
   if (options.json)
     out.write(to_text(describe_info(options.file, checkpoint)) + "\n");
   else

@@ -157,6 +157,7 @@ void print_table(Output& out, const Checkpoint& checkpoint, const LsOptions& opt
 
 Result<int> run_records(Output& out, const LsOptions& options) {
   TRY(check_is_file(options));
+  TRY(check_may_look(options));
   TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(options.file, options.open));
   if (options.json)
     print_records_json(out, archive, options.file);
@@ -179,7 +180,7 @@ std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
 
 Result<int> run_ls(Output& out, const LsOptions& options) {
   if (options.records) return run_records(out, options);
-  TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(Checkpoint checkpoint, open_to_look(options));
   TRY_ASSIGN(const std::vector<std::size_t> indices, about(options, listed(checkpoint, options)));
   std::vector<std::size_t> in_file_order = indices;
   std::sort(in_file_order.begin(), in_file_order.end());

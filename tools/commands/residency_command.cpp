@@ -15,6 +15,7 @@
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_groups.hpp"
 #include "tools/tensors/tensor_selection.hpp"
+#include "weightmap/processes.hpp"
 #include "weightmap/residency.hpp"
 
 namespace weightmap::cli {
@@ -243,6 +244,7 @@ Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
 }
 
 Result<int> run_residency(Output& out, const ResidencyOptions& options) {
+  if (!options.repair) TRY(check_look_is_harmless(options.file));
   TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
   Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
   if (!indices) {

@@ -13,6 +13,7 @@
 #include "tools/output/globals_report.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/processes.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -115,6 +116,8 @@ Verdict judge(const Error& error) noexcept {
 }
 
 Scanned scan_file(const fs::path& path, const OpenOptions& options) {
+  if (const Result<void> harmless = check_look_is_harmless(path); !harmless)
+    return {path.native(), Verdict::unchecked, {}, harmless.error()};
   Result<FileGlobals> globals = list_globals(path, options);
   if (!globals) return {path.native(), judge(globals.error()), {}, globals.error()};
   const Verdict verdict = judge(*globals);

@@ -25,7 +25,7 @@ Result<NamedValue> start(const Checkpoint& checkpoint, const TreeOptions& option
 }
 
 Result<int> run_tree(Output& out, const TreeOptions& options) {
-  TRY_ASSIGN(const Checkpoint checkpoint, open_checkpoint(options));
+  TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
   TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options)));
   if (!options.json) {
     print_tree(out, checkpoint, from, options.limits);

@@ -1,8 +1,10 @@
 #include "runtime/os/file/mount.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 
 #include <fstream>
 #include <sstream>
@@ -53,6 +55,11 @@ std::string file_system_of(std::uint64_t device, const fs::path& root) {
     if (mount && mount->number == number) return mount->file_system;
   }
   return {};
+}
+
+bool open_may_drop_cache(const fs::path& path) noexcept {
+  struct statfs status {};
+  return ::statfs(path.c_str(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
 }
 
 // A disk has the first, a partition's disk is the folder above, and a file system without a disk of

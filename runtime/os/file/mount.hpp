@@ -25,6 +25,10 @@ std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& r
 // may not answer. Empty: the mount table of `root` has no such device.
 std::string file_system_of(std::uint64_t device, const std::filesystem::path& root = "/");
 
+// True for FUSE and virtiofs, where an open drops what is cached of the file for everybody, unless
+// the server says otherwise (FOPEN_KEEP_CACHE). Asks the file system, and opens nothing.
+bool open_may_drop_cache(const std::filesystem::path& path) noexcept;
+
 // Returns the file in /sys with the read-ahead of the device in KiB. Empty: none.
 std::filesystem::path read_ahead_setting(const Mount& mount,
                                          const std::filesystem::path& root = "/");

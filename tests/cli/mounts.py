@@ -1,0 +1,44 @@
+"""File systems that tests mount, which only root can."""
+
+import os
+import shutil
+import subprocess
+
+
+def need(case, *programs, device=None):
+    missing = [program for program in programs if not shutil.which(program)]
+    if os.geteuid() != 0 or missing or (device and not os.path.exists(device)):
+        case.skipTest(f"needs root, {', '.join((*programs, device or ''))}")
+
+
+def bindfs(case, lower, upper):
+    """Serves `lower` at `upper` by FUSE without kernel_cache, so that an open drops what is cached.
+
+    Returns the server, in the foreground so that it can be stopped.
+    """
+    need(case, "bindfs", device="/dev/fuse")
+    for folder in (lower, upper):
+        folder.mkdir(exist_ok=True)
+    was = os.stat(upper).st_dev
+    server = subprocess.Popen(["bindfs", "-f", lower, upper])
+    case.addCleanup(server.wait)
+    case.addCleanup(subprocess.run, ["umount", "-l", upper])
+    while os.stat(upper).st_dev == was:
+        case.assertIsNone(server.poll(), "bindfs has ended")
+    return server
+
+
+def overlay(case, folder, merged="merged", lower="lower", upper="upper"):
+    """Mounts folder/lower under folder/upper at folder/merged, which it returns."""
+    need(case)
+    work = folder / f"work of {merged}"
+    for path in (folder / lower, folder / upper, folder / merged, work):
+        path.mkdir(exist_ok=True)
+    done = subprocess.run(
+        ["mount", "-t", "overlay", "overlay", "-o",
+         f"lowerdir={folder / lower},upperdir={folder / upper},workdir={work}", folder / merged],
+        capture_output=True, text=True)
+    if done.returncode != 0:
+        case.skipTest(f"no overlay can be mounted: {done.stderr}")
+    case.addCleanup(subprocess.run, ["umount", "-l", folder / merged])
+    return folder / merged
