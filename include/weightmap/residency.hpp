@@ -102,6 +102,12 @@ WEIGHTMAP_API Result<ResidencyReport> residency(const Checkpoint& checkpoint);
 // if the system does not report it.
 WEIGHTMAP_API Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint);
 
+// Returns true if a file system drops what is cached of a file of this checkpoint whenever anybody
+// opens the file: FUSE without kernel_cache, or with direct_io. Then nothing that is brought into
+// memory is there for the next one who opens the file, whether it is mapped, locked or neither.
+// Opens such a file once more to find out. False as well if the system does not tell.
+WEIGHTMAP_API bool drops_pages_at_open(const Checkpoint& checkpoint);
+
 struct EvictReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t cached_before = 0;

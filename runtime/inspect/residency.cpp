@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mmap/page_loader.hpp"
+#include "mmap/pages/dropped_pages.hpp"
 #include "mmap/pages/huge_sample.hpp"
 #include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
@@ -250,6 +251,13 @@ Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
   Result<mmap::MappedMemory> memory = memory_of(state);
   if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
   return memory->anonymous;
+}
+
+bool drops_pages_at_open(const Checkpoint& checkpoint) {
+  const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
+  return std::any_of(sources.begin(), sources.end(), [](const SourceFile& source) {
+    return !source.is_copy() && mmap::drops_pages_at_open(source.file);
+  });
 }
 
 Result<EvictReport> evict(const std::filesystem::path& path, const Progress& progress) {

@@ -765,6 +765,8 @@ class Warm(Case):
                 "tensors": None,
                 "order": None,
                 "bytes": path.stat().st_size,
+                "bytes_in_memory": path.stat().st_size,
+                "drops_pages_at_open": False,
                 "bytes_left_out": 0,
                 "method": "read",
                 "method_reason": "it is for other processes",

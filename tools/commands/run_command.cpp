@@ -65,6 +65,7 @@ Result<int> run_command(Output& out, const RunOptions& options) {
             snapshot::run_with_snapshot(options.start, options.snapshots, what))
       return *status;
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
+    start::probe_mounts(options.start, what);
     const Result<fs::path> path = start::plan_path_of(options.start, what.key());
     // The command waits for who has to see all of it, and not for a plan to be parsed.
     if (options.start.timeline.empty() && may_have_plan(options.start, path)) go_on();

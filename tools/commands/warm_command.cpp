@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_selection.hpp"
+#include "weightmap/residency.hpp"
 #include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -28,6 +30,11 @@ struct UsedOrder {
   std::string file;
   std::size_t tensors;
   std::size_t unmatched_lines;
+};
+
+struct Kept {
+  std::optional<std::uint64_t> bytes;  // nullopt: not counted
+  bool drops_at_open = false;          // the file system; then they are gone soon
 };
 
 struct WarmCommand : CommonOptions {
@@ -108,6 +115,19 @@ Result<WarmReport> warm(const Checkpoint& checkpoint, const WarmOptions& options
   return warmer.wait();
 }
 
+// What of the plan is in memory now, as the system counts it.
+std::optional<std::uint64_t> count_in_memory(const Checkpoint& checkpoint,
+                                             const WarmOptions& options, const WarmReport& report) {
+  const Result<ResidencyReport> seen = residency(checkpoint);
+  if (!seen) return std::nullopt;  // to others than the owner the system tells nothing
+  std::uint64_t missing =
+      options.tensors.empty() ? seen->file.file_bytes - seen->file.cached_bytes : 0;
+  for (const std::size_t tensor : options.tensors)
+    missing += seen->tensors[tensor].extent_bytes - seen->tensors[tensor].cached_bytes;
+  missing -= std::min(missing, report.bytes_left_out);
+  return report.bytes_done - std::min(report.bytes_done, missing);
+}
+
 Json describe_election(const WarmReport& report) {
   return {{"was_reader", report.was_reader},
           {"takeovers", report.takeovers},
@@ -144,12 +164,14 @@ Json describe_order(const WarmCommand& options) {
           {"unmatched_lines", options.used_order->unmatched_lines}};
 }
 
-Json describe_warming(const WarmCommand& options, const WarmReport& report) {
+Json describe_warming(const WarmCommand& options, const WarmReport& report, const Kept& kept) {
   const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
   return {{"file", options.file},
           {"tensors", takes_all(options) ? Json(nullptr) : Json(options.warm.tensors.size())},
           {"order", describe_order(options)},
           {"bytes", report.bytes_done},
+          {"bytes_in_memory", kept.bytes ? Json(*kept.bytes) : Json(nullptr)},
+          {"drops_pages_at_open", kept.drops_at_open},
           {"bytes_left_out", report.bytes_left_out},
           {"budget_bytes", has_limit ? Json(report.budget_bytes) : Json(nullptr)},
           {"budget_reason", report.budget_reason},
@@ -188,9 +210,23 @@ std::string order_words(const UsedOrder& order) {
               : "; " + count(order.unmatched_lines, "line") + " matched no tensor");
 }
 
-void print_report(Output& out, const WarmCommand& options, const WarmReport& report) {
-  out.write(fmt::format("{} in memory after {:.3f} s ({})\n", human_bytes(report.bytes_done),
-                        seconds(report), rate(report.bytes_done, std::max(seconds(report), 1e-6))));
+std::string kept_words(const WarmReport& report, const Kept& kept) {
+  const std::string read = human_bytes(report.bytes_done);
+  if (!kept.bytes) return read + " read";
+  return (*kept.bytes == report.bytes_done ? read : human_bytes(*kept.bytes) + " of " + read) +
+         " in memory";
+}
+
+void print_report(Output& out, const WarmCommand& options, const WarmReport& report,
+                  const Kept& kept) {
+  out.write(fmt::format("{} after {:.3f} s ({})\n", kept_words(report, kept), seconds(report),
+                        rate(report.bytes_done, std::max(seconds(report), 1e-6))));
+  if (!kept.bytes) out.write("not counted: the system does not tell this user what is in memory\n");
+  if (kept.drops_at_open)
+    out.write(
+        "not kept: the file system drops what is in memory of a file whenever anybody opens the "
+        "file;\n"
+        "weightmap stage copies it into shared memory\n");
   if (report.bytes_left_out > 0)
     out.write("left out " + human_bytes(report.bytes_left_out) + ": the budget is " +
               human_bytes(report.budget_bytes) +
@@ -225,15 +261,19 @@ void hold(Output& out) {
 Result<int> run_warm(Output& out, WarmCommand& options) {
   TRY_ASSIGN(Checkpoint checkpoint, open_checkpoint(options));
   TRY(about(options, choose_tensors(checkpoint, options)));
+  Kept kept;
+  kept.drops_at_open = drops_pages_at_open(checkpoint);  // before there is anything to drop
   // Of those who elect a reader, each counts on pages that come in no sooner than they are read.
   options.warm.for_others = !options.warm.lock && !options.warm.one_reader;
   TRY_ASSIGN(const WarmReport report, about(options, warm(checkpoint, options.warm)));
+  kept.bytes = count_in_memory(checkpoint, options.warm, report);
   if (options.json)
-    out.write(to_text(describe_warming(options, report)) + "\n");
+    out.write(to_text(describe_warming(options, report, kept)) + "\n");
   else
-    print_report(out, options, report);
-  if (options.warm.lock && report.crc.faults.empty()) hold(out);
-  return report.crc.faults.empty() ? exit_good : exit_failed;
+    print_report(out, options, report, kept);
+  const bool is_good = report.crc.faults.empty() && (kept.bytes != 0 || report.bytes_done == 0);
+  if (options.warm.lock && is_good) hold(out);
+  return is_good ? exit_good : exit_failed;
 }
 
 }  // namespace

@@ -3,12 +3,18 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "weightmap/residency.hpp"
 
 namespace weightmap::cli::hold {
 
 Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path,
                                                  bool wants_lock) {
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, OpenOptions::to_look()));
+  if (drops_pages_at_open(checkpoint))
+    return failure(ErrorCode::unsupported,
+                   "cannot be held: its file system drops what is in memory of a file, locked or "
+                   "not, whenever anybody opens the file; weightmap stage copies it into shared "
+                   "memory, which stays");
   std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(checkpoint), wants_lock));
   copy->touch();
   return copy;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "mmap/pages/dropped_pages.hpp"
 #include "tools/run/mounts.hpp"
 #include "tools/support/text.hpp"
 
@@ -42,7 +43,9 @@ OpenedFiles::OpenedFiles()
 
 OpenedFiles::OpenedFiles(const std::vector<std::string>& paths) : OpenedFiles() {
   bool watches_any = false;
-  for (const std::string& path : paths) watches_any = watch(path) || watches_any;
+  // The system opens for us what others open, which drops the pages of some file systems.
+  for (const std::string& path : paths)
+    watches_any = (!mmap::drops_pages_at_open(path) && watch(path)) || watches_any;
   if (!watches_any) watch_ = Descriptor();
 }
 

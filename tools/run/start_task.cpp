@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "mmap/pages/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/support/text.hpp"
@@ -23,6 +24,21 @@ void take_plan(CompanionTask& task, const StartOptions& options, const fs::path&
     task.remarks.push_back(printable(path.native()) + ": " + to_string(plan.error()));
   if (plan) task.plan = std::move(*plan);
   task.learns = options.learns && (!task.plan || options.learns_anew);
+}
+
+std::vector<fs::path> models_of(const StartOptions& options, const StartCommand& command,
+                                std::vector<std::string>& remarks) {
+  if (options.models.empty()) return named_models(command.words.subspan(1), environ);
+  std::vector<fs::path> models;
+  for (const std::string& model : options.models) {
+    fs::path found = given_model(model);
+    if (found.empty())
+      remarks.push_back("--model " + printable(model) +
+                        " is neither there nor in the cache of the hub");
+    else
+      models.push_back(std::move(found));
+  }
+  return models;
 }
 
 }  // namespace
@@ -53,16 +69,14 @@ CompanionTask task_for(const StartOptions& options, const StartCommand& command,
     take_plan(task, options, *plan_path);
   else
     task.remarks.push_back(plan_path.error().message);
-  for (const std::string& model : options.models) {
-    const fs::path found = given_model(model);
-    if (found.empty())
-      task.remarks.push_back("--model " + printable(model) +
-                             " is neither there nor in the cache of the hub");
-    else
-      task.models.push_back(found);
-  }
-  if (options.models.empty()) task.models = named_models(command.words.subspan(1), environ);
+  task.models = models_of(options, command, task.remarks);
   return task;
+}
+
+void probe_mounts(const StartOptions& options, const StartCommand& command) {
+  std::vector<std::string> remarks;
+  for (const fs::path& model : models_of(options, command, remarks))
+    static_cast<void>(mmap::drops_pages_at_open(model));
 }
 
 }  // namespace weightmap::cli::start

@@ -35,6 +35,10 @@ std::filesystem::path given_model(const std::string& name);
 
 Result<std::filesystem::path> plan_path_of(const StartOptions& options, const std::string& key);
 
+// Finds out which mounts of the models drop what is cached at each open. For the time before the
+// command has anything open, since this does the same.
+void probe_mounts(const StartOptions& options, const StartCommand& command);
+
 // Never fails: what is wrong with a plan or a model is a remark of the task.
 CompanionTask task_for(const StartOptions& options, const StartCommand& command,
                        const Result<std::filesystem::path>& plan_path);

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <vector>
 
+#include "mmap/pages/dropped_pages.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/file.hpp"
@@ -58,6 +59,13 @@ std::vector<std::size_t> order_of(const Checkpoint& checkpoint, const fs::path& 
 
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
   WeightsRead read;
+  if (mmap::drops_pages_at_open(model)) {
+    read.trouble =
+        printable(model.native()) +
+        ": is not read ahead: its file system drops what is in memory of a file whenever "
+        "anybody opens the file; weightmap stage copies it into shared memory";
+    return read;
+  }
   TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model));
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) read_small_files(model, stopped);

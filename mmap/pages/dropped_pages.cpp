@@ -1,0 +1,88 @@
+#include "mmap/pages/dropped_pages.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "mmap/pages/file_window.hpp"
+#include "mmap/pages/page_table.hpp"
+#include "runtime/os/kernel.hpp"
+#include "runtime/os/page_size.hpp"
+
+namespace weightmap::mmap {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool may_drop(const struct statfs& status) noexcept {
+  return status.f_type == FUSE_SUPER_MAGIC || status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+bool is_resident(std::span<const std::byte> page) {
+  const Result<MappedPages> pages = MappedPages::of(page);
+  return pages && pages->bytes(0, page.size()).resident > 0;
+}
+
+// Nullopt if the page does not come in, or the file cannot be opened.
+std::optional<bool> stays_at_open(const os::File& file, std::span<std::byte> page) {
+  if (::madvise(page.data(), page.size(), MADV_POPULATE_READ) != 0 || !is_resident(page))
+    return std::nullopt;
+  const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor());
+  const int again = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (again < 0) return std::nullopt;
+  ::close(again);
+  return is_resident(page);
+}
+
+fs::path first_file_of(const fs::path& folder) {
+  std::error_code error, unknown;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (at->is_regular_file(unknown)) return at->path();
+  return {};
+}
+
+}  // namespace
+
+bool is_on_fuse(const os::File& file) noexcept {
+  struct statfs status {};
+  return ::fstatfs(file.descriptor(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
+}
+
+bool drops_pages_at_open(const os::File& file) {
+  struct statfs status {};
+  if (file.size() == 0 || ::fstatfs(file.descriptor(), &status) != 0 || !may_drop(status))
+    return false;
+  const ByteRange first{0, std::min(file.size(), os::page_bytes())};
+  const FileWindow window(file, {&first, 1}, os::page_bytes());
+  if (window.bytes().empty()) return false;
+  const std::span<std::byte> page(window.bytes().data(), os::page_bytes());
+  ::madvise(page.data(), page.size(), MADV_RANDOM);  // or more would be read
+  // Twice, since the system may take a page back at any time.
+  return stays_at_open(file, page) == false && stays_at_open(file, page) == false;
+}
+
+bool drops_pages_at_open(const fs::path& path) {
+  struct statfs status {};
+  if (::statfs(path.c_str(), &status) != 0 || !may_drop(status)) return false;
+  std::error_code error;
+  const fs::path file_path = fs::is_directory(path, error) ? first_file_of(path) : path;
+  const Result<Generation> there = generation_at(file_path);
+  if (!there) return false;
+  static std::mutex mutex;
+  static std::map<std::uint64_t, bool> known;  // by device
+  const std::lock_guard guard(mutex);
+  if (const auto found = known.find(there->device); found != known.end()) return found->second;
+  const Result<os::File> file = os::File::open_foreign(file_path);
+  return known[there->device] = file && drops_pages_at_open(*file);
+}
+
+}  // namespace weightmap::mmap

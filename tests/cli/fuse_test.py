@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What is brought into memory on mounts of FUSE, which keep it, drop it at each open, or keep none.
+
+    fuse_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
+
+FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+SMALL = 1 << 20  # beside a model of 16 MiB: headers, and what is read ahead of them
+DROPS = ("its file system drops what is in memory of a file whenever anybody opens the file; "
+         "weightmap stage copies it into shared memory")
+
+READS = "import sys; open(sys.argv[1], 'rb').read()"
+# Maps the file, touches it, and counts what is still mapped of it once its start was learned.
+MAPS = """
+import mmap, os, pathlib, re, sys, time
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+for at in range(0, len(mapped), 4096):
+    mapped[at]
+while not list(pathlib.Path(os.environ["WEIGHTMAP_START_DIR"]).glob("*.json")):
+    time.sleep(0.01)
+areas = pathlib.Path("/proc/self/smaps").read_text().split("VmFlags")
+[area] = [area for area in areas if sys.argv[1] in area]
+print(re.search(r"Rss: +([0-9]+) kB", area)[1])
+"""
+
+
+@unittest.skipIf(os.geteuid() != 0 or not shutil.which("bindfs") or not os.path.exists("/dev/fuse"),
+                 "needs root, bindfs and /dev/fuse")
+class Mounted(FolderCase):
+    place = FOLDER
+    outlived = True
+    options = ()  # of bindfs
+
+    def setUp(self):
+        super().setUp()
+        lower, upper = self.folder / "lower", self.folder / "upper"
+        lower.mkdir()
+        upper.mkdir()
+        subprocess.run([MAKER, lower / "model.pt", "--count", "16", "--shape", "256x1024",
+                        "--dtype", "float32"], check=True)
+        self.server = subprocess.Popen(["bindfs", "-f", *self.options, lower, upper])
+        self.addCleanup(self.server.wait)
+        self.addCleanup(subprocess.run, ["umount", "-l", upper])
+        self.model = upper / "model.pt"
+        while not self.model.exists():
+            self.assertIsNone(self.server.poll(), "bindfs has ended")
+        self.bytes = self.model.stat().st_size
+        (self.folder / "runtime").mkdir(mode=0o700)
+        self.environment = {**ENVIRONMENT, "WEIGHTMAP_START_DIR": str(self.folder / "starts"),
+                            "WEIGHTMAP_RUNTIME_DIR": str(self.folder / "runtime")}
+
+    def served(self):
+        text = pathlib.Path(f"/proc/{self.server.pid}/io").read_text(encoding="ascii")
+        return int(re.search("rchar: ([0-9]+)", text)[1])
+
+    def run_tool(self, *arguments, code=0):
+        done = subprocess.run([TOOL, *map(str, arguments)], check=False, env=self.environment,
+                              capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def served_for(self, *arguments, **options):
+        before = self.served()
+        done = self.run_tool(*arguments, **options)
+        return done, self.served() - before
+
+    def served_for_starts(self):
+        """Of a command that reads the model: learned the first time, planned the second."""
+        return [self.served_for("run", "-v", "--model", self.model, "--", sys.executable, "-c",
+                                READS, self.model) for _ in range(2)]
+
+
+class Keeps(Mounted):
+    options = ("-o", "kernel_cache")
+
+    def test_warm_reads_it_once_and_counts_it(self):
+        done, served = self.served_for("warm", "--json", self.model)
+        report = json.loads(done.stdout)
+        self.assertEqual((report["bytes_in_memory"], report["drops_pages_at_open"]),
+                         (self.bytes, False))
+        self.assertLess(served, self.bytes + SMALL)
+        self.assertLess(self.served_for("warm", self.model)[1], SMALL)
+
+    def test_run_reads_it_once(self):
+        (_, first), (_, second) = self.served_for_starts()
+        self.assertLess(first, self.bytes + SMALL)
+        self.assertLess(second, SMALL)
+
+    def test_hold_holds_it(self):
+        process = subprocess.Popen([TOOL, "hold", "--json", self.model], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with process:
+            [file] = json.loads(process.stdout.readline())["files"]
+            process.terminate()
+        self.assertEqual((file["state"], file["cached_bytes"]), ("held", self.bytes))
+
+
+class DropsAtOpen(Mounted):
+    memory_after_warm = 1  # of the file
+    warm_status = 0
+    ways = (["--one-reader"], ["--threads", "4"])
+
+    def test_warm_reads_it_once_and_says_what_stays(self):
+        done, served = self.served_for("warm", "--json", self.model, code=self.warm_status)
+        report = json.loads(done.stdout)
+        self.assertEqual((report["bytes_in_memory"], report["drops_pages_at_open"]),
+                         (self.bytes * self.memory_after_warm, True))
+        self.assertLess(served, self.bytes + SMALL)
+        text = self.run_tool("warm", self.model, code=self.warm_status).stdout
+        self.assertRegex(text, r"\A" + ("" if self.memory_after_warm else r"0 B of ") +
+                         r"16\.0 MiB in memory after [0-9.]+ s \(.*\)\n"
+                         r"not kept: the file system drops what is in memory of a file whenever "
+                         r"anybody opens the file;\n"
+                         r"weightmap stage copies it into shared memory\n\Z")
+
+    def test_warm_of_tensors_in_any_way_reads_them_once(self):
+        for ways in self.ways:
+            before = self.served()
+            done = subprocess.run([TOOL, "warm", self.model, "*", *ways], check=False,
+                                  env=self.environment, capture_output=True, text=True)
+            self.assertLess(self.served() - before, self.bytes + SMALL, ways)
+            self.assertIn("\nnot kept: ", done.stdout, ways)
+
+    def test_run_leaves_it_to_the_command_and_says_why(self):
+        for done, served in self.served_for_starts():
+            self.assertLess(served, self.bytes + SMALL)
+            self.assertIn(f"weightmap run: {self.model}: is not read ahead: {DROPS}\n",
+                          done.stderr)
+
+    def test_run_drops_nothing_of_what_the_command_has_mapped(self):
+        done = self.run_tool("run", "--ready", "0s", "--model", self.model, "--", sys.executable,
+                             "-c", MAPS, self.model)
+        self.assertEqual(int(done.stdout) << 10, -(-self.bytes // 4096) * 4096)
+
+    def test_hold_refuses_it_at_the_start_and_when_asked(self):
+        error = ("cannot be held: its file system drops what is in memory of a file, locked or "
+                 "not, whenever anybody opens the file; weightmap stage copies it into shared "
+                 "memory, which stays\n")
+        done = self.run_tool("hold", self.model, code=1)
+        self.assertEqual((done.stdout, done.stderr), ("", f"weightmap: {self.model}: {error}"))
+        process = subprocess.Popen([TOOL, "hold", "--json"], env=self.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with process:
+            process.stdout.readline()
+            done = self.run_tool("hold", "--add", self.model, code=1)
+            status = json.loads(self.run_tool("hold", "--status", "--json").stdout)
+            process.terminate()
+        self.assertEqual((done.stderr, status["files"]), (f"weightmap: {error}", []))
+
+
+class KeepsNothing(DropsAtOpen):
+    options = ("-o", "direct_io")
+    memory_after_warm = 0
+    warm_status = 1
+    ways = (["--threads", "4"],)  # to map it would be to read it again
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
