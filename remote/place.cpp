@@ -86,7 +86,7 @@ std::string Place::credentials() const {
   if (s3_ && !s3_->key_id.empty())
     return std::string("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY were used, ") +
            (s3_->session_token.empty() ? "AWS_SESSION_TOKEN is not set" : "with AWS_SESSION_TOKEN");
-  if (s3_) return "AWS_ACCESS_KEY_ID is not set, and there is no signer";
+  if (s3_) return "no credentials were given: AWS_ACCESS_KEY_ID is not set";
   std::string text;
   for (const std::string& header : headers_)
     text += (text.empty() ? "sent were the headers " : ", ") + header.substr(0, header.find(':'));

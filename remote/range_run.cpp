@@ -34,7 +34,7 @@ Clock::duration time_left(const Piece& piece, Clock::duration age) {
 
 std::string why_incomplete(CURLcode code) {
   if (code == CURLE_OK || code == CURLE_PARTIAL_FILE) return "the body ended early";
-  return curl_easy_strerror(code);
+  return words_of(code);
 }
 
 }  // namespace
@@ -115,11 +115,10 @@ Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   // Without a byte of the body, only a transfer that went well has its whole header.
   if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
-  if (!is_transient(code)) return failure(ErrorCode::io, curl_easy_strerror(code));
-  const bool is_refused = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
-  if (is_refused && !has_answered_ && attempt.piece().failures != 0)
-    return failure(ErrorCode::io, std::string(curl_easy_strerror(code)) + ", twice");
-  return ask_again(attempt, curl_easy_strerror(code));
+  if (!is_transient(code)) return failure(ErrorCode::io, words_of(code));
+  if (is_out_of_reach(code) && !has_answered_ && attempt.piece().failures != 0)
+    return failure(ErrorCode::io, std::string(words_of(code)) + ", twice");
+  return ask_again(attempt, words_of(code));
 }
 
 Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode code) {

@@ -88,9 +88,9 @@ class SmallGet {
   }
 
   Result<void> wait(CURLcode code, long status, std::chrono::seconds asked) {
-    const std::string why =
-        code == CURLE_OK ? "HTTP " + std::to_string(status) : curl_easy_strerror(code);
+    const std::string why = code == CURLE_OK ? "HTTP " + std::to_string(status) : words_of(code);
     if (code != CURLE_OK && !is_transient(code)) return failure(ErrorCode::io, why);
+    if (is_out_of_reach(code) && failures_ == 1) return failure(ErrorCode::io, why + ", twice");
     if (++failures_ > options_.retries)
       return failure(ErrorCode::io, why + ", after " + std::to_string(failures_) + " requests");
     last_ = why;

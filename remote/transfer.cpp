@@ -149,9 +149,19 @@ bool can_sign() noexcept {
          curl_version_info(CURLVERSION_NOW)->version_num >= first_that_signs;
 }
 
+const char* words_of(CURLcode code) noexcept {
+  // The scheme of a URL was looked at, so this is its word for HTTP/0.9, which has no head.
+  if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)
+    return "what the server sends is no answer of HTTP, or bytes that belong to none";
+  return curl_easy_strerror(code);
+}
+
+bool is_out_of_reach(CURLcode code) noexcept {
+  return code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
+}
+
 bool is_transient(CURLcode code) noexcept {
   switch (code) {
-    case CURLE_UNSUPPORTED_PROTOCOL:  // HTTP/0.9, too
     case CURLE_URL_MALFORMAT:
     case CURLE_NOT_BUILT_IN:
     case CURLE_FAILED_INIT:

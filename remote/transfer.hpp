@@ -77,6 +77,10 @@ class Transfer {
 
 // True if libcurl here can sign for S3 as S3 wants it.
 bool can_sign() noexcept;
+// What has failed, for a message.
+const char* words_of(CURLcode code) noexcept;
+// No server was found, or none that listens: asked for once more at most.
+bool is_out_of_reach(CURLcode code) noexcept;
 // True for failures that another request may not meet.
 bool is_transient(CURLcode code) noexcept;
 

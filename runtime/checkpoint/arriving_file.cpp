@@ -73,7 +73,8 @@ FirstReads first_reads(const std::string& name, bool is_sibling) {
   return is_sibling ? FirstReads{first.head / 4, first.tail / 4} : first;
 }
 
-Result<Identified> identify(RangeSource& source, FirstReads first) {
+Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends) {
+  const std::size_t later = ends == Ends::in_turn ? std::exchange(first.tail, 0) : 0;
   Identified known{{}, std::vector<std::byte>(first.head), std::vector<std::byte>(first.tail)};
   Result<RemoteVersion> version = source.identify(known.head, known.tail);
   if (!version) return about(source, std::move(version.error()));
@@ -82,6 +83,13 @@ Result<Identified> identify(RangeSource& source, FirstReads first) {
   known.head.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.head)));
   const auto unused = first.tail - std::min<std::uint64_t>(size, first.tail);
   known.tail.erase(known.tail.begin(), known.tail.begin() + static_cast<std::ptrdiff_t>(unused));
+  if (later == 0) return known;
+  const std::uint64_t begin =
+      std::max<std::uint64_t>(known.head.size(), size - std::min<std::uint64_t>(size, later));
+  known.tail.resize(static_cast<std::size_t>(size - begin));
+  if (known.tail.empty()) return known;
+  if (Result<void> read = read_parts(source, {{begin, known.tail}}); !read)
+    return about(source, std::move(read.error()));
   return known;
 }
 
@@ -109,11 +117,14 @@ Result<std::shared_ptr<ArrivingFile>> ArrivingFile::make(std::shared_ptr<RangeSo
 }
 
 Result<std::shared_ptr<ArrivingFile>> ArrivingFile::in_memory(std::shared_ptr<RangeSource> source,
-                                                              bool is_sibling) {
-  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name(), is_sibling)));
+                                                              Ends ends, bool is_sibling) {
+  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name(), is_sibling), ends));
   Result<os::UniqueFd> memory = os::make_memfd(known.version.size, "weightmap:metadata");
   if (!memory) return about(*source, std::move(memory.error()));
-  return make(std::move(source), std::move(known), memory->get());
+  TRY_ASSIGN(std::shared_ptr<ArrivingFile> made,
+             make(std::move(source), std::move(known), memory->get()));
+  made->ends_ = ends;
+  return made;
 }
 
 Result<os::File> ArrivingFile::open(const std::shared_ptr<ArrivingFile>& file) {

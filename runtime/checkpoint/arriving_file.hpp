@@ -35,8 +35,12 @@ struct Identified {
   std::vector<std::byte> tail;
 };
 
+// Whether both ends of a file are asked for at once, which is fastest; or the tail once the head
+// has come, so that no byte of a short file comes twice.
+enum class Ends : bool { together, in_turn };
+
 // Finds out the version of a file, once for each source. Errors name the source.
-Result<Identified> identify(RangeSource& source, FirstReads first);
+Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends = Ends::together);
 
 // All functions may be called from any thread of the process that made it; one at a time reads the
 // source, and the others wait. Errors name the source.
@@ -53,10 +57,12 @@ class ArrivingFile final : public bytes::ByteSource {
   // The same with the first reads of a file of this name, and memory as the copy, which takes only
   // what arrives.
   static Result<std::shared_ptr<ArrivingFile>> in_memory(std::shared_ptr<RangeSource> source,
+                                                         Ends ends = Ends::together,
                                                          bool is_sibling = false);
 
   const RemoteVersion& version() const noexcept { return version_; }
   const std::shared_ptr<RangeSource>& source() const noexcept { return source_; }
+  Ends ends() const noexcept { return ends_; }  // as they were asked for in memory
 
   std::uint64_t size() const noexcept override { return version_.size; }
   // Fills `out` from the copy, after reading what is missing there and, since the metadata of a
@@ -93,6 +99,7 @@ class ArrivingFile final : public bytes::ByteSource {
   const RemoteVersion version_;
   const os::File copy_;
   const std::uint32_t forks_;
+  Ends ends_ = Ends::together;
   mutable std::mutex mutex_;
   mutable bytes::RangeSet arrived_;  // this and all below are protected by the mutex
   bool keeps_ = true;

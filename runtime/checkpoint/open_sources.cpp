@@ -97,7 +97,7 @@ Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>&
   constexpr std::size_t threads = 16;  // which wait for answers
   TRY(parallel_for(names.size(), threads, [&](std::size_t i) -> Result<void> {
     if (files[i]) return {};
-    TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), true));
+    TRY_ASSIGN(files[i], ArrivingFile::in_memory(std::move(siblings[i]), first->ends(), true));
     return {};
   }));
   for (std::size_t i = 0; i < names.size(); ++i) {

@@ -167,7 +167,8 @@ Result<void> publish_part(const FetchFile& what) {
 
 Result<Checkpoint> open_to_fetch(std::shared_ptr<RangeSource> source) {
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
-  TRY_ASSIGN(std::shared_ptr<ArrivingFile> file, ArrivingFile::in_memory(std::move(source)));
+  TRY_ASSIGN(std::shared_ptr<ArrivingFile> file,
+             ArrivingFile::in_memory(std::move(source), Ends::in_turn));
   return open_arriving(std::move(file), options, ViewMemory::unused);
 }
 

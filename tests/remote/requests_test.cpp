@@ -226,7 +226,7 @@ TEST_CASE("a refusal names what was tried, and no value") {
   CHECK(place("https://h/x", {}, {}, access()).credentials() ==
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY were used, with AWS_SESSION_TOKEN");
   CHECK(place("https://h/x", {}, {}, S3Access{}).credentials() ==
-        "AWS_ACCESS_KEY_ID is not set, and there is no signer");
+        "no credentials were given: AWS_ACCESS_KEY_ID is not set");
 }
 
 TEST_CASE("S3's requests are signed, and of the version") {
@@ -362,6 +362,8 @@ TEST_CASE("a store that cannot be reached is asked twice") {
   const auto source = open_url(url + "/x.pt");
   CHECK_FAILS((*source)->identify({}, {}), ErrorCode::io, ", twice");
   CHECK((*source)->counts().requests == 2);
+  const Variable endpoint("HF_ENDPOINT", url.c_str());
+  CHECK_FAILS((*hub_client())->get("/x"), ErrorCode::io, ", twice");
 }
 
 TEST_CASE("a source has a name before anything is asked") {
