@@ -15,6 +15,7 @@
 #include "runtime/fetch/fetch_file.hpp"
 #include "runtime/fetch/fetched_version.hpp"
 #include "runtime/fetch/journal.hpp"
+#include "runtime/fetch/part_file.hpp"
 #include "runtime/os/file/directory.hpp"
 #include "runtime/sets/file_name.hpp"
 #include "runtime/sets/unfinished_update.hpp"
@@ -66,7 +67,10 @@ class FolderFetch {
       Result<FetchReport> report = stays ? report_of(*file) : fetch(*file);
       if (!report) return about_file(std::move(report.error()), path_of(*file));
       before_ += file->file.size();
-      if (!stays) fetched.push_back(file);
+      if (stays)
+        PartFile::remove_rests(path_of(*file));
+      else
+        fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
     if (state().is_set()) TRY(replace(fetched, *files.back()));

@@ -50,6 +50,15 @@ Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::st
   return part;
 }
 
+void PartFile::remove_rests(const std::filesystem::path& path) {
+  PartFile part(path.has_parent_path() ? path.parent_path() : ".", path.filename());
+  Result<os::UniqueFd> folder = os::open_directory(part.folder_);
+  if (!folder) return;
+  part.directory_ = std::move(*folder);
+  const auto rests = os::names_in(part.directory_.get(), part.part_name());
+  if (rests && !rests->empty() && part.open_locked()) part.remove_files();
+}
+
 // The fetch that had the lock may have given the file its final name meanwhile. Where the file
 // system has no locks, there is none.
 Result<void> PartFile::open_locked() {

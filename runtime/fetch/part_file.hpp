@@ -29,6 +29,10 @@ class PartFile {
   static Result<PartFile> open(const std::filesystem::path& path, const std::string& version,
                                std::uint64_t size);
 
+  // Removes what fetches that were killed have left of a file which needs no fetch, but for what
+  // another fetch has locked.
+  static void remove_rests(const std::filesystem::path& path);
+
   // What an earlier fetch has left on the disk, and what the journal has since.
   const bytes::RangeSet& present() const noexcept { return present_; }
   const os::File& file() const noexcept { return *file_; }

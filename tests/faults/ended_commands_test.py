@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""What fetch, stage and hold leave when they are ended, or have no room, at each call by which
+they change a file: what is old or what is new, never a mixture, and the next run ends the work.
+
+    ended_commands_test.py FOLDER WEIGHTMAP ENDING_CALLS [--each]
+
+ENDING_CALLS is the library of ending_calls.cpp. A command is killed (SIGKILL) at each call, and has
+no room at each; it is interrupted (SIGINT) at each third one, and at each with --each.
+"""
+
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("cli", "support")]
+
+from safetensors_files import file_of  # noqa: E402
+from tool_case import ENVIRONMENT, FolderCase  # noqa: E402
+
+FOLDER, TOOL, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+STEP = 1 if "--each" in sys.argv[4:] else 3
+SHARED = pathlib.Path("/dev/shm")
+LIMIT = 60  # seconds that no command needs
+MOST = 400  # calls, more than any of them makes
+KILLED, INTERRUPTED, NO_ROOM = range(3)  # as in ending_calls.cpp
+
+
+def weights(name, version):
+    return file_of({name: ("U8", [65536], version.encode() * 65536)})
+
+
+class Plan:
+    """At which call of this environment's tool it ends, and how."""
+
+    def __init__(self, path):
+        path.write_bytes(bytes(128))
+        with open(path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 128)
+        self.environment = {**ENVIRONMENT, "LD_PRELOAD": str(LIBRARY), "ENDING_CALLS": str(path),
+                            "ENDING_PROGRAM": str(TOOL)}
+        self.set(-1)
+
+    def set(self, calls, how=KILLED):
+        self._memory[8:] = bytes(120)
+        self._memory[:8] = struct.pack("<ii", calls, how)
+
+    @property
+    def call(self):
+        """The one that was ended, in words; empty if it was not reached."""
+        return self._memory[8:].rstrip(b"\0").decode()
+
+
+class Ended(FolderCase):
+    place = FOLDER
+
+    def setUp(self):
+        super().setUp()
+        self.plan = Plan(self.folder / "plan")
+        self.clean = dict(ENVIRONMENT)
+        self.mark = f"weightmap-ended-{self.folder.name}"
+        self.here = self.folder / "here"
+        self.addCleanup(self.remove_shared)
+        for version in ("old", "new"):
+            self.make_version(self.folder / version, version[0])
+
+    def make_version(self, store, letter):
+        store.mkdir()
+        (store / f"{self.mark}.safetensors").write_bytes(weights("a", letter))
+        (store / "model.safetensors.index.json").write_text(
+            '{"metadata":{"version":"%s"},"weight_map":{"a":"model-00001-of-00002.safetensors",'
+            '"b":"model-00002-of-00002.safetensors"}}' % letter)
+        (store / "model-00001-of-00002.safetensors").write_bytes(weights("a", letter))
+        (store / "model-00002-of-00002.safetensors").write_bytes(weights("b", letter))
+
+    def file(self, version):
+        return self.folder / version / f"{self.mark}.safetensors"
+
+    def url(self, version):
+        return f"file://{self.file(version)}"
+
+    def remove_shared(self):
+        for path in SHARED.glob(f"*{self.mark}*"):
+            path.unlink()
+
+    def in_shared(self):
+        return sorted(path.name for path in SHARED.glob(f"*{self.mark}*"))
+
+    def which(self, path):
+        """The version that the file is of; anything else than its bytes is a failure."""
+        found = path.read_bytes()
+        [version] = [each for each in ("old", "new") if self.file(each).read_bytes() == found]
+        return version
+
+    def run_tool(self, *arguments, environment=None):
+        return subprocess.run([TOOL, *map(str, arguments)], env=environment or self.clean, check=False,
+                              capture_output=True, text=True, timeout=LIMIT)
+
+    def each_call(self, how, least):
+        """Sets the plan to each call in turn until one is not reached, of which there are at least
+        so many."""
+        for at in range(0, MOST, STEP if how == INTERRUPTED else 1):
+            self.plan.set(at, how)
+            yield
+            if not self.plan.call:
+                self.assertGreaterEqual(at, least)
+                return
+        self.fail("it makes more calls than this test ends it at")
+
+    def ends(self, how, done):
+        """How the command may end: it says why, and what it says is so. True if it has done all."""
+        if not self.plan.call:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        if how == KILLED and self.plan.call:
+            self.assertEqual(done.returncode, -signal.SIGKILL)
+            return False
+        self.assertIn(done.returncode, (0, 1, 130, -signal.SIGINT), done.stderr)
+        if done.returncode != 0 and how == NO_ROOM:
+            self.assertRegex(done.stderr, r"^weightmap: .*No space left on device")
+        if done.returncode == 1 and how == INTERRUPTED:
+            self.assertIn("cancelled", done.stderr)
+        return done.returncode == 0
+
+
+class Fetch(Ended):
+    """A file over an older one."""
+
+    def ended_at_each_call(self, how):
+        arguments = "fetch", "--force", self.url("new"), self.here / "m.safetensors"
+        for _ in self.each_call(how, least=15):
+            shutil.rmtree(self.here, ignore_errors=True)
+            self.here.mkdir()
+            shutil.copy(self.file("old"), self.here / "m.safetensors")
+            done = self.ends(how, self.run_tool(*arguments, environment=self.plan.environment))
+            found = self.which(self.here / "m.safetensors")
+            if done:
+                self.assertEqual(found, "new")
+            again = self.run_tool(*arguments)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.which(self.here / "m.safetensors"), "new")
+            self.assertEqual([path.name for path in self.here.iterdir()], ["m.safetensors"])
+
+
+class FetchSet(Ended):
+    """A set over an older one of the same names."""
+
+    def which_set(self):
+        """The version of all files; "mixed" if there are two, or one is not there."""
+        names = sorted(path.name for path in (self.folder / "old").glob("model*"))
+        found = [(self.here / name).read_bytes() if (self.here / name).exists() else None
+                 for name in names]
+        for version in ("old", "new"):
+            if found == [(self.folder / version / name).read_bytes() for name in names]:
+                return version
+        for name, content in zip(names, found):
+            if content is not None:
+                self.assertIn(content, [(self.folder / version / name).read_bytes()
+                                        for version in ("old", "new")])
+        return "mixed"
+
+    def ended_at_each_call(self, how):
+        index = f"file://{self.folder}/new/model.safetensors.index.json"
+        arguments = "fetch", index, f"{self.here}/"
+        refused = 0
+        for _ in self.each_call(how, least=50):
+            shutil.rmtree(self.here, ignore_errors=True)
+            self.here.mkdir()
+            for path in (self.folder / "old").glob("model*"):
+                shutil.copy(path, self.here)
+            done = self.ends(how, self.run_tool(*arguments, environment=self.plan.environment))
+            found = self.which_set()
+            if done:
+                self.assertEqual(found, "new")
+            if found == "mixed":
+                opened = self.run_tool("ls", self.here)
+                self.assertEqual(opened.returncode, 1)
+                self.assertIn("so they are of two versions", opened.stderr)
+                refused += 1
+            again = self.run_tool(*arguments)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.which_set(), "new")
+            self.assertEqual(len(list(self.here.iterdir())), 3)
+        if how != INTERRUPTED:  # which ends no set between its first and its last name
+            self.assertGreater(refused, 0)
+
+
+class Stage(Ended):
+    """A file, or a URL, as a name in shared memory."""
+
+    def staged_at_each_call(self, how, what):
+        arguments = "stage", what, "--name", self.mark
+        for _ in self.each_call(how, least=4):
+            self.remove_shared()
+            done = self.ends(how, self.run_tool(*arguments, environment=self.plan.environment))
+            there = self.in_shared()
+            self.assertIn(there, ([self.mark],) if done else ([], [self.mark]))
+            if there:
+                self.assertEqual(self.which(SHARED / self.mark), "new")
+                self.assertEqual(self.run_tool("stage", "--remove", self.mark).returncode, 0)
+            again = self.run_tool(*arguments)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.which(SHARED / self.mark), "new")
+            self.assertEqual(self.in_shared(), [self.mark])
+
+    def ended_at_each_call(self, how):
+        self.staged_at_each_call(how, self.file("new"))
+
+
+class StageUrl(Stage):
+    def ended_at_each_call(self, how):
+        self.staged_at_each_call(how, self.url("new"))
+
+
+class StageForCommand(Ended):
+    """The command sees the whole file, or is not run."""
+
+    def ended_at_each_call(self, how):
+        for what in (self.file("new"), self.url("new")):
+            for _ in self.each_call(how, least=2):
+                done = self.run_tool("stage", what, "--", "cat", "{}",
+                                     environment=self.plan.environment)
+                whole = weights("a", "n").decode("latin1")
+                self.assertEqual(done.stdout, whole if self.ends(how, done) else "")
+
+
+def test(how):
+    def run(self):
+        try:
+            self.ended_at_each_call(how)
+        except AssertionError as error:
+            raise AssertionError(f"ended at {self.plan.call!r}: {error}") from error
+    return run
+
+
+def add_tests(case):
+    for name, how in (("killed", KILLED), ("interrupted", INTERRUPTED), ("without_room", NO_ROOM)):
+        setattr(case, f"test_{name}", test(how))
+
+
+for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand):
+    add_tests(each)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *(word for word in sys.argv[4:] if word != "--each")])
