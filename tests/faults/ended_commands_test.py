@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("cli", "support")]
@@ -30,6 +31,14 @@ SHARED = pathlib.Path("/dev/shm")
 LIMIT = 60  # seconds that no command needs
 MOST = 400  # calls, more than any of them makes
 KILLED, INTERRUPTED, NO_ROOM = range(3)  # as in ending_calls.cpp
+
+# What changes names or contents of files; not times.
+CHANGES = {name + bits for bits in ("", "64") for name in """
+    chmod chown copy_file_range creat fallocate fchmod fchmodat fchown fchownat fdatasync fopen
+    freopen fsetxattr fsync ftruncate lchown link linkat lsetxattr memfd_create mkdir mkdirat mkdtemp
+    mknod mkostemp mkostemps mkstemp mkstemps open openat posix_fallocate pwrite pwritev pwritev2
+    remove removexattr rename renameat renameat2 rmdir sendfile setxattr shm_open shm_unlink splice
+    symlink symlinkat syncfs tmpfile truncate unlink unlinkat vmsplice write writev""".split()}
 
 
 def weights(name, version):
@@ -229,6 +238,74 @@ class StageForCommand(Ended):
                 self.assertEqual(done.stdout, whole if self.ends(how, done) else "")
 
 
+class Hold(Ended):
+    """A daemon that follows a URL: an update to another version."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")  # a socket's path is short
+        self.addCleanup(folder.cleanup)
+        self.plan.environment["WEIGHTMAP_RUNTIME_DIR"] = folder.name
+        self.store = self.folder / f"{self.mark}.safetensors"
+        self.copy = SHARED / self.store.name
+        self.daemon = None
+
+    def start(self):
+        """A daemon; returns once it has made the store's version the copy, and removed all else."""
+        words = [TOOL, "hold", "--no-lock", "--interval", "0.02", f"file://{self.store}"]
+        self.daemon = subprocess.Popen(list(map(str, words)), env=self.plan.environment,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(self.daemon.communicate)
+        self.addCleanup(self.daemon.kill)
+        self.wait(self.is_done)
+
+    def wait(self, condition):
+        """Returns once it is true, and True then; False if the daemon has ended before."""
+        end = time.monotonic() + LIMIT
+        while not condition():
+            if self.daemon.poll() is not None:
+                return condition()
+            self.assertLess(time.monotonic(), end, self.in_shared())
+            time.sleep(0.005)
+        return True
+
+    def is_done(self):
+        return (self.copy.exists() and self.copy.read_bytes() == self.store.read_bytes()
+                and len(self.in_shared()) == 2)
+
+    def publish(self, version):
+        new = self.store.with_suffix(".new")
+        shutil.copy(self.file(version), new)
+        os.rename(new, self.store)
+
+    def ended_at_each_call(self, how):
+        self.publish("old")
+        self.start()
+        versions = ["new", "old"]
+        for _ in self.each_call(how, least=10):
+            self.publish(versions[0])
+            done = self.wait(self.is_done)
+            self.assertIn(self.which(self.copy), versions)
+            if self.plan.call and how != NO_ROOM:
+                self.assertEqual(self.daemon.wait(LIMIT), -signal.SIGKILL if how == KILLED else 0)
+                self.start()
+                done = self.is_done()
+            self.assertTrue(done, self.in_shared())
+            versions.reverse()
+
+
+class Intercepted(unittest.TestCase):
+    @unittest.skipIf(shutil.which("nm") is None, "no nm")
+    def test_all_calls_that_change_a_file(self):
+        """Those of the tool are those of the library, so that no new one is left out."""
+        def symbols(which, path):
+            lines = subprocess.run(["nm", "-D", which, path], capture_output=True, text=True,
+                                   check=True).stdout.splitlines()
+            return {line.split()[-1].partition("@")[0] for line in lines}
+        self.assertEqual((symbols("--undefined-only", TOOL) & CHANGES)
+                         - symbols("--defined-only", LIBRARY), set())
+
+
 def test(how):
     def run(self):
         try:
@@ -243,7 +320,7 @@ def add_tests(case):
         setattr(case, f"test_{name}", test(how))
 
 
-for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand):
+for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Hold):
     add_tests(each)
 
 

@@ -114,6 +114,7 @@ RemoteCopy::Round RemoteCopy::run_round() const {
   }
   round.version = version_name(file_name_, *version) + "." + digest_of(identity_);
   round.is_refused = round.version == refused_;
+  if (round.version == published_) names_.remove_rests(published_);
   if (round.is_refused || round.version == published_) return round;
   Result<void> done = bring(round.version, *version);
   if (done) done = names_.publish(round.version);

@@ -94,10 +94,14 @@ Result<void> SharedNames::publish(const std::string& version) const {
   if (::link((shared_memory / version).c_str(), next.c_str()) != 0 ||
       ::rename(next.c_str(), path().c_str()) != 0)
     return system_failure("give the new version its name", errno);
-  ::unlink(next.c_str());  // rename() leaves it if both are one file
-  ::unlink(brought.c_str());
-  remove_unused(version);
+  remove_rests(version);
   return {};
+}
+
+void SharedNames::remove_rests(const std::string& version) const {
+  ::unlink((shared_memory / ("." + name_ + ".next")).c_str());  // rename() leaves it of one file
+  ::unlink((shared_memory / (new_prefix + name_)).c_str());
+  remove_unused(version);
 }
 
 void SharedNames::remove() const {

@@ -30,6 +30,8 @@ class SharedNames {
   // Gives the version NAME, atomically, and removes the versions that have lost it. Processes that
   // have them open or mapped keep them. What is at new_name() becomes the version first.
   Result<void> publish(const std::string& version) const;
+  // Removes what publish() of this version has left where its daemon was killed, or had no room.
+  void remove_rests(const std::string& version) const;
   // Removes NAME and its version.
   void remove() const;
 
