@@ -162,6 +162,48 @@ def test_attributes_are_listed_unless_they_alias(tmp_path):
     assert state["layers"][0].state["_parameters"]["weight"].shape == (3, 2)
 
 
+class Detector(torch.nn.Module):
+    """As torchvision's detectors and those of ultralytics: tensors of its own that are no state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+        self.stride = torch.tensor([8.0, 16.0])
+        self.cells = [torch.ones(2), torch.zeros(3)]
+
+
+def test_a_model_takes_a_module_that_has_attributes(tmp_path):
+    module = Detector()
+    path, deep = tmp_path / "module.pt", tmp_path / "checkpoint.pt"
+    torch.save(module, path)
+    torch.save({"a": {"model": module}, "epoch": 1}, deep)
+    for take in (
+        lambda: weightmap.torch.load_model(Detector, path).state_dict(),
+        lambda: taken(weightmap.open(path)),
+        lambda: taken(weightmap.open(deep).subtree(("a", "model"))),
+        lambda: taken(weightmap.open(deep), "a.model"),
+    ):
+        state = take()
+        assert list(state) == list(module.state_dict())
+        assert all(torch.equal(state[name], each) for name, each in module.state_dict().items())
+
+
+def taken(mapping, *prefix):
+    model = Detector()
+    report = mapping.load_into(model, *prefix)
+    assert (report.missing, report.unexpected) == ([], [])
+    return model.state_dict()
+
+
+def test_what_a_model_does_not_know_is_an_error_still(tmp_path):
+    parts = collections.OrderedDict(layer=Detector().layer, other=torch.nn.Linear(1, 1))
+    plain = {**Detector().state_dict(), "stride": torch.ones(2)}
+    for saved in (plain, torch.nn.Sequential(parts)):
+        torch.save(saved, tmp_path / "x.pt")
+        with pytest.raises(RuntimeError, match="Unexpected key"):
+            weightmap.torch.load_model(Detector, tmp_path / "x.pt")
+
+
 def test_a_sparse_buffer_is_one_composed_tensor(tmp_path):
     torch.save(sparse(), tmp_path / "module.pt")
     checkpoint = weightmap.open(tmp_path / "module.pt")

@@ -303,8 +303,10 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
         prefix: as in torch().
         strict: RuntimeError, as torch's own, if names differ; it names the prefix below which all of
-            them are. With False the report names them.
+            them are. With False the report names them. Plain attributes of a pickled module, which
+            its state_dict() has not either, do not count.
         """
+        from weightmap._place import root_at
         from weightmap._torch import tensors
         from weightmap.reports import LoadReport
 
@@ -315,6 +317,12 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
             near = like(base[:-1], {name[:end] for name in self for end in _dots_of(name)})
             raise TensorNotFoundError(f"has no tensors below {base[:-1]!r}{near}", file=self.path)
+        found = self._core.look(base[:-1]) if base else ((), "")
+        if found is not None:
+            path = found[0]
+            state = tensors.state_for(
+                model, state, self._below(prefix), lambda: root_at(self._core, path, self.path)
+            )
         return LoadReport(*tensors.load_into(model, state, strict, self.path, base))
 
     def warm(

@@ -99,7 +99,8 @@ class Subtree(Mapping[str, "CheckpointTensor"]):
         """Makes these tensors the model's; see Checkpoint.load_into()."""
         from weightmap._torch import tensors
 
-        state, base = self.torch(), f"{self._shown}."
+        state = tensors.state_for(model, self.torch(), self.items(), self.root)
+        base = f"{self._shown}."
         return LoadReport(*tensors.load_into(model, state, strict, self._file, base))
 
     def __repr__(self) -> str:

@@ -61,7 +61,7 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
 def _state_for(model: torch.nn.Module, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """The tensors by name. A file of torch has those within one that wraps others under names of
     their own; where the model wants the wrapper, it is made as torch.load makes it."""
-    state = checkpoint.torch()
+    state = _tensors.state_for(model, checkpoint.torch(), checkpoint.items(), checkpoint.root)
     lacking = [name for name in model.state_dict() if name not in state]
     beginnings = tuple(f"{name}." for name in lacking)
     if not any(name.startswith(beginnings) for name in state):

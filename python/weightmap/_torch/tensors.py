@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from weightmap import _core
@@ -142,6 +142,25 @@ def state_dict(
         return made[key]
 
     return {name: make(tensor) for name, tensor in named}
+
+
+_SECTIONS = {"_parameters", "_buffers", "_modules"}
+
+
+def state_for(
+    model: torch.nn.Module, state: dict[str, torch.Tensor],
+    named: Iterable[tuple[str, CheckpointTensor]], root: Callable[[], Any],
+) -> dict[str, torch.Tensor]:
+    """The state without what the model does not know and a pickled module, if root() is one, has as
+    plain attributes: its state_dict() leaves them out, too, such as the anchors of a detector."""
+    unknown = state.keys() - model.state_dict().keys()
+    extra = {name for name, tensor in named
+             if name in unknown and isinstance(tensor, _core.Tensor)
+             and not (tensor.is_parameter or tensor.is_buffer)}
+    inside = getattr(root(), "state", None) if extra else None
+    if not isinstance(inside, dict) or not _SECTIONS <= inside.keys():
+        return state
+    return {name: tensor for name, tensor in state.items() if name not in extra}
 
 
 def load_into(
