@@ -4,7 +4,9 @@
 //   std::vector<weightmap::Value> items;  // name, tensor, name, tensor ...
 //   for (const auto& [name, weights] : model) {
 //     items.push_back(writer.values().string(name));
-//     items.push_back(writer.tensor(weights));
+//     auto tensor = writer.tensor(weights);
+//     if (!tensor) return tl::unexpected(tensor.error());
+//     items.push_back(*tensor);
 //   }
 //   auto report = std::move(writer).write(writer.ordered_dict(items), "model.pt");
 //

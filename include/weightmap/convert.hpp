@@ -89,17 +89,17 @@ WEIGHTMAP_API Result<void> check_target(const std::filesystem::path& to,
 
 // Writes the tensors of all sources, which Checkpoint::open() must accept: a file, a folder, an
 // index, a name in the cache of huggingface_hub. `to` is
-// - a file: .safetensors, .pt, .pth, .bin or .pt2, or any name with ConvertOptions::format. Shards
-//   are named model-00001-of-00003.safetensors, and their index model.safetensors.index.json;
-// - such an index, which is written even if one file has all tensors;
-// - an existing folder, or a path that ends in a slash, for model.safetensors or
-//   pytorch_model.bin in it.
-// It may be one of the sources. Fails as Checkpoint::open(), CheckpointWriter and
-// write_safetensors() do; as check_target(); with invalid_argument for a name that two sources
-// have, and an invalid alignment; with not_found if `order` names an unknown tensor; with
-// unsupported for a tensor that the format cannot hold, an order of a legacy stream that is kept,
-// and a .pt2 from any other format; with corrupt if a storage does not match its CRC-32; with io if
-// a source is written to or truncated meanwhile.
+// - a file: .safetensors, .pt, .pth, .bin or .pt2, or any name with ConvertOptions::format;
+// - an index, model.safetensors.index.json, which is written even if one file has all tensors;
+// - an existing folder, or a path that ends in a slash: the file model.safetensors or
+// pytorch_model.bin in it.
+// Shards are named model-00001-of-00003.safetensors, and their index as above. `to` may be one of
+// the sources. Fails as Checkpoint::open(), CheckpointWriter and write_safetensors() do; as
+// check_target(); with invalid_argument for a name that two sources have, and an invalid alignment;
+// with not_found if `order` names an unknown tensor; with unsupported for a tensor that the format
+// cannot hold, an order of a legacy stream that is kept, and a .pt2 from any other format; with
+// corrupt if a storage does not match its CRC-32; with io if a source is written to or truncated
+// meanwhile.
 WEIGHTMAP_API Result<ConvertReport> convert(std::span<const std::filesystem::path> from,
                                             const std::filesystem::path& to,
                                             const ConvertOptions& options = {});

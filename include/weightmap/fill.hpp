@@ -3,7 +3,7 @@
 //   auto fill = weightmap::CheckpointFill::open("model.pt");
 //   if (!fill) return tl::unexpected(fill.error());
 //   if (auto ok = fill->write("layers.0.weight", bytes); !ok) return tl::unexpected(ok.error());
-//   ...                                         // and in one process, when all are done:
+//   // ... and in one process, when all are done:
 //   if (auto ok = fill->seal(); !ok) return tl::unexpected(ok.error());
 //
 // The file's layout does not change, so processes that have it open see the writes. An unsealed

@@ -2,7 +2,8 @@
 //
 //   auto source = weightmap::open_url("https://host/model.pt");
 //   if (!source) return tl::unexpected(source.error());
-//   auto staged = weightmap::stage(**source);              // fetch.hpp
+//   auto staged = weightmap::stage(*std::move(source));  // fetch.hpp
+//   if (!staged) return tl::unexpected(staged.error());
 //   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
 //
 // Credentials come from the URL itself (presigned), from RemoteOptions::signer or headers, or, for

@@ -1,6 +1,6 @@
 // A value or an Error.
 //
-//   const Result<Checkpoint> opened = Checkpoint::open(path);
+//   const weightmap::Result<weightmap::Checkpoint> opened = weightmap::Checkpoint::open(path);
 //   if (!opened) return tl::unexpected(opened.error());
 //
 // has_value(), value(), error(), value_or(), and_then() and transform() are those of C++23's

@@ -1,4 +1,4 @@
-// Statistics of a tensor's elements: range, mean, spread, and counts of NaNs and infinities.
+// Statistics of a tensor's elements: range, mean, NaNs. (stats.hpp has the counters of an open.)
 //
 //   const auto found = weightmap::statistics(checkpoint.get("norm.weight")->view);
 //   if (!found) return tl::unexpected(found.error());

@@ -1,4 +1,4 @@
-// Counters of an open.
+// Counters of an open: OpenStats. (statistics.hpp is about the elements of a tensor.)
 #pragma once
 
 #include <chrono>

@@ -5,7 +5,7 @@
 //   const auto order = weightmap::load_tensor_order(checkpoint, path);
 //   if (order) options.tensors = order->tensors;
 //   auto warmer = weightmap::Warmer::start(checkpoint, options);
-//   ... checkpoint.demand(tensor), which reads it at once, for each tensor that is needed ...
+//   auto there = checkpoint.demand(needed);  // reads it at once; so for each that is needed
 //   const auto saved = weightmap::save_tensor_order(checkpoint, checkpoint.demand_order(), path);
 //
 // An order file is UTF-8 text with one tensor on each line, which can also be written by hand. A

@@ -2,7 +2,7 @@
 //
 //   auto warmer = weightmap::Warmer::start(checkpoint);         // the whole file, in file order
 //   if (!warmer) return tl::unexpected(warmer.error());
-//   auto there = checkpoint.demand(first_needed);  // reads it now; the warmer gives way meanwhile
+//   auto there = checkpoint.demand(needed);  // reads it now; the warmer gives way meanwhile
 //   auto report = warmer->wait();
 //
 // Reading a prefetched tensor needs no disk and few page faults. Other tensors are read when they
