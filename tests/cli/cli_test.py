@@ -749,6 +749,29 @@ class Verify(Case):
         self.assertEqual([list(f) for f in bad["faults"]], [["code", "message", "file_offset"]])
         self.assertEqual(bad["faults"][0]["code"], "corrupt")
 
+    def test_several_files_are_checked_whatever_is_wrong_with_one(self):
+        damaged = self.damaged(1344)
+        done = run("verify", "--crc", damaged, "nowhere.pt", "state_dict.pt")
+        self.assertEqual(done.returncode, 1)
+        lines = done.stdout.decode().splitlines()
+        self.assertTrue(lines[0].startswith(f"FAULT {damaged}: "), lines)
+        self.assertEqual(lines[1], f"{damaged}: FAILED with 1 fault")
+        self.assertTrue(lines[2].startswith("state_dict.pt: OK 7 storages, "), lines)
+        self.assertEqual(len(lines), 3)
+        self.assertIn("weightmap: nowhere.pt: ", done.stderr.decode())
+        files = self.document("verify", "--json", "--crc", damaged, "nowhere.pt", "state_dict.pt",
+                              code=1)["files"]
+        self.assertEqual([file["file"] for file in files], [str(damaged), "nowhere.pt", "state_dict.pt"])
+        self.assertEqual([file.get("ok") for file in files], [False, None, True])
+        self.assertEqual(files[1]["error"]["code"], "io")
+        both = self.document("verify", "--json", "state_dict.pt", "no_crc.pt")["files"]
+        self.assertEqual([file["ok"] for file in both], [True, True])
+
+    def test_one_sum_is_of_one_file(self):
+        done = run("verify", "--sha256", "0" * 64, "state_dict.pt", "no_crc.pt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--sha256: is the checksum of one FILE", done.stderr.decode())
+
 
 class Warm(Case):
     def test_brings_the_whole_file_in(self):
@@ -1201,6 +1224,24 @@ class Residency(Caching):
         self.assertEqual(
             [g["name"] for g in by_two], ["model.embed_tokens", "model.layers", "model.norm"]
         )
+
+    def test_several_files_are_shown_and_the_rest_are_patterns(self):
+        path = self.model()
+        other = self.write("other.pt", path.read_bytes())
+        files = self.residency("--by-tensor", path, "tensor.1", other)["files"]
+        self.assertEqual([file["file"] for file in files], [str(path), str(other)])
+        self.assertEqual([[group["name"] for group in file["groups"]] for file in files],
+                         [["tensor.1"]] * 2)
+        files = self.residency(path, "nowhere.pt", "state_dict.pt", code=1)["files"]
+        self.assertEqual([sorted(file) for file in files], [["error", "file"]] * 2)  # a pattern
+        done = run("residency", path, "strangers/truncated.pt")
+        lines = done.stdout.decode().splitlines()
+        self.assertEqual((done.returncode, lines[0]), (1, f"{path}:"))
+        self.assertIn("weightmap: strangers/truncated.pt: ", done.stderr.decode())
+        for option in ("--watch", "--tsv"):
+            done = run("residency", option, path, "state_dict.pt")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{option}: takes one FILE", done.stderr.decode())
 
     def tied(self):
         return self.archive(b"\x80\x02}(" + pickled("a.x") + FLOATS + pickled("a.y") + FLOATS + b"u.")

@@ -115,7 +115,7 @@ class Tensors(Case):
             "old": "old.pt", "new": "new.pt", "equal": False,
             "counts": {"tensors": {"equal": 6, "changed": 1, "renamed": 0, "removed": 0, "added": 0,
                                    "not_compared": 0},
-                       "values": {"changed": 0, "removed": 0, "added": 0}},
+                       "values": {"changed": 0, "removed": 0, "added": 0, "not_compared": 0}},
             "tensors": [{
                 "change": "changed",
                 "old": {"name": "embedding.weight", "dtype": "float32", "shape": [6, 4]},
@@ -345,7 +345,8 @@ class Values(Case):
         old = self.value("old.pt", list(range(1200)))
         new = self.value("new.pt", list(range(1, 1201)))
         document = self.document(old, new)
-        self.assertEqual(document["counts"]["values"], {"changed": 1200, "removed": 0, "added": 0})
+        self.assertEqual(document["counts"]["values"],
+                         {"changed": 1200, "removed": 0, "added": 0, "not_compared": 0})
         self.assertEqual(len(document["values"]), 1000)
         self.prints("0 tensors; values: 1200 changed, the first 1000 are shown\n", "-q", old, new)
 
@@ -385,7 +386,7 @@ class Use(Case):
             "old": "old.pt", "new": "new.pt", "equal": False,
             "counts": {"tensors": {"equal": 0, "changed": 0, "renamed": 0, "removed": 0, "added": 0,
                                    "not_compared": 0},
-                       "values": {"changed": 1, "removed": 0, "added": 0}}})
+                       "values": {"changed": 1, "removed": 0, "added": 0, "not_compared": 0}}})
 
     def test_tsv(self):
         titles = "NAME\tCHANGE\tOLD\tNEW\tDIFFERING\tCOUNT\tNAN/INF\tLARGEST\tAT\n"

@@ -19,6 +19,7 @@ import pathlib
 import random
 import re
 import tempfile
+import types
 import warnings
 
 import torch
@@ -213,6 +214,30 @@ def resumes(tool, folder):
     assert state["epoch"] == 3 and state["schedule"] == schedule.state_dict()
 
 
+def tells_what_it_leaves_out(tool, folder):
+    """An object with a tensor in it, which torch pickles as a whole."""
+    for name, epoch in (("a", 3), ("b", 3), ("c", 4)):
+        state = {"w": torch.ones(2), "epoch": epoch, "pair": types.SimpleNamespace(w=torch.zeros(2))}
+        dcp.save(state, checkpoint_id=folder / name, no_dist=True)
+    said = "weightmap: left out: pair, an object with a tensor in it\n"
+    status, output, errors = tool.run("tree", "--json", folder / "a")
+    assert (status, errors) == (0, said), (status, errors)
+    document = json.loads(output)
+    assert document["left_out"] == ["pair"] and document["value"]["epoch"] == 3, document
+    assert tool.run("tree", folder / "a")[2] == said
+    status, _, errors = tool.run("convert", folder / "a", folder / "a.pt")
+    assert status == 0 and "pair" in errors, (status, errors)
+    said = "weightmap: pair: not compared: an object with a tensor in it\n"
+    for other, values in (("b", []), ("c", ["epoch"])):
+        status, output, errors = tool.run("diff", "--json", folder / "a", folder / other)
+        found = json.loads(output)
+        assert (status, errors, found["equal"]) == (1, said, False), (status, errors, found)
+        assert found["counts"]["values"]["not_compared"] == 1, found
+        assert [each["name"] for each in found["values"]] == [*values, "pair"], found
+        assert found["values"][-1] == {"name": "pair", "change": "not_compared"}, found
+    assert tool.run("diff", folder / "a", folder / "a")[0] == 0
+
+
 def compare(tool, folder, expected):
     found, chunks = joined(tool, folder)
     assert sorted(found) == sorted(expected), (folder, sorted(found), sorted(expected))
@@ -254,6 +279,7 @@ def main():
             compare_converted(tool, place, folder / "x.pt")
         print(f"one process: {counts['tensors']} tensors are the same")
         resumes(tool, folder)
+        tells_what_it_leaves_out(tool, folder)
         assert counts["steps"] == given.states <= counts["scalars"], counts
         for shape in ((2,), (2, 2)):
             saved = folder / "x".join(map(str, shape))

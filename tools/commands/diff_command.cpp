@@ -2,6 +2,8 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -31,9 +33,12 @@ struct Differences {
   std::vector<TensorPair> differing;
   std::array<std::uint64_t, change_count> tensors{};  // by Change
   std::optional<ValueDifferences> values;             // unset if patterns choose tensors
+  std::set<std::string> values_left_out;              // of either side, and not compared
 
   std::uint64_t count(Change change) const { return tensors[static_cast<std::size_t>(change)]; }
-  bool are_equal() const { return differing.empty() && (!values || values->all() == 0); }
+  bool are_equal() const {
+    return differing.empty() && (!values || values->all() == 0) && values_left_out.empty();
+  }
 };
 
 Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const DiffOptions& options) {
@@ -49,6 +54,9 @@ Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const Dif
   differences.values.emplace();
   if (have_same_files(old, now)) return differences;
   TRY_ASSIGN(differences.values, compare_values(old, now));
+  for (const Checkpoint* side : {&old, &now})
+    differences.values_left_out.insert(side->left_out_values().begin(),
+                                       side->left_out_values().end());
   return differences;
 }
 
@@ -132,7 +140,8 @@ Json counts_of(const Differences& differences) {
   if (differences.values)
     values = {{"changed", differences.values->changed},
               {"removed", differences.values->removed},
-              {"added", differences.values->added}};
+              {"added", differences.values->added},
+              {"not_compared", differences.values_left_out.size()}};
   return {{"tensors", tensors}, {"values", values}};
 }
 
@@ -149,6 +158,8 @@ Json describe_differences(const Sides& sides, const DiffOptions& options,
   if (differences.values)
     for (const ValueDifference& value : differences.values->first)
       values.push_back(json_of(sides, value));
+  for (const std::string& name : differences.values_left_out)
+    values.push_back({{"name", name}, {"change", json_key(Change::not_compared)}});
   return document;
 }
 
@@ -251,9 +262,12 @@ void print_differences(Output& out, const Sides& sides, const DiffOptions& optio
   if (!options.style.tsv) out.write(summary_of(sides, differences) + "\n");
 }
 
-// Lists the tensors that were not compared; returns true if there are any. JSON has the reasons.
+// Lists what was not compared; returns true if there is any. JSON has the reasons of tensors.
 bool name_what_was_not_compared(const DiffOptions& options, const Differences& differences) {
-  bool found = false;
+  bool found = !differences.values_left_out.empty();
+  for (const std::string& name : differences.values_left_out)
+    std::fprintf(stderr, "weightmap: %s: not compared: an object with a tensor in it\n",
+                 printable(name).c_str());
   for (const TensorPair& pair : differences.differing) {
     if (pair.change != Change::not_compared) continue;
     found = true;

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
+#include "tools/output/each_file.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/output/terminal.hpp"
 #include "tools/support/columns.hpp"
@@ -24,7 +26,8 @@ namespace {
 constexpr std::chrono::seconds watch_interval{1};
 
 struct ResidencyOptions {
-  std::string file;
+  std::string file;                // the one that is looked at
+  std::vector<std::string> files;  // all of them
   TensorSelection selection;
   TableStyle style;
   std::optional<std::size_t> depth;
@@ -200,15 +203,13 @@ void print_picture(Output& out, const Picture& picture, const ResidencyOptions& 
               "and reads it again\n");
 }
 
-Result<void> show(Output& out, const Checkpoint& checkpoint,
-                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
-  TRY_ASSIGN(const Picture picture, look(checkpoint, indices, options));
-  if (options.json) {
-    out.write(to_text(describe_picture(options.file, picture, std::nullopt)) + "\n");
-  } else {
-    if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
-    print_picture(out, picture, options, std::nullopt);
-  }
+// The document of one FILE; text is printed at once.
+Json show(Output& out, const Picture& picture, const ResidencyOptions& options,
+          const std::optional<Repair>& repair) {
+  if (options.json) return describe_picture(options.file, picture, repair);
+  if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
+  if (options.files.size() > 1) out.write(printable(options.file) + ":\n");
+  print_picture(out, picture, options, repair);
   return {};
 }
 
@@ -217,7 +218,9 @@ Result<int> watch(Output& out, const Checkpoint& checkpoint,
                   const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
   const Interruptible interruptible;
   while (!interrupted() && !out.failed()) {
-    TRY(show(out, checkpoint, indices, options));
+    TRY_ASSIGN(const Picture picture, look(checkpoint, indices, options));
+    const Json document = show(out, picture, options, std::nullopt);
+    if (options.json) out.write(to_text(document) + "\n");
     if (!out.finish()) break;  // main() reports it once
     interruptible.sleep_for(watch_interval);
   }
@@ -232,29 +235,57 @@ Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOpti
 }
 
 // Fails if the file is still fragmented.
-Result<int> run_repair(Output& out, const Checkpoint& checkpoint,
-                       const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
+Result<OfFile> run_repair(Output& out, const Checkpoint& checkpoint,
+                          const std::vector<std::size_t>& indices,
+                          const ResidencyOptions& options) {
   TRY_ASSIGN(const Repair repair, repair_with_bar(checkpoint, options));
   TRY_ASSIGN(const Picture after, look(checkpoint, indices, options));
-  if (options.json)
-    out.write(to_text(describe_picture(options.file, after, repair)) + "\n");
-  else
-    print_picture(out, after, options, repair);
-  return after.file.is_fragmented.value_or(false) ? exit_failed : exit_good;
+  return OfFile{after.file.is_fragmented.value_or(false) ? exit_failed : exit_good,
+                show(out, after, options, repair)};
 }
 
-Result<int> run_residency(Output& out, const ResidencyOptions& options) {
+struct Chosen {
+  Checkpoint checkpoint;
+  std::vector<std::size_t> indices;
+};
+
+Result<Chosen> choose(const ResidencyOptions& options) {
   if (!options.repair) TRY(check_look_is_harmless(options.file));
-  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
+  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
   Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
-  if (!indices) {
-    indices.error().file = printable(options.file);
-    return tl::unexpected<Error>(indices.error());
+  if (indices) return Chosen{std::move(checkpoint), std::move(*indices)};
+  indices.error().file = printable(options.file);
+  return tl::unexpected<Error>(indices.error());
+}
+
+Result<int> run_residency(Output& out, ResidencyOptions options) {
+  options.file = options.files.front();
+  if (options.watch) {
+    TRY_ASSIGN(const Chosen chosen, choose(options));
+    return watch(out, chosen.checkpoint, chosen.indices, options);
   }
-  if (options.repair) return run_repair(out, checkpoint, *indices, options);
-  if (options.watch) return watch(out, checkpoint, *indices, options);
-  TRY(show(out, checkpoint, *indices, options));
-  return exit_good;
+  const auto examine = [&](const std::string& file) -> Result<OfFile> {
+    options.file = file;
+    TRY_ASSIGN(const Chosen chosen, choose(options));
+    if (options.repair) return run_repair(out, chosen.checkpoint, chosen.indices, options);
+    TRY_ASSIGN(const Picture picture, look(chosen.checkpoint, chosen.indices, options));
+    return OfFile{exit_good, show(out, picture, options, std::nullopt)};
+  };
+  return examine_each(out, options.files, options.json, examine);
+}
+
+// Of the arguments behind the first FILE, those that are there as files are files.
+void take_files(ResidencyOptions& options) {
+  std::vector<std::string>& patterns = options.selection.patterns;
+  const auto files = std::ranges::stable_partition(patterns, [](const std::string& text) {
+    std::error_code failed;
+    return !std::filesystem::exists(text, failed);
+  });
+  options.files = {options.file};
+  options.files.insert(options.files.end(), files.begin(), files.end());
+  patterns.erase(files.begin(), files.end());
+  if (options.files.size() > 1 && (options.watch || options.style.tsv))
+    throw CLI::ValidationError(options.watch ? "--watch" : "--tsv", "takes one FILE");
 }
 
 }  // namespace
@@ -263,10 +294,12 @@ void add_residency(CLI::App& app, Run& run) {
   auto options = std::make_shared<ResidencyOptions>();
   CLI::App& command =
       *app.add_subcommand("residency", "Show what of the file is in the page cache");
-  command.add_option("FILE", options->file, "The checkpoint")->required()->type_name("");
+  command.add_option("FILE", options->file, "The checkpoint; others may follow")
+      ->required()
+      ->type_name("");
   command
       .add_option("PATTERN", options->selection.patterns,
-                  "Only names that match, e.g. 'layers.0.*'")
+                  "Only names that match, e.g. 'layers.0.*': what is not there as a file")
       ->type_name("");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const depth =
@@ -286,10 +319,13 @@ void add_residency(CLI::App& app, Run& run) {
       "Opening the file for this reads its metadata, which is cached afterwards.\n"
       "Examples:\n"
       "  weightmap residency model.pt\n"
+      "  weightmap residency --depth 1 *.safetensors\n"
       "  weightmap residency --by-tensor model.pt 'model.layers.0.*'\n"
       "  weightmap residency --repair model.pt");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_residency(out, *options); }; });
+  command.callback([options, &run] {
+    take_files(*options);
+    run = [options](Output& out) { return run_residency(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli

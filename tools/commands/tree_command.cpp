@@ -1,6 +1,8 @@
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -27,15 +29,19 @@ Result<NamedValue> start(const Checkpoint& checkpoint, const TreeOptions& option
 Result<int> run_tree(Output& out, const TreeOptions& options) {
   TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
   TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options)));
+  const std::span<const std::string> left_out = checkpoint.left_out_values();
   if (!options.json) {
     print_tree(out, checkpoint, from, options.limits);
-    for (const std::string& name : checkpoint.left_out_values())
-      std::fprintf(stderr, "weightmap: left out: %s, an object with a tensor in it\n",
-                   printable(name).c_str());
-    return exit_good;
+  } else {
+    TRY_ASSIGN(const Json value, about(options, describe(checkpoint, from)));
+    out.write(to_text({{"file", options.file},
+                       {"value", value},
+                       {"left_out", std::vector<std::string>(left_out.begin(), left_out.end())}}) +
+              "\n");
   }
-  TRY_ASSIGN(const Json value, about(options, describe(checkpoint, from)));
-  out.write(to_text({{"file", options.file}, {"value", value}}) + "\n");
+  for (const std::string& name : left_out)
+    std::fprintf(stderr, "weightmap: left out: %s, an object with a tensor in it\n",
+                 printable(name).c_str());
   return exit_good;
 }
 

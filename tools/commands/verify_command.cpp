@@ -8,6 +8,7 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
+#include "tools/output/each_file.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -20,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct VerifyOptions : CommonOptions {
+  std::vector<std::string> files;  // `file` is the one that is examined
   bool crc = false;
   std::string sha256;
   std::string sums;  // a list of sha256sum
@@ -211,6 +213,7 @@ std::string checked_text(const Findings& findings) {
 void print_findings(Output& out, const VerifyOptions& options, const Findings& findings) {
   for (const Error& fault : findings.faults)
     out.write("FAULT " + to_string(about(options, fault)) + "\n");
+  if (options.files.size() > 1) out.write(printable(options.file) + ": ");
   if (findings.faults.empty())
     out.write("OK " + checked_text(findings) + "\n");
   else
@@ -222,7 +225,7 @@ bool is_finding(const Error& error) {
   return error.code != ErrorCode::io && error.code != ErrorCode::invalid_argument;
 }
 
-Result<int> run_verify(Output& out, const VerifyOptions& options) {
+Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
   Findings findings;
   TRY(compare_files(options, findings));
   if (Result<Checkpoint> checkpoint = open_checkpoint(options); checkpoint)
@@ -231,12 +234,17 @@ Result<int> run_verify(Output& out, const VerifyOptions& options) {
     findings.faults.push_back(checkpoint.error());
   else
     return tl::unexpected<Error>(checkpoint.error());
-  const int code = findings.faults.empty() ? exit_good : exit_failed;
-  if (options.json)
-    out.write(to_text(describe_findings(options.file, findings)) + "\n");
-  else
-    print_findings(out, options, findings);
-  return code;
+  if (!options.json) print_findings(out, options, findings);
+  return OfFile{findings.faults.empty() ? exit_good : exit_failed,
+                describe_findings(options.file, findings)};
+}
+
+Result<int> run_verify(Output& out, const VerifyOptions& options) {
+  VerifyOptions of_file = options;
+  return examine_each(out, options.files, options.json, [&](const std::string& file) {
+    of_file.file = file;
+    return verify_file(out, of_file);
+  });
 }
 
 }  // namespace
@@ -248,6 +256,8 @@ void add_verify(CLI::App& app, Run& run) {
   CLI::App& command =
       *app.add_subcommand("verify", "Check the file: structure, offsets, with --crc every byte");
   add_common_options(command, *options);
+  command.remove_option(command.get_option("FILE"));
+  command.add_option("FILE", options->files, "The checkpoints")->required()->type_name("");
   command.add_flag("--crc", options->crc, "Read every storage and compare its CRC-32");
   command
       .add_option("--sha256", options->sha256,
@@ -267,9 +277,14 @@ void add_verify(CLI::App& app, Run& run) {
       "Examples:\n"
       "  weightmap verify model.pt\n"
       "  weightmap verify --crc model.pt\n"
-      "  weightmap verify --sums SHA256SUMS models/llama");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_verify(out, *options); }; });
+      "  weightmap verify --sums SHA256SUMS models/llama\n"
+      "  weightmap verify --json *.pt | jq '.files[] | select(.ok | not)'");
+  command.callback([options, &run] {
+    if (options->files.size() > 1 && !options->sha256.empty())
+      throw CLI::ValidationError("--sha256",
+                                 "is the checksum of one FILE; --sums has those of all");
+    run = [options](Output& out) { return run_verify(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli
