@@ -303,6 +303,16 @@ class HoldUrl(RemoteCase):
         index.write_text('{"weight_map":{"a":"model-1.safetensors"}}')
         done = self.ask(self.server.url(index.name), code=1)
         self.assertIn("is a checkpoint of several files", done.stderr)
+        (self.store / "model-1.safetensors").unlink()
+        done = self.ask(self.server.url(index.name), code=1)
+        self.assertIn("404", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_a_url_that_fails_behind_its_first_answer_ends_the_start(self):
+        self.server.fault(status(403), first=2, times=ALWAYS)
+        done = self.ask(self.url, code=1)
+        self.assertIn("403", done.stderr)
+        self.assertEqual(self.in_shared_memory(), [])
 
     def test_status_fails_while_something_is_not_held_and_says_why(self):
         self.empty_keeper()

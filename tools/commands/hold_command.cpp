@@ -221,7 +221,7 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   bool is_ready = false;
   while (!interrupted()) {
     const bool becomes_ready = rounds.advance();
-    if (!is_ready) TRY(keeper.check_urls());
+    if (!is_ready && !interrupted()) TRY(keeper.check_urls());
     is_ready = is_ready || becomes_ready;
     if (becomes_ready) {
       print_status(out, keeper.describe(), options.json);

@@ -89,7 +89,7 @@ Result<void> Keeper::release(const std::filesystem::path& path) {
 
 Result<void> Keeper::check_urls() const {
   for (const auto& copy : copies_)
-    if (std::optional<Error> refusal = copy->refusal()) return tl::unexpected<Error>(*refusal);
+    if (std::optional<Error> failed = copy->failure_of_all()) return tl::unexpected<Error>(*failed);
   return {};
 }
 

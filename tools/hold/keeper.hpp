@@ -37,7 +37,7 @@ class Keeper {
   // The path of the copy; fails with invalid_argument if there is none.
   Result<std::filesystem::path> path_of_url(const std::string& url) const;
 
-  // Fails as the first URL does whose store has what can never be held, if there is one.
+  // Fails as the first URL did of which nothing is there, if there is one.
   Result<void> check_urls() const;
   // Incremented for each file that is added or released, and for each reported sentence.
   std::uint64_t changes() const noexcept { return changes_; }

@@ -65,7 +65,8 @@ void RemoteCopy::look() {
   try {
     round_ = std::async(std::launch::async, [this] { return try_round(); });
   } catch (const std::system_error& error) {
-    problem_ = std::string("cannot start a thread: ") + error.what();
+    problem_ = {
+        ErrorCode::io, std::string("cannot start a thread: ") + error.what(), Error::no_offset, {}};
   }
 }
 
@@ -74,9 +75,10 @@ void RemoteCopy::renew(std::string url) {
   looks_to_wait_ = 0;
 }
 
-std::optional<Error> RemoteCopy::refusal() const {
-  if (is_there() || refused_.empty()) return std::nullopt;
-  return why_refused_;
+std::optional<Error> RemoteCopy::failure_of_all() const {
+  if (is_there() || problem_.message.empty() || problem_.message.starts_with("changed"))
+    return std::nullopt;
+  return problem_;
 }
 
 Result<std::unique_ptr<RangeSource>> RemoteCopy::source() const {
@@ -142,21 +144,19 @@ void RemoteCopy::advance() {
     ++fetched_;
     say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()));
   }
-  if (!round.is_refused) problem_ = round.error.message;
-  if (!problem_.empty() && is_of_the_content(round.error.code)) {
-    refused_ = round.version;
-    why_refused_ = round.error;
-  }
+  if (!round.is_refused) problem_ = round.error;
+  if (is_of_the_content(round.error.code)) refused_ = round.version;
   failures_ = round.error.message.empty() ? 0 : std::min(failures_ + 1, 7u);
   looks_to_wait_ = failures_ == 0 ? 0 : (1u << (failures_ - 1)) - 1;
   tell();
 }
 
 void RemoteCopy::tell() {
-  if (problem_ == told_problem_) return;
-  told_problem_ = problem_;
-  if (!problem_.empty())
-    say_(printable(shown_) + ": " + problem_ + (is_there() ? "; what is held stays held" : ""));
+  if (problem_.message == told_problem_) return;
+  told_problem_ = problem_.message;
+  if (!told_problem_.empty())
+    say_(printable(shown_) + ": " + told_problem_ +
+         (is_there() ? "; what is held stays held" : ""));
 }
 
 void RemoteCopy::remove() {
@@ -173,7 +173,7 @@ Json RemoteCopy::describe() const {
   return {{"url", shown_},
           {"version", is_there() ? Json(tag) : Json(nullptr)},
           {"versions_fetched", fetched_},
-          {"url_problem", problem_.empty() ? Json(nullptr) : Json(problem_)}};
+          {"url_problem", problem_.message.empty() ? Json(nullptr) : Json(problem_.message)}};
 }
 
 }  // namespace weightmap::cli::hold

@@ -43,8 +43,9 @@ class RemoteCopy {
   // Asks the store for the version, and waits for the answer. Fails as the store does, and with
   // unsupported if it names no version.
   Result<RemoteVersion> ask() const;
-  // Why what the store has cannot be held, if nothing is held and only another version could be.
-  std::optional<Error> refusal() const;
+  // Why the last round brought nothing, if nothing is held. Not that the file changed meanwhile,
+  // which the next round may do better.
+  std::optional<Error> failure_of_all() const;
   // Takes the result of background work.
   void advance();
   // Asks the store in the background, and fetches a new version, unless that is going on. After
@@ -82,8 +83,7 @@ class RemoteCopy {
   Say say_;
   std::string published_;  // the version that has NAME, as "FILE@TAG.SOURCE"; empty: none
   std::string refused_;    // one that is no checkpoint, or corrupt
-  Error why_refused_ = {};
-  std::string problem_;    // of the last round; or empty
+  Error problem_ = {};     // of the last round; or without a message
   unsigned failures_ = 0;  // since the last good round
   unsigned looks_to_wait_ = 0;
   std::string told_problem_;
