@@ -70,19 +70,19 @@ class ObjectReader {
                const OpenOptions& options, std::pmr::memory_resource& memory)
       : objects_(objects), files_(files), options_(options), memory_(memory) {}
 
-  Result<ReadObjects> run() && {
+  Result<ReadObjects> run(std::string_view more) && {
     TRY(read_pickles());
-    ReadObjects read{nullptr, std::vector<std::optional<value::Cell>>(objects_.size()),
-                     static_cast<std::uint32_t>(program_.size())};
-    TRY_ASSIGN(read.tree, parse());
+    ReadObjects read{nullptr, std::vector<std::optional<value::Cell>>(objects_.size()), {}};
+    TRY_ASSIGN(read.tree, parse(more));
     if (Result<bool> safe = torch::check_globals(*read.tree, 0, options_); !safe)
       return about_program(std::move(safe.error()));
     const Value all(read.tree.get(), read.tree->root());
     auto place = places_.begin();
-    for (const auto& [unused, value] : all.items()) {
-      const std::size_t object = place++->object;
-      if (!holds_tensor(value)) read.cells[object] = value.cell();
-    }
+    for (const auto& [unused, value] : all.items())
+      if (place == places_.end())
+        for (const Value& element : value.elements()) read.more.push_back(element.cell());
+      else if (const std::size_t object = place++->object; !holds_tensor(value))
+        read.cells[object] = value.cell();
     return read;
   }
 
@@ -90,7 +90,7 @@ class ObjectReader {
   Result<void> read_pickles();
   Result<void> read_some(std::span<const std::size_t> some);
   Result<void> read_pickle(std::size_t object, const ItemSource& source);
-  Result<std::unique_ptr<value::Tree>> parse();
+  Result<std::unique_ptr<value::Tree>> parse(std::string_view more);
 
   tl::unexpected<Error> about(std::size_t object, Error error) const {
     error.message.insert(0, bytes::quote(objects_[object].name) + ": ");
@@ -109,7 +109,8 @@ class ObjectReader {
   tl::unexpected<Error> about_program(Error error) const {
     const auto behind =
         std::ranges::upper_bound(places_, error.file_offset, {}, &PicklePlace::begin);
-    if (error.file_offset == Error::no_offset || behind == places_.begin())
+    if (error.file_offset == Error::no_offset || behind == places_.begin() ||
+        error.file_offset > std::prev(behind)->end)
       return tl::unexpected<Error>(std::move(error));
     const PicklePlace& place = *std::prev(behind);
     error.file_offset += place.file_offset - place.begin;
@@ -202,15 +203,19 @@ Result<void> ObjectReader::read_pickle(std::size_t object, const ItemSource& sou
   return {};
 }
 
-Result<std::unique_ptr<value::Tree>> ObjectReader::parse() {
-  const std::uint64_t budget = options_.limits.base_memory + 5 * program_.size();
-  if (places_.empty())
-    return std::make_unique<value::Tree>(bytes::Buffer(0, memory_), std::span<const std::byte>(),
-                                         memory_, 4096, budget);
+Result<std::unique_ptr<value::Tree>> ObjectReader::parse(std::string_view more) {
+  const std::uint64_t size = program_.size() + more.size();
+  const std::uint64_t budget = options_.limits.base_memory + 5 * size;
+  if (size > std::numeric_limits<std::uint32_t>::max())
+    return failure(ErrorCode::limit_exceeded,
+                   "the tensors and values need more than the 4 GiB that a pickle can address");
   std::vector<pickle::NamedPickle> parts;
   for (const PicklePlace& place : places_) parts.push_back({0, 0, place.begin, place.end});
-  bytes::Buffer program(program_.size(), memory_);
-  std::ranges::copy(program_, program.data());
+  parts.push_back(
+      {0, 0, static_cast<std::uint32_t>(program_.size()), static_cast<std::uint32_t>(size)});
+  bytes::Buffer program(size, memory_);
+  std::ranges::copy(std::as_bytes(std::span(more)),
+                    std::ranges::copy(program_, program.data()).out);
   const std::span<const std::byte> all = program.span();
   Result<std::unique_ptr<value::Tree>> tree =
       pickle::parse(std::move(program), all, 0, {budget, options_.limits.depth}, memory_, parts);
@@ -220,9 +225,10 @@ Result<std::unique_ptr<value::Tree>> ObjectReader::parse() {
 
 }  // namespace
 
-Result<ReadObjects> read_objects(std::span<const Object> objects, std::span<const DataFile> files,
-                                 const OpenOptions& options, std::pmr::memory_resource& memory) {
-  return ObjectReader(objects, files, options, memory).run();
+Result<ReadObjects> read_objects(std::span<const Object> objects, std::string_view more,
+                                 std::span<const DataFile> files, const OpenOptions& options,
+                                 std::pmr::memory_resource& memory) {
+  return ObjectReader(objects, files, options, memory).run(more);
 }
 
 }  // namespace weightmap::dcp

@@ -8,6 +8,7 @@
 #include <memory_resource>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "runtime/dcp/metadata.hpp"
@@ -22,13 +23,15 @@ struct ReadObjects {
   std::unique_ptr<value::Tree> tree;  // without a root
   // Of each object; nullopt for one that holds a tensor, whose elements are in its item.
   std::vector<std::optional<value::Cell>> cells;
-  std::uint32_t positions;  // those of the tree's objects are below
+  std::vector<value::Cell> more;
 };
 
 // Reads the items that lie near one another together. Fails with corrupt for an object that is in
 // none of the files, or whose item is no archive of torch.save; with unsafe_pickle and
-// limit_exceeded as for any pickle, of which all items are one. Errors name object and file.
-Result<ReadObjects> read_objects(std::span<const Object> objects, std::span<const DataFile> files,
-                                 const OpenOptions& options, std::pmr::memory_resource& memory);
+// limit_exceeded as for any pickle, of which all items are one. Errors name object and file. `more`
+// is the pickle of a list, whose elements get into the same tree.
+Result<ReadObjects> read_objects(std::span<const Object> objects, std::string_view more,
+                                 std::span<const DataFile> files, const OpenOptions& options,
+                                 std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::dcp

@@ -1,27 +1,26 @@
 #include "runtime/dcp/values.hpp"
 
 #include <array>
-#include <map>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "runtime/bytes/little_endian.hpp"
 #include "runtime/bytes/row_major.hpp"
 #include "runtime/dcp/nesting.hpp"
 #include "runtime/dcp/read_objects.hpp"
 #include "runtime/torch/names.hpp"
-#include "runtime/value/build.hpp"
+#include "runtime/value/tree.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::dcp {
 namespace {
 
 using value::Cell;
-using Kind = Value::Kind;
 
-// What a call describes.
 struct Described {
   std::string_view key;
   std::uint64_t nbytes;  // of the storage
@@ -33,93 +32,59 @@ struct Described {
   unsigned flags;  // of TensorView
 };
 
-// Makes the calls by which torch.save describes tensors. Nodes beyond the budget are none.
+// The pickle of a list of the calls by which torch.save describes tensors.
 class TensorCalls {
  public:
-  // Objects get positions from `position` on.
-  TensorCalls(value::Tree& tree, std::uint32_t position) : tree_(tree), position_(position) {}
-
-  std::uint32_t next_position() const noexcept { return position_; }
-  bool has_failed() const noexcept { return has_failed_; }
-
-  Cell tensor(const Described& tensor) {
-    const bool is_typed = !torch::storage_class(tensor.dtype).empty();
-    const std::uint64_t unit = is_typed ? element_size(tensor.dtype) : 1;
-    const Cell type = is_typed ? global("torch", torch::storage_class(tensor.dtype))
-                               : global("torch.storage", "UntypedStorage");
-    const std::array id{text("storage"), type, text(tensor.key), text("cpu"),
-                        value::make_integer(static_cast<std::int64_t>(tensor.nbytes / unit))};
-    const Cell function =
-        global("torch._utils", is_typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3");
-    const std::uint32_t at = position_++;
-    std::vector<Cell> arguments{
-        reference(tuple(id)),
-        value::make_integer(tensor.storage_offset),
-        integers(tensor.sizes),
-        integers(tensor.strides),
-        value::make_cell(Kind::boolean, std::uint64_t{tensor.requires_grad}),
-        call(global("collections", "OrderedDict"), tuple({}), position_++)};
-    if (!is_typed) arguments.push_back(global("torch", to_string(tensor.dtype)));
-    if (tensor.flags != 0) arguments.push_back(lazy_bits(tensor.flags));
-    return call(function, tuple(arguments), at);
+  void add(const Described& tensor) {
+    const std::string storage(torch::storage_class(tensor.dtype));
+    const bool is_typed = !storage.empty();
+    text_ += is_typed ? "ctorch._utils\n_rebuild_tensor_v2\n(("
+                      : "ctorch._utils\n_rebuild_tensor_v3\n((";
+    add_text("storage");
+    text_ += is_typed ? "ctorch\n" + storage + "\n" : "ctorch.storage\nUntypedStorage\n";
+    add_text(tensor.key);
+    add_text("cpu");
+    add_integer(tensor.nbytes / (is_typed ? element_size(tensor.dtype) : 1));
+    text_ += "tQ";
+    add_integer(static_cast<std::uint64_t>(tensor.storage_offset));
+    add_integers(tensor.sizes);
+    add_integers(tensor.strides);
+    text_ += tensor.requires_grad ? '\x88' : '\x89';
+    text_ += "ccollections\nOrderedDict\n)R";
+    if (!is_typed) text_ += "ctorch\n" + std::string(to_string(tensor.dtype)) + "\n";
+    if (tensor.flags != 0) text_ += '}';
+    if ((tensor.flags & TensorView::conjugate) != 0) add_flag("conj");
+    if ((tensor.flags & TensorView::negative) != 0) add_flag("neg");
+    text_ += "tRa";
   }
+  std::string finish() && { return std::move(text_) + '.'; }
 
  private:
-  template <class T>
-  T* kept(T* made) {
-    has_failed_ |= made == nullptr;
-    return made;
+  void add_word(std::uint64_t value, std::size_t bytes) {
+    std::array<char, sizeof value> word{};
+    bytes::store_le(std::as_writable_bytes(std::span(word)).data(), value);
+    text_.append(word.data(), bytes);
   }
-  Cell text(std::string_view text) const noexcept {
-    return value::make_cell(Kind::string, tree_.position_of(text.data()),
-                            static_cast<std::uint32_t>(text.size()));
+  void add_text(std::string_view text) {
+    text_ += 'X';  // BINUNICODE
+    add_word(text.size(), 4);
+    text_ += text;
   }
-  Cell global(std::string_view module, std::string_view name) {
-    const auto [known, is_new] = globals_.try_emplace({module, name});
-    if (is_new)
-      if (const value::Global* made = kept(value::make_global(tree_.arena(), module, name, 0)))
-        known->second = value::make_cell(Kind::global, made);
-    return known->second;
+  void add_integer(std::uint64_t value) {
+    text_ += "\x8a\x08";  // LONG1
+    add_word(value, 8);
   }
-  Cell tuple(std::span<const Cell> cells) {
-    const auto count = static_cast<std::uint32_t>(cells.size());
-    if (count == 0) return value::make_cell(Kind::tuple, std::uint64_t{0});
-    Cell made;
-    has_failed_ |= !value::make_tuple(tree_.arena(), cells.data(), count,
-                                      1 + value::deepest(cells.data(), count), made);
-    return made;
+  void add_integers(std::span<const std::int64_t> values) {
+    text_ += '(';
+    for (const std::int64_t value : values) add_integer(static_cast<std::uint64_t>(value));
+    text_ += 't';
   }
-  Cell integers(std::span<const std::int64_t> numbers) {
-    std::vector<Cell> cells;
-    for (const std::int64_t number : numbers) cells.push_back(value::make_integer(number));
-    return tuple(cells);
-  }
-  Cell reference(const Cell& id) {
-    Cell made;
-    has_failed_ |= !value::make_persistent_id(tree_.arena(), id, 1 + value::depth_of(id), made);
-    return made;
-  }
-  Cell call(const Cell& function, const Cell& arguments, std::uint32_t position) {
-    const value::Object* const made = kept(value::make_object(
-        tree_.arena(), function, arguments, false, 1 + value::depth_of(arguments), position));
-    return made == nullptr ? Cell() : value::make_cell(Kind::object, made);
-  }
-  Cell lazy_bits(unsigned flags) {
-    std::vector<Cell> items;
-    const Cell yes = value::make_cell(Kind::boolean, std::uint64_t{1});
-    if ((flags & TensorView::conjugate) != 0) items.insert(items.end(), {text("conj"), yes});
-    if ((flags & TensorView::negative) != 0) items.insert(items.end(), {text("neg"), yes});
-    value::Sequence* const made = kept(value::make_sequence(tree_.arena()));
-    if (made == nullptr) return {};
-    has_failed_ |= !value::extend(tree_.arena(), *made, items.data(),
-                                  static_cast<std::uint32_t>(items.size()), 1, 0);
-    return value::make_cell(Kind::dict, made);
+  void add_flag(std::string_view name) {
+    add_text(name);
+    text_ += "\x88s";
   }
 
-  value::Tree& tree_;
-  std::uint32_t position_;
-  std::map<std::pair<std::string_view, std::string_view>, Cell> globals_;
-  bool has_failed_ = false;
+  std::string text_ = "]";
 };
 
 Described piece(const catalog::Catalog& catalog, std::uint32_t index) {
@@ -142,54 +107,49 @@ Described piece(const catalog::Catalog& catalog, std::uint32_t index) {
 Result<format::Values> read_values(const Metadata& metadata, std::span<const PiecesOf> pieces,
                                    std::span<const DataFile> files, const catalog::Catalog& catalog,
                                    const OpenOptions& options) {
-  TRY_ASSIGN(ReadObjects objects,
-             read_objects(metadata.objects, files, options, *std::pmr::new_delete_resource()));
-  value::Tree& tree = *objects.tree;
-  constexpr std::uint64_t most_of_tensor = 4096;
-  tree.arena().raise_budget(most_of_tensor * metadata.tensors.size());
-  format::Values values;
-  TensorCalls calls(tree, objects.positions);
-  Nesting nesting(options.limits);
+  TensorCalls calls;
   std::vector<std::int64_t> strides;
-  const auto add_tensor = [&](std::size_t number) -> Result<void> {
-    const Tensor& tensor = metadata.tensors[number];
-    const PiecesOf& of = pieces[number];
-    const std::uint32_t position = calls.next_position();
-    Described described = piece(catalog, of.first);
-    if (of.count == 1) {
-      values.nodes.add({position, of.first});
-    } else {
-      strides.resize(tensor.sizes.size());
-      static_cast<void>(bytes::row_major_strides(tensor.sizes, strides));
-      std::uint64_t count = 1;  // the catalog has proven that the whole fits
-      for (const std::int64_t size : tensor.sizes) count *= static_cast<std::uint64_t>(size);
-      described = {tensor.name,          bytes_of(tensor.dtype, count),
-                   tensor.dtype,         0,
-                   tensor.sizes,         strides,
-                   tensor.requires_grad, 0};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Tensor& tensor = metadata.tensors[i];
+    if (pieces[i].count == 1) {
+      calls.add(piece(catalog, pieces[i].first));
+      continue;
     }
-    return nesting.set(tensor.name, tensor.path, calls.tensor(described));
-  };
-  std::size_t next = 0;
-  for (std::size_t i = 0; i <= metadata.objects.size(); ++i) {
-    const Object* const object = i == metadata.objects.size() ? nullptr : &metadata.objects[i];
-    while (next < metadata.tensors.size() &&
-           (object == nullptr || metadata.tensors[next].rank < object->rank))
-      TRY(add_tensor(next++));
-    if (object == nullptr) break;
-    if (objects.cells[i])
-      TRY(nesting.set(object->name, object->path, *objects.cells[i]));
-    else
-      values.left_out.emplace_back(object->name);
+    strides.resize(tensor.sizes.size());
+    static_cast<void>(bytes::row_major_strides(tensor.sizes, strides));
+    std::uint64_t count = 1;  // the catalog has proven that the whole fits
+    for (const std::int64_t size : tensor.sizes) count *= static_cast<std::uint64_t>(size);
+    calls.add({tensor.name, bytes_of(tensor.dtype, count), tensor.dtype, 0, tensor.sizes, strides,
+               tensor.requires_grad, 0});
   }
+  TRY_ASSIGN(ReadObjects read, read_objects(metadata.objects, std::move(calls).finish(), files,
+                                            options, *std::pmr::new_delete_resource()));
+  format::Values values;
+  Nesting nesting(options.limits);
+  std::size_t next = 0;
+  const auto add_tensors = [&](std::uint32_t before) -> Result<void> {
+    for (; next < pieces.size() && metadata.tensors[next].rank < before; ++next) {
+      const Tensor& tensor = metadata.tensors[next];
+      const Cell& call = read.more[next];
+      if (pieces[next].count == 1)
+        values.nodes.add({*value::position_of(call), pieces[next].first});
+      TRY(nesting.set(tensor.name, tensor.path, call));
+    }
+    return {};
+  };
+  for (std::size_t i = 0; i < metadata.objects.size(); ++i) {
+    const Object& object = metadata.objects[i];
+    TRY(add_tensors(object.rank));
+    if (read.cells[i])
+      TRY(nesting.set(object.name, object.path, *read.cells[i]));
+    else
+      values.left_out.emplace_back(object.name);
+  }
+  TRY(add_tensors(std::numeric_limits<std::uint32_t>::max()));
   values.nodes.sort();
-  TRY_ASSIGN(const Cell root, nesting.finish(tree));
-  if (calls.has_failed())
-    return failure(ErrorCode::limit_exceeded,
-                   "the tensors among the values need more memory than " +
-                       std::to_string(most_of_tensor) + " bytes each");
-  tree.set_root(root);
-  values.tree = std::move(objects.tree);
+  TRY_ASSIGN(const Cell root, nesting.finish(*read.tree));
+  read.tree->set_root(root);
+  values.tree = std::move(read.tree);
   return values;
 }
 
