@@ -19,7 +19,7 @@ enum class Format : std::uint8_t {
   dcp,     // a folder of torch.distributed.checkpoint
   mixed,   // several files that differ in format
   zip,     // only of list_globals(): an archive without data.pkl
-  pickle,  // likewise: a bare pickle
+  pickle,  // a pickle of values and arrays, of pickle.dump() or joblib.dump()
 };
 
 // The enumerator's name.

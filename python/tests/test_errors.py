@@ -66,13 +66,6 @@ STRANGERS = [
         "checkpoint",
     ),
     (
-        "pickle.pkl",
-        weightmap.NotACheckpointError,
-        None,
-        "is a bare pickle, not a torch archive; it is not opened, since only running it would tell "
-        "what it holds",
-    ),
-    (
         "truncated.pt",
         weightmap.CorruptError,
         3959,

@@ -8,6 +8,7 @@ fails, too.
 import pathlib
 import pickle
 import re
+import shutil
 import warnings
 
 import pytest
@@ -20,6 +21,7 @@ for needed in ("gguf", "safetensors.torch", "ml_dtypes"):
     pytest.importorskip(needed)
 
 import format_files  # noqa: E402
+from conftest import DATA  # noqa: E402
 import gguf  # noqa: E402
 import ml_dtypes  # noqa: E402
 import safetensors.torch  # noqa: E402
@@ -155,10 +157,22 @@ def npy(folder):
     return Kind(folder / "embedding.npy", {"arr_0": torch.arange(6.0)})
 
 
-def bare_pickle(folder):
+def bare_pickle(folder, protocol=pickle.DEFAULT_PROTOCOL):
     zoo = {"model": {"w": numpy.arange(6, dtype="f4")}, "__author__": "zoo"}
-    (folder / "zoo.pkl").write_bytes(pickle.dumps(zoo))
+    (folder / "zoo.pkl").write_bytes(pickle.dumps(zoo, protocol))
     return Kind(folder / "zoo.pkl", {"model.w": torch.arange(6.0)}, {("__author__",): "zoo"})
+
+
+def old_bare_pickle(folder):
+    return bare_pickle(folder, 2)
+
+
+def joblib_pickle(folder):
+    """A file of joblib, which need not be there to read it; see make_pickle_fixtures.py."""
+    shutil.copy(DATA / "pickles/joblib_1.6.pkl", folder)
+    return Kind(folder / "joblib_1.6.pkl", {"model.half": torch.arange(6).half().reshape(2, 3),
+                                            "model.zeros": torch.zeros(4).double()},
+                {("epoch",): 3, ("names",): ["a", (1, None)]})
 
 
 def dcp_folder(folder):
@@ -184,7 +198,9 @@ KINDS = {
     "`.npz`": npz,
     "`.npz` with bfloat16": npz_of_bfloat16,
     "`.npy`": npy,
-    "a bare pickle of arrays": bare_pickle,
+    "a bare pickle of arrays (protocols 3 to 5)": bare_pickle,
+    "a bare pickle of arrays (protocols 0 to 2)": old_bare_pickle,
+    "a pickle of joblib": joblib_pickle,
     "a folder of torch.distributed.checkpoint": dcp_folder,
 }
 

@@ -12,10 +12,12 @@
 #include "runtime/gguf/parse_gguf.hpp"
 #include "runtime/npz/parse_npy.hpp"
 #include "runtime/npz/parse_npz.hpp"
+#include "runtime/pickle/pickle_end.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "runtime/torch/parse_legacy.hpp"
+#include "runtime/torch/parse_pickle.hpp"
 
 namespace weightmap {
 namespace {
@@ -32,6 +34,7 @@ constexpr std::array table = {
               .verify_headers = torch::verify_archive_headers},
     FormatRow{
         .kind = Kind::legacy, .parse = torch::parse_legacy, .verify_headers = torch::verify_legacy},
+    FormatRow{.kind = Kind::pickle, .parse = torch::parse_pickle},
     FormatRow{.kind = Kind::safetensors, .parse = safetensors::parse, .name_files = name_ranks},
     FormatRow{.kind = Kind::gguf, .parse = gguf::parse, .name_files = name_split},
     FormatRow{.kind = Kind::npy, .parse = npz::parse_npy},
@@ -75,6 +78,13 @@ Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   return format::identify(head, tail, size);
 }
 
+// A pickle of protocol 0 or 1 has no mark, so all of the file has to be one.
+bool is_old_pickle(format::Input& input, std::span<const std::byte> tail, const Limits& limits) {
+  if (tail.empty() || tail.back() != std::byte{'.'}) return false;
+  const Result<std::uint64_t> end = pickle::find_end(*input.cache, 0, limits.pickle_bytes);
+  return end && *end == input.file->size();
+}
+
 // OpenVINO's weights are numbers alone; the network beside them is named alike.
 bool is_of_openvino(std::filesystem::path name) {
   std::error_code failed;
@@ -108,6 +118,7 @@ Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::
   TRY_ASSIGN(const Kind kind, kind_of(input, tail));
   if (kind == Kind::zip) return row_of_archive(input, limits, stats);
   if (const FormatRow* const row = row_of(kind); row != nullptr) return row;
+  if (is_old_pickle(input, tail, limits)) return row_of(Kind::pickle);
   if (name.native().ends_with(".safetensors")) {
     // Which says what is wrong with it as one.
     TRY_ASSIGN(const std::span<const std::byte> head,

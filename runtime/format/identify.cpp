@@ -36,6 +36,7 @@ constexpr std::array signatures = {
               "7zXZ"sv,
               other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
+    Signature{0, "\x04\x22\x4d\x18"sv, other, "is compressed with lz4; decompress it first"},
     Signature{
         257, "ustar"sv, other,
         "is a tar archive; unpack it (tar xf) and open what is in it, such as the "
@@ -74,6 +75,15 @@ std::string lfs_size(std::string_view text) {
   const std::string_view rest = text.substr(at + field.size());
   const std::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));
   return " of a file of " + bytes::escape(digits, 20) + " bytes";
+}
+
+// Two bytes that divide by 31, the third one of deflate; "x^2" is text.
+bool begins_zlib(std::string_view head) noexcept {
+  if (head.size() < 3 || head[0] != 'x') return false;
+  const auto next = static_cast<unsigned char>(head[1]);
+  const bool is_text = std::ranges::all_of(
+      head.substr(1, 16), [](unsigned char c) { return std::isprint(c) != 0 || c == '\n'; });
+  return ('x' * 256 + next) % 31 == 0 && !is_text;
 }
 
 // True for a plausible length of the header, followed by an object.
@@ -118,6 +128,7 @@ Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
   if (head.empty() && file_bytes != 0) return Kind::needs_head;
   if (begins_legacy_stream(head)) return Kind::legacy;
   if (const Kind kind = identify_head(head); kind != Kind::unknown) return kind;
+  if (begins_pickle(head)) return Kind::pickle;
   if (begins_tar(head)) return Kind::unknown;  // whose last member may be an archive
   const bool may_be_archive =
       text.find(end_record) != std::string_view::npos || as_text(head).starts_with("PK\x03\x04");
@@ -142,6 +153,11 @@ bool begins_legacy_stream(std::span<const std::byte> head) noexcept {
   return text.starts_with(number);
 }
 
+bool begins_pickle(std::span<const std::byte> head) noexcept {
+  const std::string_view text = as_text(head);
+  return text.size() > 2 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5 && text[2] != 0;
+}
+
 std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes) {
   const std::string_view text = as_text(head);
   const std::string size = std::to_string(file_bytes);
@@ -156,6 +172,10 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
   for (const Signature& known : signatures)
     if (text.size() >= known.offset && text.substr(known.offset).starts_with(known.bytes))
       return foreign(known.code, std::string(known.sentence));
+  if (begins_zlib(text))
+    return foreign(other,
+                   "is compressed with zlib, as joblib.dump(compress=...) does it; load it with "
+                   "joblib and save it with compress=0");
   if (text.starts_with("PK\x03\x04"))
     return Error{ErrorCode::corrupt,
                  "is truncated: it begins as a zip archive, but its " + size +
@@ -175,10 +195,7 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
   if (begins_legacy_stream(head))
     return foreign(
         other, "is a legacy torch stream, which is no archive; weightmap convert makes one of it");
-  if (text.size() > 1 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5)
-    return foreign(other,
-                   "is a bare pickle, not a torch archive; it is not opened, since only "
-                   "running it would tell what it holds");
+  if (begins_pickle(head)) return foreign(other, "is a bare pickle, which is no archive");
   return std::nullopt;
 }
 

@@ -14,6 +14,7 @@ enum class Kind : std::uint8_t {
   unknown,  // see describe_foreign()
   zip,      // a zip archive: torch.save's format since 1.6, NumPy's .npz, or another
   legacy,   // pickles and bytes: torch.save's format before
+  pickle,   // a pickle of protocol 2 to 5 by its first bytes, whatever is behind it
   safetensors,
   gguf,
   npy,          // a single array of NumPy
@@ -35,6 +36,9 @@ Kind identify_head(std::span<const std::byte> head) noexcept;
 // True if the file begins with the magic number of a legacy stream, which is a pickle of protocol 2
 // to 5. torch decides by it, whatever the end of the file is.
 bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
+
+// True if the file begins as a pickle of protocol 2 to 5 does, which a legacy stream does, too.
+bool begins_pickle(std::span<const std::byte> head) noexcept;
 
 // Returns an error that names the file's actual type: Git LFS pointer, web page, compressed file,
 // other model formats, a truncated archive. `head` is the beginning of a file of `file_bytes` bytes

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "runtime/bytes/buffer.hpp"
 #include "runtime/pickle/opcode.hpp"
+#include "runtime/pickle/parse.hpp"
 #include "runtime/torch/globals.hpp"
 #include "runtime/torch/names.hpp"
 
@@ -23,6 +27,24 @@ bool is_identifier(std::string_view text) noexcept {
   });
 }
 
+bool is_name(const NamedGlobal& global) noexcept {
+  return is_identifier(global.module) && is_identifier(global.name);
+}
+
+// joblib's arrays lie raw among the opcodes, and the machine alone knows their lengths. Who reads
+// the file without joblib runs them as opcodes, so names that scan_globals() finds count, too.
+Result<std::unique_ptr<value::Tree>> parse_with_arrays(Bytes bytes, std::uint64_t file_offset,
+                                                       const Limits& limits) {
+  std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
+  bytes::Buffer copy(bytes.size(), memory);
+  std::ranges::copy(bytes, copy.data());
+  const Bytes pickle = std::as_const(copy).span();
+  const pickle::ParseLimits parse_limits{.budget_bytes = limits.base_memory + 5 * bytes.size(),
+                                         .depth = limits.depth,
+                                         .has_raw_arrays = true};
+  return pickle::parse(std::move(copy), pickle, file_offset, parse_limits, memory);
+}
+
 }  // namespace
 
 bool begins_as_pickle(Bytes bytes) noexcept {
@@ -34,10 +56,7 @@ bool begins_as_pickle(Bytes bytes) noexcept {
 // alone is a byte of any data, such as the first one of msgpack.
 bool is_believable(const PickleGlobals& pickle) noexcept {
   if (!pickle.fault) return true;
-  const auto is_named = [](const NamedGlobal& global) {
-    return is_identifier(global.module) && is_identifier(global.name);
-  };
-  const bool has_names = std::ranges::any_of(pickle.globals, is_named);
+  const bool has_names = std::ranges::any_of(pickle.globals, is_name);
   return has_names && std::ranges::any_of(pickle.globals, [](const NamedGlobal& global) {
            return global.verdict == GlobalVerdict::harmful;
          });
@@ -75,6 +94,29 @@ pickle::Scan PickleCollector::add_one(const std::string& record, Bytes bytes,
   };
   pickle::Scan scan = pickle::scan_globals(bytes, file_offset,
                                            options_.limits.base_memory + 8 * bytes.size(), found);
+  const bool has_arrays = std::ranges::any_of(known, [](const auto& name) {
+    return pickle::is_joblib_array(name.first.first, name.first.second);
+  });
+  if (has_arrays) {
+    const auto tree = parse_with_arrays(bytes, file_offset, options_.limits);
+    const std::vector<NamedGlobal> by_opcodes = std::move(made.globals);
+    made.globals.clear();
+    known.clear();
+    if (tree) {
+      scan = pickle::Scan();
+      scan.length = (*tree)->pickle().size();
+      for (const value::Global* global : (*tree)->globals())
+        found({global->module, global->name, global->position});
+    } else if (scan.fault || record.empty()) {
+      scan.fault = tree.error();
+      scan.ends_early = true;  // as far as anyone can tell
+    }
+    for (const NamedGlobal& global : by_opcodes)
+      if (is_name(global) && std::ranges::none_of(made.globals, [&](const NamedGlobal& other) {
+            return other.module == global.module && other.name == global.name;
+          }))
+        made.globals.push_back(global);
+  }
   made.fault = scan.fault;
   if (used > budget && !made.fault)
     made.fault =

@@ -245,6 +245,8 @@ bool Machine::stop() {
     return fail(ErrorCode::corrupt, "the pickle stops with " + std::to_string(stack_size_) +
                                         " values and " + std::to_string(marks_.size()) +
                                         " open marks on its stack, expected one value");
+  stopped_ = is_inner_;
+  if (is_inner_) return true;
   tree_.add_packed(memo_.packed_count());
   if (!parts_.empty()) return end_part();
   tree_.set_root(stack_[0]);
@@ -339,7 +341,9 @@ bool Machine::push_unicode() {
 
 // A Python 2 str becomes text if it is valid UTF-8.
 bool Machine::push_python_2(std::string_view text) {
-  return push_text(bytes::is_utf8(text) ? string : Value::Kind::bytes, text);
+  if (!push_text(bytes::is_utf8(text) ? string : Value::Kind::bytes, text)) return false;
+  stack_[stack_size_ - 1].depth = value::python_2_text;
+  return true;
 }
 
 bool Machine::check_sign() {

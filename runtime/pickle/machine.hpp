@@ -121,6 +121,16 @@ class Machine {
   bool persistent_text();
   bool build();
 
+  // Arrays of numpy (machine_arrays.cpp).
+  static void read_numpy_bytes(const value::Cell& callable, const value::Cell& arguments);
+  bool finish_array(value::Object& built);
+  bool take_objects();
+  std::optional<std::uint64_t> element_bytes(const value::Cell& dtype) const;
+  bool take_elements(bool is_padded, std::uint64_t length, value::Cell& elements);
+  bool become_array(value::Object& built, const value::Cell& subclass, const value::Cell& shape,
+                    const value::Cell& dtype, bool is_fortran, const value::Cell& elements);
+  [[gnu::cold]] bool fail_array(ErrorCode code, std::string_view why);
+
   // APPEND, APPENDS, ADDITEMS, SETITEM and SETITEMS add `first[0..count)` to the cell below them.
   bool append_top();
   bool set_top();
@@ -183,6 +193,7 @@ class Machine {
   const value::PackedHeader* last_header_ = nullptr;
   value::PackedShapes shapes_;
   bool stopped_ = false;
+  bool is_inner_ = false;  // the pickle lies within another one
   bool must_repack_ = false;
   Error error_;
 };

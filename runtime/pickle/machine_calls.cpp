@@ -83,6 +83,7 @@ bool Machine::check_kind(const value::Cell& cell, Value::Kind kind, const char* 
 bool Machine::make_object(const value::Cell& callable, const value::Cell& arguments,
                           bool is_new_object, value::Cell& made) {
   if (!is_new_object && arguments.count != 0 && arguments.part == value::whole_value) {
+    read_numpy_bytes(callable, arguments);
     if (!make_filled_dict(callable, arguments, made)) return false;
     if (kind_of(made) != none) return true;
   }
@@ -202,7 +203,7 @@ bool Machine::build() {
   built.depth = std::max(built.depth, depth);
   built.changed_at = built.state_at = position(opcode_at_);
   --stack_size_;
-  return true;
+  return finish_array(built);
 }
 
 }  // namespace weightmap::pickle

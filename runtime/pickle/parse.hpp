@@ -22,6 +22,8 @@ struct ParseLimits {
   std::uint32_t depth;         // nesting of containers and calls
   // Set for a legacy stream: a persistent id ("module", class, file, source) becomes the class.
   bool has_modules = false;
+  // Set for a file that is a pickle: joblib's arrays have their elements behind them in the stream.
+  bool has_raw_arrays = false;
 };
 
 // One of several pickles in one block of memory. Each has a stack and a memo of its own.
@@ -46,5 +48,9 @@ Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
                                            std::uint64_t file_offset, const ParseLimits& limits,
                                            std::pmr::memory_resource& memory,
                                            std::span<const NamedPickle> parts = {});
+
+// True for the class of which joblib pickles an object in front of an array's elements;
+// scikit-learn had a joblib of its own.
+bool is_joblib_array(std::string_view module, std::string_view name) noexcept;
 
 }  // namespace weightmap::pickle

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "runtime/bytes/escape.hpp"
+#include "runtime/pickle/parse.hpp"
 #include "runtime/torch/names.hpp"
 
 namespace weightmap::torch {
@@ -212,8 +213,9 @@ GlobalVerdict judge(std::string_view module, std::string_view name,
     return GlobalVerdict::torch_safe;
   if (is_script && is_script_name(module, name)) return GlobalVerdict::torchscript;
   if (allowed.contains(full)) return GlobalVerdict::allowed;
-  return std::ranges::find(plain_data, full) == plain_data.end() ? GlobalVerdict::unknown
-                                                                 : GlobalVerdict::plain_data;
+  const bool is_plain = std::ranges::find(plain_data, full) != plain_data.end() ||
+                        pickle::is_joblib_array(module, name);
+  return is_plain ? GlobalVerdict::plain_data : GlobalVerdict::unknown;
 }
 
 Result<bool> check_globals(const value::Tree& tree, std::uint64_t file_offset,

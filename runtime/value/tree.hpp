@@ -15,7 +15,7 @@
 //   persistent_id            payload -> Cell
 //
 // Cell::depth is the nesting below and including a tuple or persistent id; the others know their
-// own. A cell with part != whole_value is a piece of a PackedCall, which payload points to instead:
+// own. Of a text it is python_2_text if Python 2 wrote it, as a str, which may be bytes. A cell with part != whole_value is a piece of a PackedCall, which payload points to instead:
 // see there. Every cell is reachable from the root or garbage; the arena frees all of them at once,
 // so nothing recurses, however deep a file nests.
 #pragma once
@@ -43,6 +43,8 @@ struct Cell {
   std::uint32_t count = 0;
   std::uint64_t payload = 0;
 };
+
+inline constexpr std::uint16_t python_2_text = 1;
 
 struct Chunk {
   Chunk* next;

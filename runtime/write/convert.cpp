@@ -50,7 +50,7 @@ bool is_kept(const ConversionSources& sources, const ConversionTarget& target,
   if (target.format == WrittenFormat::pt2) return sources.is_one(Format::pt2);
   return target.format == WrittenFormat::pt &&
          (sources.is_one(Format::torch_zip) || sources.is_one(Format::torchscript) ||
-          sources.is_one(Format::torch_legacy));
+          sources.is_one(Format::torch_legacy) || sources.is_one(Format::pickle));
 }
 
 // Returns the source whose values can be written with its tensors, or nullptr.

@@ -190,7 +190,7 @@ Result<ConvertReport> Relayout::write(const std::filesystem::path& to) {
 
 Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& from,
                                const ConversionTarget& target, const ConvertOptions& options) {
-  if (opened.info().format == Format::torch_legacy) {
+  if (opened.info().format == Format::torch_legacy || opened.info().format == Format::pickle) {
     Result<ConvertReport> made = write_legacy_as_archive(opened, target.path, options);
     if (!made) return about_file(std::move(made).error(), from);
     return made;

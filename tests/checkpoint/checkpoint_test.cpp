@@ -575,7 +575,6 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
         {"compressed.pt.gz", ErrorCode::not_a_checkpoint, "gzip"},
         {"archive.7z", ErrorCode::not_a_checkpoint, "7z"},
         {"archive.tar", ErrorCode::not_a_checkpoint, "tar archive"},
-        {"pickle.pkl", ErrorCode::not_a_checkpoint, "bare pickle"},
         {"documents.zip", ErrorCode::not_a_checkpoint, "without the record data.pkl"},
         {"truncated.pt", ErrorCode::corrupt, "is truncated"},
         {"empty.pt", ErrorCode::not_a_checkpoint, "empty"}}) {

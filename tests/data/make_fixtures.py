@@ -663,7 +663,6 @@ def strangers(fixtures):
     stranger("empty.pt", b"", "no bytes")
     whole = (fixtures.folder / "training.pt").read_bytes()
     stranger("truncated.pt", whole[: len(whole) * 3 // 5], "a download that stopped", "corrupt")
-    stranger("pickle.pkl", pickle.dumps({"epoch": 1}, protocol=2), "a bare pickle")
     with zipfile.ZipFile(fixtures.folder / "strangers/documents.zip", "w") as target:
         target.writestr(zipfile.ZipInfo("docs/readme.txt", FIXED_TIME), "hello")
     fixtures.refused("strangers/documents.zip", "a zip without data.pkl", "not_a_checkpoint")

@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import sys
 
+import bare_cases
 import catalogue
 import composed_cases
 import dcp_cases
@@ -30,7 +31,7 @@ import tensor_cases
 import zip_cases
 
 MODULES = (zip_cases, offset_cases, pickle_cases, opcode_cases, tensor_cases, composed_cases,
-           legacy_cases, script_cases, exported_cases, policy_cases, safetensors_cases,
+           legacy_cases, bare_cases, script_cases, exported_cases, policy_cases, safetensors_cases,
            gguf_cases, index_cases, dcp_cases, file_cases)
 
 

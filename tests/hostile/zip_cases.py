@@ -669,7 +669,7 @@ def add_strangers():
     for name, head, word in (("gzip", b"\x1f\x8b\x08", "gzip"), ("7z", b"7z\xbc\xaf\x27\x1c", "7z"),
                              ("bzip2", b"BZh9", "bzip2"), ("xz", b"\xfd7zXZ\0", "xz"),
                              ("zstd", b"\x28\xb5\x2f\xfd", "zstd"), ("hdf5", b"\x89HDF\r\n", "HDF5"), ("elf", b"\x7fELF", "ELF"),
-                             ("pickle", b"\x80\x04\x95", "pickle")):
+                             ("zlib", b"x\x9c\xab", "compress=0"), ("lz4", b"\x04\x22\x4d\x18", "lz4")):
         stranger(name, head + bytes(range(256)) * 4, word)
     stranger("json", b"{\"a\": 1}" + bytes(range(256)) * 4, "the index of shards: is not JSON",
              code="corrupt")

@@ -1,0 +1,90 @@
+#include "runtime/torch/parse_pickle.hpp"
+
+#include <bit>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/buffer.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/format/own_storages.hpp"
+#include "runtime/pickle/parse.hpp"
+#include "runtime/torch/equal_key.hpp"
+#include "runtime/torch/globals.hpp"
+#include "runtime/torch/make_catalog.hpp"
+#include "runtime/torch/read_tensors.hpp"
+#include "runtime/torch/repeated_keys.hpp"
+
+namespace weightmap::torch {
+namespace {
+
+using format::Input;
+using format::Parsed;
+
+Result<std::unique_ptr<value::Tree>> read_tree(Input& input, const Limits& limits,
+                                               std::pmr::memory_resource& memory) {
+  const std::uint64_t size = input.file->size();
+  if (size > limits.pickle_bytes)
+    return failure(ErrorCode::limit_exceeded,
+                   "is a pickle of " + std::to_string(size) + " bytes, and the limit is " +
+                       std::to_string(limits.pickle_bytes) + " (pickle_bytes)");
+  bytes::Buffer content(static_cast<std::size_t>(size), memory);
+  const std::span<const std::byte> pickle = std::as_const(content).span();
+  TRY(input.cache->copy(0, content.span()));
+  const pickle::ParseLimits parse_limits{
+      .budget_bytes = limits.base_memory + 5 * size, .depth = limits.depth, .has_raw_arrays = true};
+  TRY_ASSIGN(auto tree, pickle::parse(std::move(content), pickle, 0, parse_limits, memory));
+  const std::uint64_t end = tree->pickle().size();
+  if (end == size) return tree;
+  return failure(ErrorCode::unsupported,
+                 "has " + bytes::counted(size - end, "byte") +
+                     " behind the pickle, such as another one, which would not be read; load all "
+                     "of it with the program that wrote it, and save it as one object",
+                 end);
+}
+
+Result<void> list_arrays(Parsed& parsed, const Limits& limits, std::uint32_t first_mark,
+                         std::pmr::memory_resource& memory) {
+  std::pmr::monotonic_buffer_resource tables(&memory);
+  TRY_ASSIGN(TensorTable table,
+             read_tensors(*parsed.tree, {.file_offset = 0, .limits = limits, .has_arrays = true},
+                          tables, first_mark));
+  if (!table.storages.storages().empty())
+    return failure(ErrorCode::unsupported,
+                   "is a pickle that refers to storages of torch, which lie in another file");
+  TRY_ASSIGN(parsed.catalog, make_catalog({*parsed.tree, table, {}, false, 0}, memory));
+  keep_nodes(table, parsed.nodes);
+  parsed.composed = std::move(table.composed);
+  return {};
+}
+
+}  // namespace
+
+Result<Parsed> parse_pickle(Input& input, const OpenOptions& options, OpenStats& stats,
+                            std::pmr::memory_resource& memory) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point began = Clock::now();
+  Parsed parsed(memory);
+  TRY_ASSIGN(parsed.tree, read_tree(input, options.limits, memory));
+  input.release(stats);
+  TRY_ASSIGN(parsed.facts.names_torch_safe_only, check_globals(*parsed.tree, 0, options));
+  const Clock::time_point read = Clock::now();
+  stats.pickle = read - began;
+  Result<void> listed = list_arrays(parsed, options.limits, 0, memory);
+  if (!listed && is_key_twice(listed.error())) {
+    TRY_ASSIGN(parsed.facts.duplicate_keys,
+               drop_repeated_keys(*parsed.tree, {.file_offset = 0, .limits = options.limits}));
+    listed = list_arrays(parsed, options.limits, mark_after_repeated_keys, memory);
+  }
+  TRY(listed);
+  stats.catalog = Clock::now() - read;
+  CheckpointInfo& facts = parsed.facts;
+  facts.format = Format::pickle;
+  facts.byteorder = std::endian::native == std::endian::little ? "little" : "big";
+  facts.storage_alignment = format::common_alignment(parsed.catalog);
+  facts.pickle_bytes = parsed.tree->pickle().size();
+  return parsed;
+}
+
+}  // namespace weightmap::torch
