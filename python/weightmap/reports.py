@@ -48,8 +48,8 @@ __all__ = [
 class Info(Record):
     """What kind of file a checkpoint is."""
 
-    # "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "npz", "npy" or "dcp"; of
-    # several files that differ "mixed"
+    # "torch_zip", "torchscript", "pt2", "torch_legacy", "safetensors", "gguf", "npz", "npy",
+    # "pickle" or "dcp"; of several files that differ "mixed"
     format: str
     version: int  # of the record `version`
     format_version: str | None  # of `.format_version`; None before torch 2.7
