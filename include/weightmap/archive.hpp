@@ -46,7 +46,7 @@ class WEIGHTMAP_API ArchiveReader {
 
   // Reads and proves the central directory. The file stays open until the reader is destroyed. Of
   // the options, only the limits apply. Fails as Checkpoint::open() does for a file that is not an
-  // unambiguous zip archive.
+  // unambiguous zip archive. FILE//MEMBER is an archive within one; its offsets are those in FILE.
   static Result<ArchiveReader> open(const std::filesystem::path& path,
                                     const OpenOptions& options = {});
 

@@ -42,12 +42,13 @@ class WEIGHTMAP_API Checkpoint {
   // Maps the file, or all files of a set, and reads its metadata, not its tensors. `path` is a file
   // of any format (detected by content), the *.index.json of a set of shards, the .metadata of a
   // distributed checkpoint, or a folder with one checkpoint (docs/format.md has the rules of
-  // selection). If no such file exists, it may be "org/name" or "org/name@revision" of a model in
-  // the local cache of huggingface_hub. Fails with io if the file cannot be opened, read or mapped;
-  // with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded for its content,
-  // see error.hpp; with invalid_argument for options that exclude one another, or an invalid word
-  // in an environment variable; with cancelled if OpenOptions::progress returned false. The file's
-  // descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
+  // selection), or FILE//MEMBER for what lies uncompressed in a tar or zip archive: its places and
+  // offsets are those in FILE. If no such file exists, it may be "org/name" or "org/name@revision"
+  // of a model in the local cache of huggingface_hub. Fails with io if the file cannot be opened,
+  // read or mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded
+  // for its content, see error.hpp; with invalid_argument for options that exclude one another, or
+  // an invalid word in an environment variable; with cancelled if OpenOptions::progress returned
+  // false. The file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
   // Returns the files that open() of this path would open: all files of an index or a folder,

@@ -56,7 +56,9 @@ def open(
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
     path: str, bytes or os.PathLike: a file of any format, the *.index.json of a set of shards, a
-        folder with one checkpoint, or "org/name" or "org/name@revision" of a model in the local
+        folder with one checkpoint, "FILE//MEMBER" (as text: pathlib makes one slash of two) for
+        what lies uncompressed in a tar or zip archive, such as
+        "model.nemo//model_weights.ckpt", or "org/name" or "org/name@revision" of a model in the local
         cache of huggingface_hub, where there is no such file; a list of such files, which become
         one checkpoint; or a descriptor that is open for reading, or what has one
         (fileno()), which stays open and may be closed afterwards. Or what has the bytes of a

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <memory_resource>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/bytes/part.hpp"
+#include "runtime/format/members.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/os/file/file.hpp"
 #include "runtime/zip/crc32.hpp"
@@ -33,8 +36,8 @@ static_assert(ArchiveReader::min_version == zip::min_version &&
               ArchiveReader::max_version == zip::max_version);
 
 // Returns the first failure in the order of the file.
-Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span<std::byte> out,
-                           unsigned threads) {
+Result<void> read_in_parts(const bytes::ByteSource& file, std::uint64_t offset,
+                           std::span<std::byte> out, unsigned threads) {
   const std::size_t useful = std::max<std::size_t>(1, out.size() / least_of_thread);
   const std::size_t count = std::clamp<std::size_t>(threads, 1, useful);
   const std::size_t part = (out.size() + count - 1) / count;
@@ -48,8 +51,14 @@ Result<void> read_in_parts(const os::File& file, std::uint64_t offset, std::span
 }  // namespace
 
 struct ArchiveReader::State {
-  State(os::File opened, const std::filesystem::path& opened_path, const Limits& given)
-      : file(std::move(opened)), path(opened_path), limits(given), cache(file, memory) {}
+  State(os::File opened, const std::filesystem::path& opened_path, const Limits& given,
+        const ByteRange& range)
+      : file(std::move(opened)),
+        base(range.offset),
+        archive(file, range.offset, range.length),
+        path(opened_path),
+        limits(given),
+        cache(archive, memory) {}
 
   Result<void> read_directory();
   const zip::Record* find(std::string_view name) const noexcept;
@@ -69,16 +78,22 @@ struct ArchiveReader::State {
                     const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
-  // Adds the path to an error.
+  // Adds the path to an error, and makes its offset one in the file.
   template <class T>
   Result<T> about(Result<T> result) const {
     if (result) return result;
-    return about_file(std::move(result.error()), path);
+    return about(std::move(result.error()));
+  }
+  tl::unexpected<Error> about(Error error) const {
+    if (error.file_offset != Error::no_offset) error.file_offset += base;
+    return about_file(std::move(error), path);
   }
 
   // The order matters: the directory points into the windows, whose memory comes from `memory`.
   mmap::HugePageResource memory;
   os::File file;
+  std::uint64_t base;  // of the archive in the file, of which it may be a member
+  bytes::Part archive;
   std::filesystem::path path;
   Limits limits;
   bytes::ReadCache cache;
@@ -90,7 +105,7 @@ struct ArchiveReader::State {
 
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
-  TRY_ASSIGN(directory, format::read_directory(file, cache, limits));
+  TRY_ASSIGN(directory, format::read_directory(archive, cache, limits));
   // An archive of other content may have a record of that name; the layout then comes from headers.
   layout.alignment = zip::read_storage_alignment(directory, cache).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
@@ -114,7 +129,7 @@ Result<const zip::Record*> ArchiveReader::State::get(std::string_view name) cons
 Result<std::uint64_t> ArchiveReader::State::payload(const zip::Record& record) const {
   const auto index = static_cast<std::size_t>(&record - directory.records().data());
   if (const std::uint64_t known = payloads[index].load(std::memory_order_relaxed)) return known;
-  Result<std::uint64_t> found = zip::read_local_header(file, record, directory.limit_of(record));
+  Result<std::uint64_t> found = zip::read_local_header(archive, record, directory.limit_of(record));
   if (found) payloads[index].store(*found, std::memory_order_relaxed);
   return found;
 }
@@ -128,9 +143,9 @@ Result<void> ArchiveReader::State::read(const zip::Record& record, std::span<std
   const Result<std::uint64_t> offset = payload(record);
   if (!offset) return tl::unexpected<Error>(offset.error());
   if (record.method == zip::Method::stored)
-    return read_in_parts(file, *offset, out, std::min(threads, max_threads));
+    return read_in_parts(archive, *offset, out, std::min(threads, max_threads));
   std::vector<std::byte> stored(record.stored_size);
-  if (Result<void> ok = file.read(*offset, stored); !ok) return ok;
+  if (Result<void> ok = archive.read(*offset, stored); !ok) return ok;
   Result<void> inflated = zip::inflate(stored, out);
   if (inflated) return inflated;
   return failure(inflated.error().code,
@@ -163,7 +178,7 @@ Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std:
   for (std::uint64_t at = 0; at < record.size; at += buffer.size()) {
     const std::span<std::byte> piece(buffer.data(),
                                      std::min<std::uint64_t>(buffer.size(), record.size - at));
-    TRY(file.read(offset + at, piece));
+    TRY(archive.read(offset + at, piece));
     if (!chunk(piece)) return {};
   }
   return {};
@@ -222,7 +237,7 @@ Result<void> ArchiveReader::State::copy(const zip::Record& record, std::uint64_t
 
 ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) const noexcept {
   return {directory.short_name(record),
-          record.header_offset,
+          base + record.header_offset,
           record.stored_size,
           record.size,
           record.crc32,
@@ -232,9 +247,16 @@ ArchiveReader::RecordInfo ArchiveReader::State::info(const zip::Record& record) 
 Result<ArchiveReader> ArchiveReader::open(const std::filesystem::path& path,
                                           const OpenOptions& options) {
   Result<os::File> file = os::File::open(path, false);
+  const std::optional<format::MemberPath> inside =
+      !file && file.error().os_error == ENOTDIR ? format::member_path(path) : std::nullopt;
+  if (inside) file = os::File::open(inside->file, false);
   if (!file) return about_file(file.error(), path);
-  auto state = std::make_unique<State>(std::move(*file), path, options.limits);
-  if (Result<void> ok = state->read_directory(); !ok) return about_file(ok.error(), path);
+  const Result<ByteRange> archive = inside
+                                        ? format::find_member(*file, inside->member, options.limits)
+                                        : ByteRange{0, file->size()};
+  if (!archive) return about_file(archive.error(), path);
+  auto state = std::make_unique<State>(std::move(*file), path, options.limits, *archive);
+  if (Result<void> ok = state->read_directory(); !ok) return state->about(ok.error());
   return ArchiveReader(std::move(state));
 }
 
@@ -278,27 +300,29 @@ Result<std::uint64_t> ArchiveReader::size(std::string_view name) const {
 }
 
 Result<std::uint64_t> ArchiveReader::header_offset(std::string_view name) const {
-  return state_->about(
-      state_->get(name).transform([](const zip::Record* record) { return record->header_offset; }));
+  return state_->about(state_->get(name).transform(
+      [this](const zip::Record* record) { return state_->base + record->header_offset; }));
 }
 
 Result<std::uint64_t> ArchiveReader::payload_offset(std::string_view name) const {
-  return state_->about(state_->get(name).and_then(
-      [this](const zip::Record* record) { return state_->payload(*record); }));
+  return state_->about(state_->get(name).and_then([this](const zip::Record* record) {
+    return state_->payload(*record).transform(
+        [this](std::uint64_t at) { return state_->base + at; });
+  }));
 }
 
 Result<std::uint64_t> ArchiveReader::payload_offset_without_reading(std::string_view name) const {
   const Result<const zip::Record*> record = state_->get(name);
-  if (!record) return about_file(record.error(), state_->path);
+  if (!record) return state_->about(record.error());
   if (const auto offset = zip::payload_by_rule(state_->directory, **record, state_->layout))
-    return *offset;
-  return about_file({ErrorCode::unsupported,
-                     "record " + bytes::quote(name) +
-                         " does not lie where torch's padding rule would put it, so its place is "
-                         "known only from its local header",
-                     (*record)->header_offset,
-                     {}},
-                    state_->path);
+    return state_->base + *offset;
+  return state_->about(
+      Error{ErrorCode::unsupported,
+            "record " + bytes::quote(name) +
+                " does not lie where torch's padding rule would put it, so its place is "
+                "known only from its local header",
+            (*record)->header_offset,
+            {}});
 }
 
 Result<void> ArchiveReader::read(std::string_view name, std::span<std::byte> out,
@@ -343,7 +367,7 @@ Result<bool> ArchiveReader::verify_crc(std::string_view name) const {
 }
 
 Result<std::uint64_t> ArchiveReader::version() const {
-  bytes::ReadCache cache(state_->file, *std::pmr::new_delete_resource());
+  bytes::ReadCache cache(state_->archive, *std::pmr::new_delete_resource());
   return state_->about(zip::read_version(state_->directory, cache));
 }
 
@@ -351,19 +375,18 @@ Result<std::optional<std::string>> ArchiveReader::serialization_id() const {
   const zip::Record* record = state_->directory.find(".data/serialization_id");
   if (record == nullptr) return std::optional<std::string>{};
   constexpr std::uint64_t digits = 40;
-  bytes::ReadCache cache(state_->file, *std::pmr::new_delete_resource());
+  bytes::ReadCache cache(state_->archive, *std::pmr::new_delete_resource());
   const Result<zip::RecordBytes> content =
       zip::read_record(state_->directory, *record, cache, state_->limits.record_bytes);
-  if (!content) return about_file(content.error(), state_->path);
+  if (!content) return state_->about(content.error());
   std::string id(reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size());
   if (id.size() == digits && id.find_first_not_of("0123456789") == std::string::npos)
     return std::optional<std::string>(std::move(id));
-  return about_file(
-      {ErrorCode::corrupt,
-       "record .data/serialization_id holds " + bytes::quote(id, 60) + ", expected 40 digits",
-       content->file_offset,
-       {}},
-      state_->path);
+  return state_->about(
+      Error{ErrorCode::corrupt,
+            "record .data/serialization_id holds " + bytes::quote(id, 60) + ", expected 40 digits",
+            content->file_offset,
+            {}});
 }
 
 }  // namespace weightmap

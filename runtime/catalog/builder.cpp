@@ -204,6 +204,7 @@ Catalog CatalogBuilder::finish() && noexcept {
   Catalog made;
   made.block_ = std::move(block_);
   made.entries_ = {entries_, listed_.value_or(entries_used_)};
+  made.placed_ = entries_used_;
   made.storages_ = {storages_, storages_used_};
   made.slots_ = slots_;
   made.dims_ = dims_;

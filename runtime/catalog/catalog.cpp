@@ -23,4 +23,14 @@ std::uint32_t Catalog::find(std::string_view wanted) const noexcept {
   }
 }
 
+void Catalog::shift(std::uint64_t by, std::uint64_t size) noexcept {
+  // Both stand in the block, which is this catalog's own.
+  auto* const entries = const_cast<Entry*>(entries_.data());
+  auto* const storages = const_cast<StorageEntry*>(storages_.data());
+  for (std::size_t i = 0; i < placed_; ++i)
+    if (storages[entries[i].storage].position <= size) entries[i].position += by;
+  for (std::size_t i = 0; i < storages_.size(); ++i)
+    if (storages[i].position <= size) storages[i].position += by;
+}
+
 }  // namespace weightmap::catalog

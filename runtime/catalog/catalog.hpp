@@ -120,6 +120,10 @@ class Catalog {
     }
   }
 
+  // Makes positions in a part of a file, which begins at `by`, ones in the file. Those behind
+  // `size`, that of the part, lie in no file and stay.
+  void shift(std::uint64_t by, std::uint64_t size) noexcept;
+
   // The slots of the index, for tests of the probe length.
   std::span<const std::uint64_t> slots() const noexcept { return slots_; }
 
@@ -128,6 +132,7 @@ class Catalog {
 
   bytes::Buffer block_;
   std::span<const Entry> entries_;
+  std::size_t placed_ = 0;  // entries, with those behind them
   std::span<const StorageEntry> storages_;
   std::span<const std::uint64_t> slots_;  // their number is a power of two
   const std::int64_t* dims_ = nullptr;

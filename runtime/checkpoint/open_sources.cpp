@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/format/members.hpp"
 #include "runtime/os/file/snapshot.hpp"
 #include "runtime/os/process/descriptor_limit.hpp"
 #include "runtime/sets/select_files.hpp"
@@ -115,6 +116,20 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
   return {};
 }
 
+// The file; or the member of it, if the path is FILE//MEMBER.
+Result<void> add_file(Sources& sources, const GivenPath& from, const OpenOptions& options) {
+  Result<void> added = add_source(sources, from, options);
+  if (added || added.error().os_error != ENOTDIR) return added;
+  std::optional<format::MemberPath> inside = format::member_path(from.path);
+  if (!inside) return added;
+  TRY_ASSIGN(SourceFile source, open_source({inside->file, from.shown, {}}, options));
+  Result<ByteRange> found = format::find_member(source.file, inside->member, options.limits);
+  if (!found) return about_shown(std::move(found.error()), from.shown);
+  source.member = *found;
+  source.member_name = std::move(inside->member);
+  return sources.add(std::move(source));
+}
+
 Result<void> add_folder(GivenFiles& given, const GivenPath& folder, const OpenOptions& options) {
   if (Result<void> whole = sets::check_no_update(folder.path); !whole)
     return about_shown(std::move(whole.error()), folder.shown);
@@ -153,7 +168,7 @@ Result<void> add_given(GivenFiles& given, const GivenPath& from, const OpenOptio
     return add_folder(
         given, {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/') + 1), {}},
         options);
-  Result<void> added = add_source(given.sources, from, options);
+  Result<void> added = add_file(given.sources, from, options);
   if (added) return added;
   if (added.error().os_error == EISDIR) return add_folder(given, from, options);
   if (added.error().os_error != ENOENT) return added;
@@ -200,7 +215,7 @@ Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& o
   make_room(files.paths.size(), options);
   for (const GivenPath& path : files.paths)
     TRY(files.paths.size() == 1 ? add_given(files, path, options)
-                                : add_source(files.sources, path, options));
+                                : add_file(files.sources, path, options));
   files.leading = count_leading(files);
   return files;
 }

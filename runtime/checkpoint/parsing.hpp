@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/bytes/part.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/state.hpp"
 
@@ -32,12 +33,14 @@ class Parsing {
 
  private:
   Result<void> parse_first();
+  Result<void> check_is_alone() const;
   Result<format::Parsed> parse_all();
 
   const Sources& sources_;
   const OpenOptions& options_;
   OpenStats& stats_;
   std::unique_ptr<ParsedFiles> made_ = std::make_unique<ParsedFiles>();
+  std::optional<bytes::Part> member_;  // see SourceFile
   std::vector<format::Input> inputs_;  // of the leading files
   const FormatRow* row_ = nullptr;
   std::optional<NamedFiles> named_;

@@ -16,6 +16,7 @@
 #include "runtime/catalog/merge.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/dcp/saved_offsets.hpp"
+#include "runtime/format/members.hpp"
 #include "runtime/value/builder.hpp"
 
 namespace weightmap {
@@ -37,10 +38,11 @@ struct Shard {
 using Shards = std::vector<std::unique_ptr<Shard>>;
 
 Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
-  format::Input input(shard.source->file, 0, shard.source->file.size(), *shard.memory);
+  std::optional<bytes::Part> member;
+  format::Input input(shard.source->content(member), 0, shard.source->file.size(), *shard.memory);
   input.first_bytes = shard.first_bytes;
   TRY_ASSIGN(const FormatRow* row,
-             format_of(input, shard.source->info.path, options.limits, shard.stats));
+             format_of(input, shard.source->content_name(), options.limits, shard.stats));
   if (row->parse == nullptr)
     return failure(ErrorCode::invalid_argument,
                    std::string(row->sentence) + ", which is opened alone: it names its files");
@@ -53,6 +55,7 @@ Result<format::Parsed> parse(Shard& shard, const OpenOptions& options) {
     return failure(ErrorCode::unsupported,
                    "has reserved storages that are not filled in, which a shard may not have; open "
                    "it alone");
+  if (shard.source->member) format::place_in_file(parsed, *shard.source->member);
   return parsed;
 }
 
@@ -71,7 +74,8 @@ Result<void> parse_all(Shards& shards, const OpenOptions& options) {
   return parallel_for(shards.size(), [&](std::size_t number) -> Result<void> {
     Shard& shard = *shards[number];
     Result<format::Parsed> parsed = parse(shard, options);
-    if (!parsed) return tl::unexpected<Error>(shard.source->about(std::move(parsed.error())));
+    if (!parsed)
+      return tl::unexpected<Error>(shard.source->about_content(std::move(parsed.error())));
     shard.parsed.emplace(std::move(*parsed));
     return {};
   });

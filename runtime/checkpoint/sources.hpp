@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 
 #include "mmap/mapped_file.hpp"
 #include "runtime/bytes/byte_range.hpp"
+#include "runtime/bytes/part.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/os/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
@@ -26,6 +28,10 @@ struct SourceFile {
   std::string shown_name;                     // the given path, escaped, for later errors
   std::shared_ptr<ArrivingFile> remote = {};  // what `file` reads through; nullptr: it is local
   std::string name_beside = {};  // of a remote file: in the folder of the first one, or below
+  // What is a checkpoint, if it is not the whole file; and its name in the archive that the file
+  // is.
+  std::optional<ByteRange> member = {};
+  std::string member_name = {};
 
   std::uint64_t base() const noexcept { return info.mapping_offset; }
   // True for sealed memory behind the files with inflated storages. It acts as a file for mapping,
@@ -39,6 +45,24 @@ struct SourceFile {
   Error about(Error error) const {
     if (error.file.empty()) error.file = shown_name;
     return error;
+  }
+  // By which the content is opened again.
+  std::filesystem::path content_path() const {
+    return member ? std::filesystem::path(info.path.native() + "//" + member_name) : info.path;
+  }
+  // What is parsed; `part` is filled in for a member.
+  const bytes::ByteSource& content(std::optional<bytes::Part>& part) const {
+    if (!member) return file;
+    return part.emplace(file, member->offset, member->length);
+  }
+  // Of an error about what is parsed, whose offset is the one in it.
+  Error about_content(Error error) const {
+    if (member && error.file_offset != Error::no_offset) error.file_offset += member->offset;
+    return about(std::move(error));
+  }
+  // By which the format is told. No file has the name of a member, as nothing lies below a file.
+  std::filesystem::path content_name() const {
+    return member ? info.path / std::filesystem::path(member_name).filename() : info.path;
   }
 };
 
@@ -59,8 +83,11 @@ class Sources {
   }
 
   std::uint64_t bytes() const noexcept;  // of all files, without copies
-  // The base of the next file.
+  // The base of the next file, and that of the copies, which come last.
   std::uint64_t next_base() const noexcept;
+  std::uint64_t copies_base() const noexcept {
+    return has_copies() ? files_.back().base() : next_base();
+  }
   bool has_copies() const noexcept { return files_.back().is_copy(); }
   std::vector<ByteRange> ranges() const;
   std::vector<mmap::PlacedFile> placed() const;

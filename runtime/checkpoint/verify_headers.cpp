@@ -61,7 +61,8 @@ Result<void> verify_headers(const State& state) {
   Parsing parsing(state.sources, options, not_of_the_open);
   TRY(parsing.identify(state.leading_files));
   const FormatRow* const row = parsing.row();
-  if (row != nullptr && row->parse != nullptr)
+  // The catalog has places in the file, which a member is only a part of.
+  if (row != nullptr && row->parse != nullptr && !state.sources.front().member)
     return row->verify_headers == nullptr
                ? Result<void>()
                : row->verify_headers(parsing.first(), state.catalog(), options.limits);

@@ -39,9 +39,9 @@ constexpr std::array signatures = {
     Signature{0, "\x04\x22\x4d\x18"sv, other, "is compressed with lz4; decompress it first"},
     Signature{
         257, "ustar"sv, other,
-        "is a tar archive; unpack it (tar xf) and open what is in it, such as the "
-        "model_weights.ckpt of NeMo's .nemo; if torch of before 0.1.10 wrote it, load it with "
-        "torch 0.4 to 1.x and save it again"},
+        "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt of "
+        "NeMo's .nemo; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x and save "
+        "it again"},
     Signature{4, "PTMF"sv, other,
               "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
               "without _use_flatbuffer, or as a state dict"},

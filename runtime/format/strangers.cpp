@@ -191,8 +191,7 @@ std::string_view name_archive(const zip::Directory& directory) {
     return record.full_name().ends_with(".gguf");
   });
   if (has_gguf)
-    return "is a llamafile, or another archive with a GGUF model in it; unzip the model and open "
-           "that";
+    return "is a llamafile, or another archive with a GGUF model in it; open that as FILE//MEMBER";
   return {};
 }
 

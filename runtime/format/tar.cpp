@@ -107,8 +107,10 @@ Result<std::optional<TarMember>> TarReader::next() {
     std::uint64_t size = *number(header, size_at, number_bytes);
     if (type == 'S' && header[has_map_at] != std::byte{0}) TRY(skip_sparse_map());
     std::string name = name_of(header);
+    bool is_sparse = type == 'S';
     if (!is_description(type)) {
       const Stated stated = std::exchange(for_next_, {});
+      is_sparse |= stated.is_sparse;
       name = stated.name.value_or(for_all_.name.value_or(name));
       size = stated.size.value_or(for_all_.size.value_or(size));
       if (!has_content(type, name)) continue;
@@ -123,7 +125,7 @@ Result<std::optional<TarMember>> TarReader::next() {
     // The last member may end without the rest of its block.
     const std::uint64_t rest = source_.size() - at_ - size;
     at_ += size + std::min(rest, (tar_block - size % tar_block) % tar_block);
-    if (!is_description(type)) return TarMember{std::move(name), content_at, size};
+    if (!is_description(type)) return TarMember{std::move(name), content_at, size, is_sparse};
   }
 }
 
@@ -162,6 +164,7 @@ Result<void> TarReader::read_pax(std::string_view text, std::uint64_t at, Stated
     const std::string_view key = line.substr(0, equals);
     const std::string_view value = line.substr(equals + 1);
     if (key == "path") into.name = value;
+    if (key.starts_with("GNU.sparse.")) into.is_sparse = true;
     if (key != "size") continue;
     std::uint64_t size = 0;
     const auto [last, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);

@@ -21,6 +21,7 @@ struct TarMember {
   std::string name;  // text from the file
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
+  bool is_sparse = false;  // its zeros are left out
 };
 
 // Reads one header after another, as Python's tarfile follows them: names of any length and sizes
@@ -38,6 +39,7 @@ class TarReader {
   struct Stated {  // by a header that only describes the member behind it
     std::optional<std::string> name;
     std::optional<std::uint64_t> size;
+    bool is_sparse = false;
   };
   Result<void> read_description(char type, std::uint64_t size);
   Result<void> read_pax(std::string_view text, std::uint64_t at, Stated& into);

@@ -6,10 +6,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/strangers.hpp"
+#include "runtime/format/tar.hpp"
+#include "runtime/zip/inflate.hpp"
 
 namespace weightmap::format {
 namespace {
@@ -31,6 +34,13 @@ Result<void> check_front(const bytes::ByteSource& file, bytes::ReadCache& cache)
                  "the file begins as a legacy torch stream and ends as a zip archive; readers "
                  "differ in which of the two counts",
                  0);
+}
+
+Result<bool> is_packed_tar(const bytes::ByteSource& file) {
+  std::vector<std::byte> head(std::min(bytes::first_read, file.size()));
+  TRY(file.read(0, head));
+  const auto content = zip::inflate_head(head, zip::Wrapping::gzip);
+  return content && begins_tar(*content);
 }
 
 }  // namespace
@@ -58,6 +68,14 @@ Result<Error> describe_foreign_file(const bytes::ByteSource& file) {
   std::array<std::byte, head_bytes> head;
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
   TRY(file.read(0, {head.data(), length}));
+  TRY_ASSIGN(const bool is_packed, is_packed_tar(file));
+  if (is_packed)
+    return Error{
+        ErrorCode::not_a_checkpoint,
+        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar "
+        "of TorchServe may be; unpack it (tar xzf) and open what is in it",
+        Error::no_offset,
+        {}};
   if (std::optional<Error> known = describe_stranger({head.data(), length}, file.size()))
     return std::move(*known);
   std::array<std::byte, stranger_tail_bytes> tail;

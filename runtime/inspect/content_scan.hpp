@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "runtime/bytes/byte_source.hpp"
-#include "runtime/bytes/checked.hpp"
+#include "runtime/bytes/part.hpp"
 #include "runtime/inspect/pickle_collector.hpp"
 #include "runtime/zip/inflate.hpp"
 #include "weightmap/globals.hpp"
@@ -17,6 +17,8 @@
 #include "weightmap/result.hpp"
 
 namespace weightmap {
+
+using bytes::Part;
 
 // What content may be by its first bytes.
 enum class Look : std::uint8_t { nothing, pickle, zip, tar, gzip };
@@ -74,23 +76,5 @@ class ContentScan {
 
 bool is_named_as_pickle(std::string_view name);
 bool is_named_as_code(std::string_view name);
-
-// A part of another source.
-class Part final : public bytes::ByteSource {
- public:
-  Part(const bytes::ByteSource& whole, std::uint64_t base, std::uint64_t size) noexcept
-      : whole_(whole), base_(base), size_(size) {}
-  std::uint64_t size() const noexcept override { return size_; }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (!bytes::contains(size_, offset, out.size()))
-      return bytes::leaves_source(*this, offset, out.size());
-    return whole_.read(base_ + offset, out);
-  }
-
- private:
-  const bytes::ByteSource& whole_;
-  std::uint64_t base_;
-  std::uint64_t size_;
-};
 
 }  // namespace weightmap

@@ -197,6 +197,11 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
     return about_file({ErrorCode::unsupported,
                        "is a checkpoint of several files; stage each of them by its name"},
                       path);
+  if (Checkpoint::Access::state(*source).sources.front().member)
+    return about_file({ErrorCode::unsupported,
+                       "is a member of an archive, and whole files are staged: extract it, and "
+                       "stage that"},
+                      path);
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();
   Result<void> made =

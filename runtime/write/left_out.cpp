@@ -99,7 +99,8 @@ bool is_of_the_layout(std::string_view name) {
 
 Result<void> add_records(const Checkpoint& checkpoint, const OpenOptions& options,
                          std::vector<std::string>& names) {
-  TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(checkpoint.source(0).path, options));
+  const SourceFile& source = Checkpoint::Access::state(checkpoint).sources.front();
+  TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(source.content_path(), options));
   std::unordered_set<std::string> storages;
   for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
     storages.insert(checkpoint.storage(i).record());
@@ -136,8 +137,9 @@ Result<void> add_files(const Checkpoint& set, const OpenOptions& options,
                        const SafetensorsMetadata& metadata, std::vector<std::string>& names) {
   const std::vector<std::string_view> written = whole_names(set);
   const std::unordered_set<std::string_view> known(written.begin(), written.end());
+  const Sources& sources = Checkpoint::Access::state(set).sources;
   for (std::size_t i = 0; i < set.source_count(); ++i) {
-    const Result<Checkpoint> file = Checkpoint::open(set.source(i).path, options);
+    const Result<Checkpoint> file = Checkpoint::open(sources[i].content_path(), options);
     // The file of one rank, whose metadata says no more than where its parts belong.
     if (!file && file.error().code == ErrorCode::invalid_argument) continue;
     if (!file) return tl::unexpected<Error>(file.error());

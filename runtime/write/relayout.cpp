@@ -13,6 +13,7 @@
 #include "runtime/archive/serialization_id.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/torch/reserved_marks.hpp"
 #include "runtime/write/legacy_archive.hpp"
 #include "runtime/write/record_list.hpp"
@@ -198,8 +199,9 @@ Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& f
   // Errors name the file by the caller's path, unless that is its folder.
   std::error_code unknown;
   const bool is_file = std::filesystem::is_regular_file(from, unknown);
+  const SourceFile& source = Checkpoint::Access::state(opened).sources.front();
   TRY_ASSIGN(ArchiveReader archive,
-             ArchiveReader::open(is_file ? from : opened.source(0).path, options.open));
+             ArchiveReader::open(is_file ? from : source.content_path(), options.open));
   if (!opened.is_current())
     return about_file({ErrorCode::io, "the file was replaced or written to while it was opened"},
                       from);

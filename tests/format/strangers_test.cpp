@@ -7,6 +7,7 @@
 
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/checkpoints.hpp"
+#include "tests/support/tar_builder.hpp"
 #include "tests/support/temporary_file.hpp"
 
 using namespace weightmap;
@@ -139,27 +140,24 @@ TEST_CASE_FIXTURE(Fixture, "a llamafile, which is a program with a zip archive b
   test::ArchiveBuilder builder;
   builder.add("model.gguf", "GGUF");
   names("a.llamafile", "MZqFpD='\n" + zeros + text_of(builder.finish()),
-        "is a llamafile, or another archive");
+        "is a llamafile, or another archive with a GGUF model in it; open that as FILE//MEMBER");
 }
 
-// As Python's tarfile writes it.
 TEST_CASE_FIXTURE(Fixture, "a .nemo is a tar, whatever archive its last member is") {
   test::ArchiveBuilder builder;
   builder.add("archive/data.pkl", "\x80\x02}.");
-  std::string member = text_of(builder.finish());
-  std::string size = "00000000000";
-  for (std::size_t i = size.size(), rest = member.size(); rest != 0; rest /= 8)
-    size[--i] = static_cast<char>('0' + rest % 8);
-  std::string header = "./model_weights.ckpt";
-  header.resize(124);
-  header += size + '\0' + std::string(12, '\0') + "        0";
-  header.resize(257);
-  header += "ustar  ";
-  header.resize(512);
-  unsigned sum = 0;
-  for (const char c : header) sum += static_cast<unsigned char>(c);
-  for (std::size_t i = 154; i-- > 148; sum /= 8) header[i] = static_cast<char>('0' + sum % 8);
-  header[154] = '\0';
-  member.resize((member.size() + 511) / 512 * 512 + 1024);
-  names("a.nemo", header + member, "is a tar archive; unpack it (tar xf) and open what is in it");
+  names("a.nemo",
+        test::tar({{.name = "./model_weights.ckpt", .content = text_of(builder.finish())}}),
+        "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt");
+}
+
+// What Python's gzip.compress(archive, mtime=0) gives for the tar archive of tar({{.name = "a"}}).
+TEST_CASE_FIXTURE(Fixture,
+                  "a .nemo or .mar that is compressed with gzip, and any other such file") {
+  names("a.nemo",
+        "\037\213\010\000\000\000\000\000\002\003\113\144\240\075\060\000\002\063\023\023\254\342"
+        "\120\200\046\156\154\146\150\306\240\140\100\007\267\061\224\026\227\044\026\061\030\320"
+        "\305\256\121\060\012\106\301\050\030\104\000\000\157\054\160\214\000\006\000\000"s,
+        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar");
+  names("a.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\xff" + zeros, "is compressed with gzip");
 }

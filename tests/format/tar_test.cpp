@@ -8,56 +8,17 @@
 
 #include "runtime/bytes/byte_source.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/tar_builder.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
+using test::block;
+using test::header;
+using test::octal;
+using test::padded;
+using test::tar;
 
 namespace {
-
-std::string padded(std::string text, std::size_t length) {
-  text.resize(length);
-  return text;
-}
-
-struct Member {
-  std::string name;
-  std::string content;
-  char type = '0';
-  std::string size = {};  // the field, if it is not that of the content
-  std::string prefix = {};
-  std::string magic = "ustar\00000"s;
-  char map_follows = '\0';
-};
-
-std::string octal(std::size_t number) {
-  std::string digits;
-  for (int shift = 30; shift >= 0; shift -= 3)
-    digits += static_cast<char>('0' + (number >> shift & 7));
-  return digits + '\0';
-}
-
-std::string header(const Member& member) {
-  std::string made = padded(member.name, 100) + padded("0000644", 8) + padded("", 16) +
-                     padded(member.size.empty() ? octal(member.content.size()) : member.size, 12) +
-                     padded("", 12) + "        " + member.type + padded("", 100) +
-                     padded(member.magic, 8) + padded("", 80) + padded(member.prefix, 155) +
-                     padded("", 12);
-  made[482] = member.map_follows;
-  unsigned sum = 0;
-  for (const char c : made) sum += static_cast<unsigned char>(c);
-  made.replace(148, 8, octal(sum).substr(5) + "\0 "s, 0, 8);
-  return made;
-}
-
-std::string block(const std::string& content) {
-  return padded(content, (content.size() + 511) / 512 * 512);
-}
-
-std::string tar(const std::vector<Member>& members) {
-  std::string made;
-  for (const Member& member : members) made += header(member) + block(member.content);
-  return made + padded("", 1024);
-}
 
 // "name=content", one for each.
 Result<std::vector<std::string>> members_of(const std::string& archive) {

@@ -12,6 +12,7 @@
 #include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/processes.hpp"
 
 namespace weightmap::cli {
@@ -143,6 +144,7 @@ Result<void> check_is_known(const std::string& file) {
   std::error_code ignored;
   if (std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found)
     return {};
+  if (Checkpoint::files(file)) return {};  // a member of an archive, which is there
   const Result<ProcessesReport> report = processes({file});
   if (!report) return tl::unexpected<Error>(report.error());
   if (!report->mapped.empty()) return {};

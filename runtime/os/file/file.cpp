@@ -62,7 +62,12 @@ tl::unexpected<Error> open_failure(const char* path, int error_number) {
   if (::stat(path, &status) == 0)
     if (Result<void> ok = check_is_content(status); !ok && !S_ISREG(status.st_mode))
       return tl::unexpected<Error>(ok.error());
-  return tl::unexpected<Error>(os_error("open the file", error_number));
+  Error error = os_error("open the file", error_number);
+  if (error_number == ENOTDIR)
+    error.message +=
+        "; a member of an archive is FILE//MEMBER, with two slashes, to what opens a checkpoint, "
+        "and is extracted for all else";
+  return tl::unexpected<Error>(std::move(error));
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+#include "runtime/format/members.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory_resource>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/escape.hpp"
+#include "runtime/format/tar.hpp"
+#include "runtime/format/zip_directory.hpp"
+#include "runtime/zip/local_header.hpp"
+
+namespace weightmap::format {
+namespace {
+
+constexpr std::string_view separator = "//";
+
+// As tar has names of members when it is given a folder: "./model_weights.ckpt".
+std::string_view without_dot(std::string_view name) noexcept {
+  return name.starts_with("./") ? name.substr(2) : name;
+}
+
+// The names of an archive's members, as many as a message has room for.
+class ListedNames {
+ public:
+  void add(std::string_view name) {
+    constexpr std::size_t most = 8;
+    if (++count_ <= most) text_ += (count_ == 1 ? "" : ", ") + bytes::quote(without_dot(name));
+    more_ = count_ > most ? " and " + std::to_string(count_ - most) + " more" : "";
+  }
+  tl::unexpected<Error> lack(std::string_view name) const {
+    const std::size_t nested = name.find(separator);
+    std::string sentence =
+        nested != std::string_view::npos ? "members of members are not opened: extract " +
+                                               bytes::quote(name.substr(0, nested)) + " first"
+        : count_ == 0
+            ? "the archive has no members"
+            : "the archive has no member " + bytes::quote(name) + "; it has " + text_ + more_;
+    Error error{ErrorCode::io, std::move(sentence), Error::no_offset, {}};
+    error.os_error = ENOENT;
+    return tl::unexpected<Error>(std::move(error));
+  }
+
+ private:
+  std::string text_;
+  std::string more_;
+  std::size_t count_ = 0;
+};
+
+Result<ByteRange> find_in_tar(const bytes::ByteSource& file, std::string_view name) {
+  TarReader reader(file);
+  ListedNames names;
+  std::optional<TarMember> found;
+  for (;;) {
+    TRY_ASSIGN(std::optional<TarMember> member, reader.next());
+    if (!member) break;
+    names.add(member->name);
+    if (without_dot(member->name) == without_dot(name)) found = std::move(member);
+  }
+  if (!found) return names.lack(name);
+  if (found->is_sparse)
+    return failure(
+        ErrorCode::unsupported,
+        "the tar archive has this member without its zeros (sparse), so it is no part of "
+        "the file; extract it (tar xf FILE MEMBER) and open that",
+        found->offset);
+  return ByteRange{found->offset, found->size};
+}
+
+Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view name,
+                              const Limits& limits) {
+  bytes::ReadCache cache(file, *std::pmr::new_delete_resource());
+  TRY_ASSIGN(const zip::Directory directory, read_directory(file, cache, limits));
+  const auto found = std::ranges::find_if(directory.records(), [&](const zip::Record& record) {
+    return without_dot(record.full_name()) == without_dot(name);
+  });
+  if (found == directory.records().end()) {
+    ListedNames names;
+    for (const zip::Record& record : directory.records()) names.add(record.full_name());
+    return names.lack(name);
+  }
+  if (found->method != zip::Method::stored)
+    return failure(ErrorCode::unsupported,
+                   "the zip archive has this member compressed, so it cannot be mapped; extract it "
+                   "(unzip FILE MEMBER) and open that",
+                   found->header_offset);
+  TRY_ASSIGN(const std::uint64_t payload,
+             zip::read_local_header(file, *found, directory.limit_of(*found)));
+  return ByteRange{payload, found->stored_size};
+}
+
+}  // namespace
+
+std::optional<MemberPath> member_path(const std::filesystem::path& path) {
+  const std::string& text = path.native();
+  std::error_code unknown;
+  for (std::size_t at = text.find(separator, 1); at != std::string::npos;
+       at = text.find(separator, at + separator.size()))
+    if (std::filesystem::is_regular_file(text.substr(0, at), unknown))
+      return MemberPath{text.substr(0, at), text.substr(at + separator.size())};
+  return std::nullopt;
+}
+
+Result<ByteRange> find_member(const bytes::ByteSource& file, std::string_view name,
+                              const Limits& limits) {
+  std::array<std::byte, tar_block> head{};
+  TRY(file.read(0, std::span(head).first(std::min<std::uint64_t>(head.size(), file.size()))));
+  TRY_ASSIGN(const ByteRange found,
+             begins_tar(head) ? find_in_tar(file, name) : find_in_zip(file, name, limits));
+  if (found.length == 0)
+    return failure(ErrorCode::not_a_checkpoint, "the member is empty", found.offset);
+  return found;
+}
+
+void place_in_file(Parsed& parsed, const ByteRange& member) noexcept {
+  parsed.catalog.shift(member.offset, member.length);
+  for (CompressedStorage& storage : parsed.compressed) storage.file_offset += member.offset;
+}
+
+}  // namespace weightmap::format

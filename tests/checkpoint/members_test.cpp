@@ -1,0 +1,287 @@
+// FILE//MEMBER: what lies uncompressed in a tar or zip archive opens as the file that it is.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/archive_builder.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/gguf_builder.hpp"
+#include "tests/support/tar_builder.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/stage.hpp"
+
+using namespace weightmap;
+using namespace std::string_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::int32_t f32 = 0;  // of GGUF
+
+std::string zip(const std::string& name, const std::string& content, std::size_t front = 0) {
+  test::ArchiveBuilder builder;
+  test::Bytes& bytes = builder.add_plain(name, content).finish();
+  return std::string(front, '#') +
+         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+std::string gguf(std::uint64_t offset = 0) {
+  test::GgufBuilder builder;
+  builder.describe("w", {4}, f32, offset);
+  return builder.file() + "\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40"s;
+}
+
+struct Fixture {
+  test::TemporaryFolder folder;
+
+  fs::path member(const std::string& archive, const std::string& name) {
+    return folder.write("archive", archive).native() + "//" + name;
+  }
+  Result<Checkpoint> open(const std::string& archive, const std::string& name,
+                          const OpenOptions& options = {}) {
+    return Checkpoint::open(member(archive, name), options);
+  }
+};
+
+std::vector<fs::path> fixtures() {
+  std::vector<fs::path> files;
+  for (const fs::path& at : {test::data, test::data / "legacy", test::data / "npz"})
+    for (const auto& entry : fs::directory_iterator(at))
+      if (entry.is_regular_file() && entry.path().extension() != ".py" &&
+          entry.path().extension() != ".json")
+        files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+// A tensor is the same in both, and its bytes lie where it says that they do.
+void check_same(const NamedTensor& one, const NamedTensor& other, const std::string& file) {
+  CAPTURE(one.name);
+  CHECK(one.name == other.name);
+  CHECK(one.storage == other.storage);
+  CHECK(one.view.dtype() == other.view.dtype());
+  CHECK(std::ranges::equal(one.view.shape(), other.view.shape()));
+  const std::span<const std::byte> bytes = other.view.bytes();
+  CHECK(std::ranges::equal(one.view.bytes(), bytes));
+  if (other.is_copied || bytes.empty()) return;
+  CHECK(std::ranges::equal(std::as_bytes(std::span(file)).subspan(other.file_offset, bytes.size()),
+                           bytes));
+}
+
+void check_same(const Checkpoint& one, const Checkpoint& other, const fs::path& archive) {
+  const std::string file = test::read_file(archive);
+  const auto tensors = one.tensors();
+  const auto within = other.tensors();
+  REQUIRE(tensors.size() == within.size());
+  CHECK(one.info().format == other.info().format);
+  CHECK(one.info().storages == other.info().storages);
+  for (std::size_t i = 0; i < tensors.size(); ++i) check_same(tensors[i], within[i], file);
+  const CrcReport sums = one.verify_crc();
+  const CrcReport sums_within = other.verify_crc();
+  CHECK(sums.faults.size() == sums_within.faults.size());
+  CHECK(sums.storages_checked == sums_within.storages_checked);
+  CHECK(sums.bytes == sums_within.bytes);
+  REQUIRE_OK(other.verify_headers());
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture,
+                  "every kind of file is the same within a tar and at odd places of a zip") {
+  for (const fs::path& path : fixtures()) {
+    CAPTURE(path.native());
+    const std::string content = test::read_file(path);
+    const std::string name = path.filename();
+    const Result<Checkpoint> alone = Checkpoint::open(path);
+    for (const std::string& archive : {test::tar({{.name = "./first", .content = "x"},
+                                                  {.name = "./" + name, .content = content}}),
+                                       zip(name, content), zip("f/" + name, content, 3)}) {
+      const std::string prefix = archive.starts_with("#") ? "f/" : "";
+      for (const Verify verify : {Verify::chain, Verify::headers, Verify::crc}) {
+        const Result<Checkpoint> within =
+            open(archive, prefix + name, OpenOptions{.verify = verify});
+        if (verify == Verify::chain) {
+          CHECK(alone.has_value() == within.has_value());
+          if (!alone && !within) CHECK(alone.error().message == within.error().message);
+        }
+        if (alone && within) check_same(*alone, *within, folder.path() / "archive");
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a GGUF behind a program, as llamafile has it") {
+  const Checkpoint opened = test::opened(
+      member("MZqFpD='\n" + std::string(777, 'x') + zip("model.gguf", gguf(), 5), "model.gguf"));
+  CHECK(opened.info().format == Format::gguf);
+  CHECK(opened.get("w")->view.nbytes() == 16);
+  CHECK(opened.opened_paths().front().native().ends_with("/archive//model.gguf"));
+  CHECK(opened.source(0).path == folder.path() / "archive");
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "names are GNU's long ones, those of pax headers, and the last of several") {
+  const std::string longer = std::string(150, 'n') + ".gguf";
+  const std::string text = "path=" + longer + "\n";
+  CHECK(open(test::tar({{.name = "L", .content = longer + '\0', .type = 'L'},
+                        {.name = "cut", .content = gguf()}}),
+             longer));
+  CHECK(open(test::tar({{.name = "pax", .content = "165 " + text, .type = 'x'},
+                        {.name = "cut", .content = gguf()}}),
+             longer));
+  CHECK(open(test::tar({{.name = "a", .content = "old"}, {.name = "a", .content = gguf()}}), "a"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a path that exists is that file, however many slashes it has") {
+  fs::create_directory(folder.path() / "a");
+  folder.write("a/b", gguf());
+  CHECK(Checkpoint::open(folder.path().native() + "//a//b"));
+  folder.write("a/x.tar", test::tar({{.name = "m", .content = gguf()}}));
+  CHECK(Checkpoint::open(folder.path().native() + "//a///x.tar//m"));
+  CHECK_FAILS(Checkpoint::open(folder.path().native() + "/a//none"), ErrorCode::io,
+              "No such file or directory");
+  CHECK_FAILS(Checkpoint::open(folder.path().native() + "/a/x.tar/m"), ErrorCode::io,
+              "a member of an archive is FILE//MEMBER, with two slashes");
+}
+
+TEST_CASE_FIXTURE(Fixture, "members and files are opened together as one checkpoint") {
+  test::GgufBuilder builder;
+  const fs::path other = folder.write("other.gguf", builder.tensor("v", {1}, f32, "abcd").file());
+  const std::vector<fs::path> files = {member(test::tar({{.name = "m", .content = gguf()}}), "m"),
+                                       other};
+  const Result<Checkpoint> opened = Checkpoint::open_files(files);
+  REQUIRE_OK(opened);
+  const float* const first = reinterpret_cast<const float*>(opened->get("w")->view.data());
+  CHECK(first[3] == 4.0f);
+  CHECK(opened->get("w")->file_offset > 512);
+  CHECK(opened->get("v")->view.nbytes() == 4);
+}
+
+TEST_CASE_FIXTURE(Fixture, "what is written to a member reaches its place in the file") {
+  const fs::path path = member(test::tar({{.name = "m", .content = gguf()}}), "m");
+  Checkpoint opened = test::opened(path, OpenOptions{.writable = true});
+  const NamedTensor tensor = *opened.get("w");
+  (*opened.writable_bytes(tensor.view))[0] = std::byte{'!'};
+  CHECK(test::read_file(folder.path() / "archive")[tensor.file_offset] == '!');
+}
+
+TEST_CASE_FIXTURE(Fixture, "the records of an archive within an archive have offsets in the file") {
+  const std::string content = test::read_file(test::data / "state_dict.pt");
+  const Result<ArchiveReader> archive =
+      ArchiveReader::open(member(test::tar({{.name = "m", .content = content}}), "m"));
+  REQUIRE_OK(archive);
+  const Result<ArchiveReader> alone = ArchiveReader::open(test::data / "state_dict.pt");
+  for (const ArchiveReader::RecordInfo& record : alone->records()) {
+    CAPTURE(record.name);
+    CHECK(*archive->payload_offset(record.name) == *alone->payload_offset(record.name) + 512);
+    CHECK(*archive->header_offset(record.name) == *alone->header_offset(record.name) + 512);
+    CHECK(*archive->read(record.name) == *alone->read(record.name));
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "errors have the member's name and the offset in the file") {
+  const auto offset_of = [](const Result<Checkpoint>& result) {
+    return result.error().file_offset;
+  };
+  const Result<Checkpoint> alone = Checkpoint::open(folder.write("m", "GGUF\7\0\0\0"s + gguf()));
+  const Result<Checkpoint> within =
+      open(test::tar({{.name = "m", .content = "GGUF\7\0\0\0"s + gguf()}}), "m");
+  REQUIRE_FALSE(within.has_value());
+  CHECK(within.error().message == alone.error().message);
+  CHECK(within.error().file.ends_with("archive//m"));
+  CHECK(offset_of(within) == offset_of(alone) + 512);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a tensor that goes on behind its member is refused") {
+  // In the tar the next header follows, and enough bytes behind it.
+  CHECK_FAILS(open(test::tar({{.name = "m", .content = gguf(32)},
+                              {.name = "n", .content = std::string(4096, 'n')}}),
+                   "m"),
+              ErrorCode::corrupt, "\"w\"");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member that is not there is refused with those that are") {
+  CHECK_FAILS(
+      open(test::tar({{.name = "./a", .content = "1"}, {.name = "b\n", .content = "2"}}), "none"),
+      ErrorCode::io, R"(the archive has no member "none"; it has "a", "b\x0A")");
+  std::vector<test::TarEntry> many(10, {.name = "n", .content = ""});
+  CHECK_FAILS(open(test::tar(many), "none"), ErrorCode::io, R"("n", "n" and 2 more)");
+  CHECK_FAILS(open(zip("a", "1"), "none"), ErrorCode::io, R"(no member "none"; it has "a")");
+  CHECK_FAILS(open(test::tar({{.name = "f/", .content = "", .type = '5'}}), "f/"), ErrorCode::io,
+              "the archive has no members");
+  CHECK(open(zip("a", "1"), "none").error().os_error == ENOENT);
+}
+
+TEST_CASE_FIXTURE(Fixture, "an empty member is refused") {
+  CHECK_FAILS(open(test::tar({{.name = "m", .content = ""}}), "m"), ErrorCode::not_a_checkpoint,
+              "the member is empty");
+  CHECK_FAILS(open(zip("m", ""), "m"), ErrorCode::not_a_checkpoint, "the member is empty");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member of a member is refused") {
+  const std::string inner = test::tar({{.name = "m", .content = gguf()}});
+  CHECK_FAILS(open(test::tar({{.name = "t", .content = inner}}), "t//m"), ErrorCode::io,
+              "members of members are not opened: extract \"t\" first");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a compressed member is refused with how to extract it") {
+  test::ArchiveBuilder builder;
+  builder.add_stored_as("m", test::to_bytes("\x03\0"s), 0, zip::Method::deflated, 0);
+  const test::Bytes& bytes = builder.finish();
+  CHECK_FAILS(open({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "m"),
+              ErrorCode::unsupported, "extract it (unzip FILE MEMBER) and open that");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a sparse member is refused, of GNU's kind and of pax") {
+  const std::string text = "22 GNU.sparse.major=1\n";
+  CHECK_FAILS(open(test::tar({{.name = "m", .content = gguf(), .type = 'S'}}), "m"),
+              ErrorCode::unsupported, "without its zeros (sparse)");
+  CHECK_FAILS(open(test::tar({{.name = "pax", .content = text, .type = 'x'},
+                              {.name = "m", .content = gguf()}}),
+                   "m"),
+              ErrorCode::unsupported, "without its zeros (sparse)");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a truncated member is refused") {
+  const std::string whole = test::tar({{.name = "m", .content = gguf()}});
+  for (std::size_t size = 512; size < 512 + gguf().size(); ++size)
+    CHECK_FAILS(open(whole.substr(0, size), "m"), ErrorCode::corrupt,
+                "the tar archive is truncated");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member whose local header says another thing is refused") {
+  std::string archive = zip("m", gguf());
+  archive[30] = 'n';
+  CHECK_FAILS(open(archive, "m"), ErrorCode::corrupt, "m");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member that names files beside it is refused") {
+  test::GgufBuilder part;
+  part.split(0, 2, 2).tensor("w", {1}, f32, "abcd");
+  CHECK_FAILS(open(test::tar({{.name = "m-00001-of-00002.gguf", .content = part.file()}}),
+                   "m-00001-of-00002.gguf"),
+              ErrorCode::unsupported,
+              "is one of 2 files of a checkpoint, and files beside a member");
+  CHECK_FAILS(open(test::tar({{.name = "m.index.json",
+                               .content = R"({"weight_map": {"w": "m.safetensors"}})"}}),
+                   "m.index.json"),
+              ErrorCode::unsupported, "is an index of shards, and files beside a member");
+  CHECK_FAILS(open(test::tar({{.name = ".metadata", .content = "\x80\2}."}}), ".metadata"),
+              ErrorCode::unsupported, "torch.distributed.checkpoint, and files beside a member");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member of what is no archive is refused") {
+  CHECK_FAILS(open(gguf(), "m"), ErrorCode::not_a_checkpoint,
+              "is a GGUF file, which is no archive");
+  CHECK_FAILS(open("\x1f\x8b\x08\0\0\0\0\0\x02\xff"s + std::string(600, '\0'), "m"),
+              ErrorCode::not_a_checkpoint, "is compressed with gzip");
+}
+
+TEST_CASE_FIXTURE(Fixture, "staging a member is refused") {
+  CHECK_FAILS(stage(member(test::tar({{.name = "m", .content = gguf()}}), "m"), {}),
+              ErrorCode::unsupported, "is a member of an archive, and whole files are staged");
+}
