@@ -274,12 +274,13 @@ Result<int> run_residency(Output& out, ResidencyOptions options) {
   return examine_each(out, options.files, options.json, examine);
 }
 
-// Of the arguments behind the first FILE, those that are there as files are files.
+// Of the arguments behind the first FILE, those that are files on the disk are FILEs. A folder is
+// none, since modules are often called like folders.
 void take_files(ResidencyOptions& options) {
   std::vector<std::string>& patterns = options.selection.patterns;
   const auto files = std::ranges::stable_partition(patterns, [](const std::string& text) {
     std::error_code failed;
-    return !std::filesystem::exists(text, failed);
+    return !std::filesystem::is_regular_file(text, failed);
   });
   options.files = {options.file};
   options.files.insert(options.files.end(), files.begin(), files.end());
