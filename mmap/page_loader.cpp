@@ -77,9 +77,9 @@ Result<void> PageLoader::load_pages(std::uint64_t offset, std::uint64_t length, 
   return mapped_.check_not_lost();
 }
 
-bool PageLoader::has_to_read(std::uint64_t offset, std::uint64_t length) const noexcept {
+bool PageLoader::has_to_read(std::uint64_t offset, std::uint64_t length) const {
   return method_ == LoadMethod::read ||
-         (method_ == LoadMethod::copy && !is_surely_cached(file(), offset, length));
+         (method_ == LoadMethod::copy && !is_surely_cached(mapped_, offset, length));
 }
 
 Result<void> PageLoader::load_now(std::uint64_t offset, std::uint64_t length) {
@@ -94,7 +94,7 @@ Result<void> PageLoader::load_now(std::uint64_t offset, std::uint64_t length) {
 
 Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length) {
   // What is left of the last page of a truncated file is still cached.
-  if (is_surely_cached(file(), offset, length))
+  if (is_surely_cached(mapped_, offset, length))
     return os::check_not_truncated(file(), offset, length);
   if (exact_.get() < 0 && !is_on_fuse(file())) {
     // Opens the same file, whatever its name is now, with a readahead state of its own. FUSE may

@@ -55,7 +55,7 @@ class PageLoader {
   Result<void> load_pages(std::uint64_t offset, std::uint64_t length, bool is_read);
   Result<void> read_all(int descriptor, std::uint64_t offset, std::uint64_t length);
   // True if the range has to be read before it is mapped, or is not mapped.
-  bool has_to_read(std::uint64_t offset, std::uint64_t length) const noexcept;
+  bool has_to_read(std::uint64_t offset, std::uint64_t length) const;
   Result<void> populate(std::uint64_t offset, std::uint64_t length);
 
   const os::File& file() const noexcept { return mapped_.file(); }

@@ -16,6 +16,7 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "runtime/os/kernel.hpp"
 #include "runtime/os/os_error.hpp"
 #include "runtime/os/page_size.hpp"
@@ -204,9 +205,11 @@ Result<std::uint64_t> cached_bytes_of(const os::File& file) {
   return pages->cached_bytes();
 }
 
-bool is_surely_cached(const os::File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+bool is_surely_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
+  const os::File& file = mapped.file();
   const std::uint64_t start = offset / os::page_bytes() * os::page_bytes();
-  return is_cached_evenly(file, start, offset + length - start) == true;
+  if (is_cached_evenly(file, start, offset + length - start) == true) return true;
+  return os::is_overlay(file) && is_cached(mapped, offset, length) && tells_what_is_cached(file);
 }
 
 std::uint64_t unwritten_bytes_of(const os::File& file) noexcept {

@@ -50,9 +50,9 @@ bool is_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t len
 // Equals CachedPages::of(file).cached_bytes(), by one system call if the kernel has it (Linux 6.5).
 Result<std::uint64_t> cached_bytes_of(const os::File& file);
 
-// True if the whole range is in the page cache; false also if counting cannot tell. One system
-// call. Precondition: length > 0.
-bool is_surely_cached(const os::File& file, std::uint64_t offset, std::uint64_t length) noexcept;
+// True if the whole range is in the page cache; false also if the system does not tell. One or two
+// system calls, and on overlayfs, where nothing is counted, a few. Precondition: length > 0.
+bool is_surely_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);
 
 // Returns the dirty bytes among the cached ones; 0 if the kernel does not report them.
 std::uint64_t unwritten_bytes_of(const os::File& file) noexcept;

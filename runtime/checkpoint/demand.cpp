@@ -19,9 +19,10 @@ Result<void> demand(Checkpoint::State& state, const TensorView& view) {
   if (state.is_in_memory()) return {};
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();
-  mmap::PageLoader loader(source.in(state.mapping), mmap::best_load_method(state.mapping));
+  const mmap::MappedFile mapped = source.in(state.mapping);
+  mmap::PageLoader loader(mapped, mmap::best_load_method(state.mapping));
   Result<void> loaded;
-  if (mmap::is_surely_cached(source.file, offset, part.size())) {
+  if (mmap::is_surely_cached(mapped, offset, part.size())) {
     loaded = loader.load(offset, part.size());  // maps it, without disk access
   } else {
     const Gate::Mark mark(state.gate);

@@ -19,7 +19,10 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/os/file/extents.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "runtime/os/page_size.hpp"
+#include "weightmap/processes.hpp"
 
 namespace weightmap {
 namespace {
@@ -156,6 +159,17 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
   return report;
 }
 
+// The system tells nothing of the pages of the file below. What nobody has mapped stays for want of
+// a place on a disk: of any (a file system that reports no extents), or so far.
+void explain_on_overlay(const os::File& file, EvictReport& report) {
+  const auto users = processes({"/proc/self/fd/" + std::to_string(file.descriptor())});
+  if (!users || !users->mapped.empty()) return;
+  if (os::extents_of(file))
+    report.unwritten_bytes = report.cached_after;
+  else
+    report.lives_in_memory = true;
+}
+
 Result<EvictReport> evict_file(const os::File& file, const Progress& progress = {}) {
   const Result<std::uint64_t> before = mmap::cached_bytes_of(file);
   if (!before) return error_of(before);
@@ -167,6 +181,7 @@ Result<EvictReport> evict_file(const os::File& file, const Progress& progress = 
   report.cached_after = *after;
   if (*after > 0) report.unwritten_bytes = mmap::unwritten_bytes_of(file);
   report.lives_in_memory = mmap::lives_in_memory(file);
+  if (*after > 0 && os::is_overlay(file)) explain_on_overlay(file, report);
   return report;
 }
 

@@ -11,8 +11,8 @@ def need(case, *programs, device=None):
         case.skipTest(f"needs root, {', '.join((*programs, device or ''))}")
 
 
-def bindfs(case, lower, upper):
-    """Serves `lower` at `upper` by FUSE without kernel_cache, so that an open drops what is cached.
+def bindfs(case, lower, upper, *options):
+    """Serves `lower` at `upper` by FUSE; without kernel_cache an open drops what is cached.
 
     Returns the server, in the foreground so that it can be stopped.
     """
@@ -20,7 +20,7 @@ def bindfs(case, lower, upper):
     for folder in (lower, upper):
         folder.mkdir(exist_ok=True)
     was = os.stat(upper).st_dev
-    server = subprocess.Popen(["bindfs", "-f", lower, upper])
+    server = subprocess.Popen(["bindfs", "-f", *options, lower, upper])
     case.addCleanup(server.wait)
     case.addCleanup(subprocess.run, ["umount", "-l", upper])
     while os.stat(upper).st_dev == was:

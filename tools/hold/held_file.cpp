@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
 
@@ -78,31 +79,34 @@ void HeldFile::finish_reload() {
   refused_.reset();
   was_in_memory_ = false;
   say_(printable(path_.native()) +
-       ": was replaced; the new file is in memory, the old one released");
+       (is_copied_up_ ? ": was copied to the upper layer of its overlay file system, as chmod does"
+                      : ": was replaced") +
+       "; the new file is in memory, the old one released");
 }
 
-// Returns the version that is held or, if a file was replaced, that of the first such file now.
-Result<Generation> HeldFile::found_generation() const {
+Result<std::optional<Generation>> HeldFile::found_generation() const {
   const Checkpoint& held = current_->checkpoint();
   for (std::size_t i = 0; i < held.source_count(); ++i) {
     const SourceInfo& file = held.source(i);
     if (file.is_copy) continue;
-    Result<Generation> now = generation_at(file.path);
-    if (!now || !now->same_content(file.generation)) return now;
+    TRY_ASSIGN(const Generation now, generation_at(file.path));
+    const bool may_be_another =
+        now.ctime_ns != file.generation.ctime_ns && os::is_overlay(file.path);
+    if (may_be_another || !now.same_content(file.generation)) return now;
   }
-  return current_->generation();
+  return std::nullopt;
 }
 
 void HeldFile::look(bool counts) {
   if (is_warming()) return;
-  const Result<Generation> found = found_generation();
+  const Result<std::optional<Generation>> found = found_generation();
   if (!found) {
     file_problem_ = found.error().message;
-  } else if (found->same_content(current_->generation())) {
+  } else if (!*found) {
     file_problem_.clear();
     refused_.reset();
-  } else if (!refused_ || !found->same_content(*refused_)) {
-    return begin_reload(*found);
+  } else if (!refused_ || !(*found)->same_content(*refused_)) {
+    return begin_reload(**found);
   }
   if (counts) count_evicted();
   if (!current_->is_locked() || current_->bytes_left_out() > 0) current_->touch();
@@ -121,6 +125,9 @@ void HeldFile::count_evicted() {
 void HeldFile::begin_reload(const Generation& found) {
   Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path_, wants_lock_);
   if (copy) {
+    is_copied_up_ = false;
+    for (std::size_t i = 0; i < current_->checkpoint().source_count(); ++i)
+      if (found.same_content(current_->checkpoint().source(i).generation)) is_copied_up_ = true;
     next_ = std::move(*copy);
     return;
   }

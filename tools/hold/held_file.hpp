@@ -37,7 +37,8 @@ class HeldFile {
 
  private:
   HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
-  Result<Generation> found_generation() const;
+  // Returns that of the first file that another one has replaced; nullopt: all are as they were.
+  Result<std::optional<Generation>> found_generation() const;
   void begin_reload(const Generation& found);
   void count_evicted();
   void finish_reload();
@@ -55,6 +56,7 @@ class HeldFile {
   std::optional<Generation> refused_;  // a version that cannot be held
   std::string file_problem_;           // the fault of the file that the path names now; or empty
   std::string told_problem_;
+  bool is_copied_up_ = false;   // next_: the content is the same, in another file of an overlay
   bool was_in_memory_ = false;  // true once the current version was in memory
   std::uint64_t reloads_ = 0;
   std::uint64_t past_elections_ = 0;            // of released versions

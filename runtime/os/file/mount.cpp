@@ -62,6 +62,16 @@ bool open_may_drop_cache(const fs::path& path) noexcept {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
 }
 
+bool is_overlay(const fs::path& path) noexcept {
+  struct statfs status {};
+  return ::statfs(path.c_str(), &status) == 0 && status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
+bool is_overlay(const File& file) noexcept {
+  struct statfs status {};
+  return ::fstatfs(file.descriptor(), &status) == 0 && status.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
 // A disk has the first, a partition's disk is the folder above, and a file system without a disk of
 // its own (NFS, FUSE) has only the last.
 fs::path read_ahead_setting(const Mount& mount, const fs::path& root) {

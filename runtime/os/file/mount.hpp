@@ -29,6 +29,12 @@ std::string file_system_of(std::uint64_t device, const std::filesystem::path& ro
 // the server says otherwise (FOPEN_KEEP_CACHE). Asks the file system, and opens nothing.
 bool open_may_drop_cache(const std::filesystem::path& path) noexcept;
 
+// True for overlayfs, whose files are those of other file systems: cachestat() counts none of their
+// pages, and a chmod can put another file in the place of one (a copy-up) that only the change time
+// tells from it.
+bool is_overlay(const std::filesystem::path& path) noexcept;
+bool is_overlay(const File& file) noexcept;
+
 // Returns the file in /sys with the read-ahead of the device in KiB. Empty: none.
 std::filesystem::path read_ahead_setting(const Mount& mount,
                                          const std::filesystem::path& root = "/");
