@@ -63,8 +63,8 @@ struct ProcessesReport {
 // has the name now, under whatever name it was mapped, or of an older file that had this name then.
 // An index of shards or a folder stands for all files of its checkpoint.
 //
-// Nothing is opened on FUSE and virtiofs, where an open may drop the file's cached pages, also those
-// that processes have mapped. There an index or a folder stands for all files of the folder.
+// Nothing is opened on FUSE and virtiofs, where an open may drop the file's cached pages, also
+// those that processes have mapped. There an index or a folder stands for all files of the folder.
 //
 // Without `files`, returns the processes that have any checkpoint mapped: a file that begins like
 // torch.save()'s or safetensors' files, a staged copy or, if a file is inaccessible, one whose name
@@ -76,7 +76,9 @@ WEIGHTMAP_API Result<ProcessesReport> processes(
     const std::vector<std::filesystem::path>& files = {});
 
 // Fails with unsupported if a look at the checkpoint may drop pages that somebody uses: a file of
-// it is on FUSE or virtiofs, and a process that may be inspected has it mapped. Opens nothing.
+// it is on FUSE or virtiofs, a process that may be inspected has it mapped, and the server does not
+// keep what is cached when a file is opened, as a file beside it shows that nobody has mapped. No
+// other file is opened.
 WEIGHTMAP_API Result<void> check_look_is_harmless(const std::filesystem::path& path);
 
 // A mapping of a file in this process.

@@ -1,21 +1,47 @@
 #include "runtime/checkpoint/files_of.hpp"
 
+#include <optional>
+#include <string>
+#include <system_error>
+
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/parsing.hpp"
+#include "runtime/sets/hub_cache.hpp"
 
 namespace weightmap {
 namespace {
+
+namespace fs = std::filesystem;
+
+// A file of another name is not read: evict(), which needs the files, would leave its end cached.
+bool may_name_others(const std::string& path) {
+  return path.ends_with(".json") || path.ends_with(".metadata") || path.ends_with(".gguf");
+}
 
 bool name_others(Parsing& parsing, std::size_t leading) {
   return parsing.identify(leading) && parsing.row() != nullptr &&
          parsing.row()->name_files != nullptr && parsing.read_first() && parsing.named() != nullptr;
 }
 
+// The folder of a checkpoint; empty for what is a file by itself.
+fs::path folder_of_files(const fs::path& path) {
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) return path;
+  if (fs::exists(path, unknown))
+    return may_name_others(path.native()) ? fs::absolute(path, unknown).parent_path() : fs::path();
+  const Result<std::optional<sets::HubSnapshot>> hub = sets::find_in_hub_cache(path.native());
+  return hub && *hub ? (*hub)->folder : fs::path();
+}
+
 }  // namespace
 
-// A file of another name is not read: evict(), which needs the files, would leave its end cached.
-bool may_name_others(const std::string& path) {
-  return path.ends_with(".json") || path.ends_with(".metadata") || path.ends_with(".gguf");
+std::vector<fs::path> unopened_files_of(const fs::path& path) {
+  std::vector<fs::path> files;
+  std::error_code stop;
+  for (fs::directory_iterator entry(folder_of_files(path), stop), end; !stop && entry != end;
+       entry.increment(stop))
+    if (std::error_code unknown; entry->is_regular_file(unknown)) files.push_back(entry->path());
+  return files.empty() ? std::vector{path} : files;
 }
 
 Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path) {

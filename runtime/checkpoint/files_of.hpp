@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "weightmap/result.hpp"
@@ -12,7 +11,8 @@ namespace weightmap {
 // files that it names. A file of another content, or of none of ours, is one file.
 Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path);
 
-// True if a file of this name may be an index, metadata or a part of a split.
-bool may_name_others(const std::string& path);
+// The same as far as it can be told without opening any: the file, or for a folder, the name of a
+// model and what may name other files, all files of the folder.
+std::vector<std::filesystem::path> unopened_files_of(const std::filesystem::path& path);
 
 }  // namespace weightmap

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -14,7 +13,6 @@
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
-#include "runtime/bytes/counted.hpp"
 #include "runtime/bytes/little_endian.hpp"
 #include "runtime/checkpoint/files_of.hpp"
 #include "runtime/format/identify.hpp"
@@ -86,29 +84,9 @@ Result<Target> look_up(const fs::path& file) {
   return target;
 }
 
-// The file, or for a folder and what may name other files, all files of the folder: as far as can
-// be told without opening any.
-std::vector<fs::path> candidates(const fs::path& path) {
-  fs::path folder = path;
-  if (std::error_code unknown; !fs::exists(path, unknown)) {
-    const Result<std::optional<sets::HubSnapshot>> hub = sets::find_in_hub_cache(path.native());
-    if (!hub || !*hub) return {path};
-    folder = (*hub)->folder;
-  } else if (!fs::is_directory(path, unknown)) {
-    if (!may_name_others(path.native())) return {path};
-    folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  }
-  std::vector<fs::path> files;
-  std::error_code stop;
-  for (fs::directory_iterator entry(folder, stop), end; !stop && entry != end;
-       entry.increment(stop))
-    if (std::error_code unknown; entry->is_regular_file(unknown)) files.push_back(entry->path());
-  return files.empty() ? std::vector{path} : files;
-}
-
 // A file that can no longer be opened may still be mapped.
 std::vector<fs::path> files_to_find(const fs::path& path) {
-  std::vector<fs::path> files = candidates(path);
+  std::vector<fs::path> files = unopened_files_of(path);
   if (std::any_of(files.begin(), files.end(), os::open_may_drop_cache)) return files;
   return files_of(path).value_or(std::vector{path});
 }
@@ -175,9 +153,12 @@ class Search {
   }
 
  private:
+  // Another file of this name that is not deleted is one that a process sees there, as in a
+  // container; one that is deleted was there if it is on the same file system.
   static bool matches(const MappedArea& area, const Target& target) {
-    return (target.area && is_same_file(area, *target.area)) ||
-           without_mark(area.path) == target.path;
+    if (target.area && is_same_file(area, *target.area)) return true;
+    return is_deleted(area.path) && without_mark(area.path) == target.path &&
+           (!target.area || target.area->device == area.device);
   }
 
   bool is_checkpoint(const MappedArea& area) {
@@ -257,7 +238,16 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts
   return entries;
 }
 
-Result<ProcessesReport> find(std::vector<Target> targets) {
+}  // namespace
+
+Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
+  std::vector<Target> targets;
+  for (const fs::path& path : files) {
+    for (const fs::path& file : files_to_find(path)) {
+      TRY_ASSIGN(Target target, look_up(file));
+      targets.push_back(std::move(target));
+    }
+  }
   Search search(std::move(targets));
   const std::vector<std::int64_t> numbers = mmap::process_numbers();
   if (numbers.empty()) return failure(ErrorCode::io, "cannot list processes: /proc has none");
@@ -280,48 +270,6 @@ Result<ProcessesReport> find(std::vector<Target> targets) {
                      std::tie(b.file, b.version, b.device, b.inode, b.process);
             });
   return report;
-}
-
-}  // namespace
-
-Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
-  std::vector<Target> targets;
-  for (const fs::path& path : files) {
-    for (const fs::path& file : files_to_find(path)) {
-      TRY_ASSIGN(Target target, look_up(file));
-      targets.push_back(std::move(target));
-    }
-  }
-  return find(std::move(targets));
-}
-
-Result<void> check_look_is_harmless(const fs::path& path) {
-  std::vector<Target> targets;
-  for (const fs::path& file : candidates(path)) {
-    if (!os::open_may_drop_cache(file)) continue;
-    TRY_ASSIGN(Target target, look_up(file));
-    targets.push_back(std::move(target));
-  }
-  if (targets.empty()) return {};
-  TRY_ASSIGN(const ProcessesReport report, find(std::move(targets)));
-  if (report.mapped.empty()) return {};
-  std::set<std::int64_t> users;
-  std::uint64_t resident = 0;
-  for (const MappedCheckpoint& mapped : report.mapped) {
-    users.insert(mapped.process);
-    resident += mapped.pss_bytes;
-  }
-  return about_file(
-      {ErrorCode::unsupported,
-       "is on FUSE, where an open may drop the " + bytes::counted(resident, "byte") +
-           " that process " + std::to_string(*users.begin()) +
-           (users.size() > 1 ? " and " + bytes::counted(users.size() - 1, "other") + " have"
-                             : " has") +
-           " mapped and in memory, so nothing is opened; `weightmap ps` tells more without an "
-           "open, and a copy that is not on FUSE can be looked at",
-       Error::no_offset,
-       {}},
-      path);
 }
 
 std::string_view to_string(MappedVersion version) noexcept {

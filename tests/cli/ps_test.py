@@ -54,8 +54,8 @@ class Case(FolderCase):
                         "float32"], check=True)
         return path
 
-    def worker(self, path, mode="shared", writes=0, **options):
-        process = subprocess.Popen([sys.executable, "-c", WORKER, path, mode, str(writes)],
+    def worker(self, path, mode="shared", writes=0, within=(), **options):
+        process = subprocess.Popen([*within, sys.executable, "-c", WORKER, path, mode, str(writes)],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    **options)
         self.addCleanup(process.communicate)
@@ -246,6 +246,25 @@ class Ps(Case):
         [line] = self.lines_of(process, files=[self.file]).values()
         self.assertGreaterEqual(line["mapped_bytes"], self.file.stat().st_size)
         self.assertTrue(line["writable"])
+
+    def test_another_file_of_this_name_is_not_counted(self):
+        mounts.need(self, "unshare")
+        other = self.make("other.pt", count=1)
+        for place in (f"mount --bind {other} {self.file}",
+                      # On another file system, and deleted once it is mapped.
+                      f"cp {other} /dev/shm/ps_test.$$ && mount -t tmpfs tmpfs {self.folder} &&"
+                      f" mv /dev/shm/ps_test.$$ {self.file}"):
+            elsewhere = self.worker(self.file, within=["unshare", "--mount", "sh", "-c",
+                                                       place + ' && exec "$@"', "sh"])
+            here = self.worker(self.file)
+            self.assertEqual(list(self.lines_of(here, elsewhere, files=[self.file])), [here.pid])
+            if "tmpfs" in place:
+                subprocess.run(["nsenter", "-t", str(elsewhere.pid), "-m", "rm", self.file],
+                               check=True)
+                maps = pathlib.Path(f"/proc/{elsewhere.pid}/maps").read_text()
+                self.assertIn(f"{self.file} (deleted)", maps)
+                self.assertEqual(list(self.lines_of(here, elsewhere, files=[self.file])),
+                                 [here.pid])
 
     def test_says_how_many_processes_it_could_not_look_at(self):
         if os.geteuid() != 0:

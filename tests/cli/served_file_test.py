@@ -102,6 +102,23 @@ class OnFuse(FolderCase):
         self.assertEqual(report["files"][0]["file_bytes"], status.st_size)
         self.assertGreaterEqual(report["files"][0]["pss_bytes"], status.st_size - 4096)
 
+    def test_a_server_that_keeps_the_cache_keeps_nobody_from_looking(self):
+        served = self.folder / "kept"
+        mounts.bindfs(self, self.folder / "lower", served, "-o", "kernel_cache")
+        self.served = served
+        worker = self.worker(self.names[0])
+        before = self.resident(worker)
+        for look in LOOKS:
+            done = self.run_tool(*look, served / self.names[0])
+            self.assertEqual((done.returncode, done.stderr), (0, ""), look)
+            self.assertEqual(self.resident(worker), before, look)
+        # Without a file that nobody has mapped nothing shows that it does.
+        for path in (self.folder / "lower").iterdir():
+            if path.name != self.names[0]:
+                path.unlink()
+        done = self.run_tool("info", served / self.names[0])
+        self.assertIn("is on FUSE, where an open may drop", done.stderr)
+
     def test_what_nobody_has_mapped_is_opened_as_anywhere(self):
         for look in LOOKS:
             done = self.run_tool(*look, self.served / self.names[0])

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/counted.hpp"
+#include "runtime/checkpoint/files_of.hpp"
+#include "runtime/os/file/file.hpp"
+#include "runtime/os/file/mount.hpp"
+#include "weightmap/generation.hpp"
+#include "weightmap/processes.hpp"
+
+namespace weightmap {
+namespace {
+
+namespace fs = std::filesystem;
+
+// True if a second open leaves in the page cache what was read of a file after the first.
+bool survives_an_open(const fs::path& path) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file) return false;
+  file->advise_metadata();
+  std::byte first{};
+  if (!file->read(0, {&first, 1})) return false;
+  const auto is_cached = [&] { return mmap::cached_bytes_of(*file).value_or(0) > 0; };
+  return is_cached() && os::File::open(path, false) && is_cached();
+}
+
+// Asks the server by a file beside this one that no process has mapped.
+bool keeps_cache(const fs::path& file) {
+  std::error_code stop;
+  const fs::path folder = fs::absolute(file, stop).parent_path();
+  const Result<ProcessesReport> report = processes({folder});
+  if (!report) return false;
+  for (fs::directory_iterator entry(folder, stop), end; !stop && entry != end;
+       entry.increment(stop)) {
+    const Result<Generation> beside = generation_at(entry->path());
+    if (!beside || beside->size == 0 || !os::open_may_drop_cache(entry->path())) continue;
+    const auto is_it = [&](const MappedCheckpoint& mapped) {
+      return mapped.device == beside->device && mapped.inode == beside->inode;
+    };
+    if (std::error_code unknown;
+        fs::is_regular_file(entry->path(), unknown) && std::ranges::none_of(report->mapped, is_it))
+      return survives_an_open(entry->path());
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<void> check_look_is_harmless(const fs::path& path) {
+  const std::vector<fs::path> files = unopened_files_of(path);
+  if (std::none_of(files.begin(), files.end(), os::open_may_drop_cache)) return {};
+  TRY_ASSIGN(const ProcessesReport report, processes({path}));
+  if (report.mapped.empty() || keeps_cache(files.front())) return {};
+  std::set<std::int64_t> users;
+  std::uint64_t resident = 0;
+  for (const MappedCheckpoint& mapped : report.mapped) {
+    users.insert(mapped.process);
+    resident += mapped.pss_bytes;
+  }
+  return about_file(
+      {ErrorCode::unsupported,
+       "is on FUSE, where an open may drop the " + bytes::counted(resident, "byte") +
+           " that process " + std::to_string(*users.begin()) +
+           (users.size() > 1 ? " and " + bytes::counted(users.size() - 1, "other") + " have"
+                             : " has") +
+           " mapped and in memory, so nothing is opened; `weightmap ps` tells more without an "
+           "open, and a copy that is not on FUSE can be looked at",
+       Error::no_offset,
+       {}},
+      path);
+}
+
+}  // namespace weightmap
