@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/mount.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/surroundings.hpp"
 
 namespace weightmap::cli::hold {
 namespace {
@@ -28,6 +29,13 @@ std::string lock_words(const HeldCopy& copy) {
   if (left_out > 0 && copy.lock_refusal().empty())
     return "not locked; " + human_bytes(left_out) + " of " + human_bytes(all) + " do not fit";
   return copy.lock_refusal().empty() ? "not locked" : "not locked: " + copy.lock_refusal();
+}
+
+bool is_on_overlay(const Checkpoint& checkpoint, const SourceInfo& file) {
+  const std::vector<FileSurroundings> files = surroundings(checkpoint).files;
+  return std::ranges::any_of(files, [&](const FileSurroundings& each) {
+    return each.path == file.path && each.file_system == "overlay";
+  });
 }
 
 }  // namespace
@@ -91,7 +99,7 @@ Result<std::optional<Generation>> HeldFile::found_generation() const {
     if (file.is_copy) continue;
     TRY_ASSIGN(const Generation now, generation_at(file.path));
     const bool may_be_another =
-        now.ctime_ns != file.generation.ctime_ns && os::is_overlay(file.path);
+        now.ctime_ns != file.generation.ctime_ns && is_on_overlay(held, file);
     if (may_be_another || !now.same_content(file.generation)) return now;
   }
   return std::nullopt;

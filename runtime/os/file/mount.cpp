@@ -62,11 +62,6 @@ bool open_may_drop_cache(const fs::path& path) noexcept {
   return ::statfs(path.c_str(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
 }
 
-bool is_overlay(const fs::path& path) noexcept {
-  struct statfs status {};
-  return ::statfs(path.c_str(), &status) == 0 && status.f_type == OVERLAYFS_SUPER_MAGIC;
-}
-
 bool is_overlay(const File& file) noexcept {
   struct statfs status {};
   return ::fstatfs(file.descriptor(), &status) == 0 && status.f_type == OVERLAYFS_SUPER_MAGIC;

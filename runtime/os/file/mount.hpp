@@ -32,7 +32,6 @@ bool open_may_drop_cache(const std::filesystem::path& path) noexcept;
 // True for overlayfs, whose files are those of other file systems: cachestat() counts none of their
 // pages, and a chmod can put another file in the place of one (a copy-up) that only the change time
 // tells from it.
-bool is_overlay(const std::filesystem::path& path) noexcept;
 bool is_overlay(const File& file) noexcept;
 
 // Returns the file in /sys with the read-ahead of the device in KiB. Empty: none.
