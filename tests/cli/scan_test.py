@@ -111,6 +111,20 @@ class ScanOfDistributed(Case):
             self.assertEqual(self.verdicts(folder, code=1)[str(folder / ".metadata")], "damaged")
 
 
+    def test_metadata_with_what_megatron_has_in_it_is_safe(self):
+        planner = "torch.distributed.checkpoint.planner"
+        megatron = "megatron.core.dist_checkpointing.strategies.torch"
+        for name in (f"{planner}\nSavePlan", f"{planner}\nWriteItem", f"{planner}\nWriteItemType",
+                     f"{planner}\nTensorWriteData", f"{planner}\nBytesIOWriteData",
+                     f"{megatron}\nMCoreMetadata", f"{megatron}\nMCoreSavePlan"):
+            folder = self.folder / name.rpartition("\n")[2]
+            shutil.copytree(DATA / "dcp" / "default", folder)
+            metadata = folder / ".metadata"
+            content = metadata.read_bytes()
+            metadata.write_bytes(content[:2] + f"c{name}\n0".encode() + content[2:])
+            self.assertEqual(self.verdicts(folder, code=0)[str(metadata)], "safe", name)
+
+
 class Scan(Case):
     def test_a_directory_of_safe_files_ends_with_0(self):
         self.archive("b/one.pt")
