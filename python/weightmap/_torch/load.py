@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -20,16 +21,15 @@ from weightmap._errors import (
     about_file,
 )
 from weightmap._left_out import warn_of_left_out
-from weightmap._options import OpenOptions
 from weightmap._place import has_tensors_by_name_only, missing_path, path_to
 from weightmap._torch import direct as _direct
 from weightmap._torch import private, script
 from weightmap._torch import tensors as _tensors
+from weightmap._torch.refusals import explained_refusal
+from weightmap._torch.storages import storage_loader
 from weightmap._torch.weights_only import (
     LenientMachine,
     WeightsOnlyMachine,
-    explained_refusal,
-    storage_loader,
     validate_sparse_tensors,
 )
 from weightmap._urls import file_of
@@ -150,7 +150,7 @@ def _flat(
 
 
 def open_for_load(
-    f: Any, options: OpenOptions, registered: dict[str, Any]
+    f: Any, options: Mapping[str, Any], registered: dict[str, Any]
 ) -> tuple[_core.Checkpoint, str]:
     """The checkpoint, and what errors call it."""
     if isinstance(f, Checkpoint):
