@@ -367,6 +367,23 @@ def test_four_workers_of_a_model_have_one_copy_of_it(tmp_path, start_python):
     assert grown <= 1.1 * path.stat().st_size
 
 
+def test_a_variant_and_dtypes_choose_as_they_do_for_open(tmp_path):
+    numpy = pytest.importorskip("numpy", reason="the file is made by it")
+    for variant, value in (("", 1.0), (".fp16", 2.0)):
+        weightmap.save_safetensors({"weight": torch.full((1, 2), value)}, tmp_path / f"m{variant}.safetensors")
+    for options, value in (({}, 1.0), ({"variant": "fp16"}, 2.0)):
+        assert weightmap.torch.load(tmp_path, **options)["weight"].tolist() == [[value, value]]
+        model = weightmap.torch.load_model(lambda: torch.nn.Linear(2, 1, bias=False), tmp_path, **options)
+        assert model.weight.tolist() == [[value, value]]
+    with pytest.raises(weightmap.InvalidArgumentError, match="is open already, so variant cannot"):
+        weightmap.torch.load(weightmap.open(tmp_path), variant="fp16")
+    numpy.savez(tmp_path / "a.npz", weight=numpy.array([[0x3F80, 0x4000]], "<u2").view("V2"))
+    options = {"dtypes": {"weight": "bfloat16"}}
+    assert weightmap.torch.load(tmp_path / "a.npz", **options)["weight"].tolist() == [[1.0, 2.0]]
+    model = weightmap.torch.load_model(lambda: torch.nn.Linear(2, 1, bias=False), tmp_path / "a.npz", **options)
+    assert model.weight.dtype is torch.bfloat16
+
+
 # --- transformers ------------------------------------------------------------------------------
 
 
@@ -582,6 +599,14 @@ def test_a_folder_with_both_kinds_of_files_is_that_of_safetensors(transformers, 
     torch.save({"w": torch.ones(4, dtype=torch.float16)}, copy / "pytorch_model.bin")
     for options in ({}, {"dtype": "float32"}):
         assert weightmap.transformers.load(copy, **options).dtype == torch.float32
+
+
+def test_a_variant_is_that_of_from_pretrained(transformers, folder, tmp_path):
+    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype="float16")
+    model.save_pretrained(tmp_path, variant="fp16")
+    loaded = weightmap.transformers.load(tmp_path, variant="fp16")
+    assert loaded.dtype == torch.float16
+    assert permissions(loaded.lm_head.weight) == ("rw-p", "model.fp16.safetensors")
 
 
 def test_a_file_is_no_folder(transformers, folder):

@@ -127,3 +127,11 @@ def test_a_docstring_of_weightmap_torch_says_what_threads_may_do():
         if "thread" not in inspect.getdoc(getattr(weightmap.torch, name))
     }
     assert silent == set()
+
+
+def test_what_chooses_for_open_chooses_for_torch_as_well():
+    pytest.importorskip("torch", reason="imports weightmap.torch")
+    for function in (weightmap.torch.load, weightmap.torch.load_model):
+        shown = inspect.signature(function).parameters
+        for name in ("variant", "dtypes"):
+            assert shown[name].annotation == inspect.signature(weightmap.open).parameters[name].annotation

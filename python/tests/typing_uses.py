@@ -159,7 +159,8 @@ def by_safe_open(path: Path) -> None:
 def with_torch(path: Path, model: torch.nn.Module) -> None:
     state = weightmap.torch.load(path, only=["model", ("ema", 0)], on_unknown="object")
     weightmap.torch.save(state, path, durable=False)
-    loaded = weightmap.torch.load_model(lambda: model, path, copy_on_write=False)
+    weightmap.torch.load(path, variant="fp16", dtypes={"a": "bfloat16"})
+    loaded = weightmap.torch.load_model(lambda: model, path, copy_on_write=False, variant="fp16")
     assert_type(loaded, torch.nn.Module)
     assert_type(weightmap.torch.summary(loaded), reports.Summary)
     assert_type(weightmap.torch.protect(path), reports.WriteProtection)

@@ -12,7 +12,7 @@ docs/python.md has a table of what differs from torch.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 # tensors says that torch is missing, or what this one lacks, so it comes before torch.
@@ -70,6 +70,8 @@ def load(
     only: _torch_load.Place | list[_torch_load.Place] | None = None,
     on_unknown: Literal["refuse", "object"] = "refuse",
     safe_globals: Iterable[Any] = (),
+    variant: str | None = None,
+    dtypes: Mapping[str, str] | None = None,
     **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns: the same types in the
@@ -90,8 +92,9 @@ def load(
         data, or a weightmap.Object that only says what the file says.
     safe_globals: classes and functions, or (thing, "full.name"), that are safe for this call, in
         addition to those of torch.serialization.add_safe_globals().
-    Other options: as in weightmap.open(). By default a write to a tensor copies its page and stays
-        in this process (sharing="private"). protection="guard" is refused, unless f is a Checkpoint.
+    variant, dtypes and other options: as in weightmap.open(). By default a write to a tensor copies
+        its page and stays in this process (sharing="private"). protection="guard" is refused, unless
+        f is a Checkpoint.
 
     What torch's weights-only unpickler refuses, but for plain data of numpy, raises
     UnsafePickleError, a pickle.UnpicklingError that names everything that is refused.
@@ -107,7 +110,8 @@ def load(
     if on_unknown not in _torch_load.MACHINES:
         raise InvalidArgumentError(f"on_unknown is {on_unknown!r}, expected 'refuse' or 'object'")
     registered = registered_globals(safe_globals)
-    opened, file = _torch_load.open_for_load(f, options, registered)
+    chosen = {**options, "variant": variant, "dtypes": dtypes}
+    opened, file = _torch_load.open_for_load(f, chosen, registered)
     return _torch_load.loaded(opened, file, map_location, registered, only, on_unknown)
 
 
@@ -118,6 +122,8 @@ def load_model(
     dtype: torch.dtype | None = None,
     *,
     strict: bool = True,
+    variant: str | None = None,
+    dtypes: Mapping[str, str] | None = None,
     **options: Unpack[OpenOptions],
 ) -> torch.nn.Module:
     """What factory() makes, with the tensors of a checkpoint as its parameters and buffers.
@@ -137,11 +143,11 @@ def load_model(
     copy_on_write: as in weightmap.open(). By default the parameters may be written to, page by
         page; summary() says how much this process has copied. False: a write ends the process,
         after a line that names the tensor, and backward() raises UnsupportedError.
-    Other options: as in weightmap.open().
+    variant, dtypes and other options: as in weightmap.open().
 
     Any thread may call it, and a forked child. Children that are forked after it share the mapping.
     """
-    checkpoint = _open.open(f, **options)
+    checkpoint = _open.open(f, variant=variant, dtypes=dtypes, **options)
     if dtype is not None:
         _served_model.refuse_conversion(checkpoint, dtype)
     return _served_model.finish(_served_model.make(factory, checkpoint, strict))

@@ -56,7 +56,7 @@ def load(
     cls: the class; that which config.json names unless given.
     copy_on_write: as in weightmap.torch.load_model(): by default the parameters may be written to,
         and only what was written to costs memory. False: a write ends the process.
-    options: of from_pretrained(). dtype is "auto" or the one that the file has; another, which would
+    options: of from_pretrained(), variant="fp16" among them. dtype is "auto" or the one that the file has; another, which would
         have each process convert all parameters into memory of its own, is an UnsupportedError.
         "auto" is the dtype of the files, whatever config.json says; of files that mix several it is
         what from_pretrained() makes of it, and the logger `weightmap` warns of what is converted.
