@@ -19,26 +19,21 @@ using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
 // Returns the tensors with the places of their pieces. `reads` have another order, and are moved.
-std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads,
-                          std::span<const DataFile> files) {
+std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads) {
   std::vector<Whole> all;
   all.reserve(metadata.tensors.size());
   for (const Tensor& tensor : metadata.tensors)
     all.push_back({tensor.name, tensor.path, tensor.dtype, tensor.requires_grad, tensor.sizes, {}});
-  for (ItemRead& read : reads) {
-    const Chunk& chunk = *read.chunk;
-    const DataFile& file = files[chunk.item.file];
-    const auto number = static_cast<std::size_t>(read.tensor - metadata.tensors.data());
-    all[number].chunks.push_back({chunk.offsets, chunk.sizes, std::move(read.strides),
-                                  file.base + read.storage_position, read.storage_bytes,
-                                  read.storage_offset, read.crc32, file.number, read.flags});
-  }
+  for (ItemRead& read : reads)
+    all[static_cast<std::size_t>(read.tensor - metadata.tensors.data())].chunks.push_back(
+        std::move(read.placed));
   return all;
 }
 
 bool has_foreign_order(std::span<const ItemRead> reads) {
-  return std::ranges::any_of(
-      reads, [](const ItemRead& read) { return (read.flags & TensorView::foreign_order) != 0; });
+  return std::ranges::any_of(reads, [](const ItemRead& read) {
+    return (read.placed.flags & TensorView::foreign_order) != 0;
+  });
 }
 
 std::vector<PiecesOf> pieces_of(std::span<const Whole> tensors) {
@@ -85,7 +80,7 @@ Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataF
   const Clock::time_point were_read = Clock::now();
   Parsed parsed(memory);
   const bool is_foreign = has_foreign_order(reads);
-  std::vector<Whole> tensors = wholes(metadata, reads, files);
+  std::vector<Whole> tensors = wholes(metadata, reads);
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
   parsed.late = late_values(all, pieces_of(tensors));

@@ -30,16 +30,10 @@ constexpr std::uint64_t most_directory_bytes = 65536;
 // The number of items that a thread reads at a time.
 constexpr std::size_t items_together = 128;
 
-// What an item has, with places in the item.
+// The tensor of an item, whose place is one in the item.
 struct ItemTensor {
   DType dtype;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-  std::uint64_t storage_position;
-  std::uint64_t storage_bytes;
-  std::int64_t storage_offset;
-  std::uint32_t crc32;
-  std::uint8_t flags;
+  PlacedChunk placed;
 };
 
 // An item that was parsed.
@@ -125,30 +119,32 @@ Result<ItemTensor> tensor_of(const format::Parsed& parsed) {
   constexpr unsigned kept =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
   return ItemTensor{entry.dtype,
-                    {sizes, strides},
-                    {strides, strides + entry.rank},
-                    storage.position,
-                    storage.nbytes,
-                    entry.storage_offset,
-                    storage.crc32,
-                    static_cast<std::uint8_t>(entry.flags & kept)};
+                    {{},
+                     {sizes, strides},
+                     {strides, strides + entry.rank},
+                     storage.position,
+                     storage.nbytes,
+                     entry.storage_offset,
+                     storage.crc32,
+                     0,
+                     static_cast<std::uint8_t>(entry.flags & kept)}};
 }
 
 // Fails where the item differs from the metadata.
-Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, ItemRead& read) {
+Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, const DataFile& file,
+                  ItemRead& read) {
   if (tensor.dtype != read.tensor->dtype)
     return failure(ErrorCode::corrupt,
                    "it has elements of " + std::string(to_string(tensor.dtype)) +
                        ", and the metadata says " + std::string(to_string(read.tensor->dtype)));
-  if (tensor.sizes != read.chunk->sizes)
-    return failure(ErrorCode::corrupt, "it has the shape " + to_text(tensor.sizes) +
+  if (tensor.placed.sizes != read.chunk->sizes)
+    return failure(ErrorCode::corrupt, "it has the shape " + to_text(tensor.placed.sizes) +
                                            ", and the metadata says " + to_text(read.chunk->sizes));
-  read.strides = tensor.strides;
-  read.storage_position = read.chunk->item.offset + tensor.storage_position;
-  read.storage_bytes = tensor.storage_bytes;
-  read.storage_offset = tensor.storage_offset;
-  read.crc32 = crc32;
-  read.flags = tensor.flags;
+  read.placed = tensor.placed;
+  read.placed.offsets = read.chunk->offsets;
+  read.placed.storage_position += file.base + read.chunk->item.offset;
+  read.placed.crc32 = crc32;
+  read.placed.source = file.number;
   return {};
 }
 
@@ -169,16 +165,16 @@ Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& op
   stats.verify_bytes_read += of_item.verify_bytes_read;
   TRY_ASSIGN(ItemTensor tensor, tensor_of(parsed));
   if (source.was_read_between_ends() ||
-      (pattern && pattern->storage_position() != tensor.storage_position))
+      (pattern && pattern->storage_position() != tensor.placed.storage_position))
     pattern.reset();
   return std::make_shared<const ProvenItem>(ProvenItem{std::move(tensor), std::move(pattern)});
 }
 
 // All of `reads` refer to the same item.
-Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& file,
+Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& parts, const DataFile& file,
                        const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
   const Chunk& chunk = *reads.front().chunk;
-  const ItemSource source(file, chunk.item);
+  const ItemSource source(parts, chunk.item);
   const ItemEnds ends = source.ends();
   ProvenItemRef item = proven.find(chunk, ends);
   if (item == nullptr) {
@@ -187,9 +183,10 @@ Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& file,
     item = std::move(*parsed);
     if (item->pattern) proven.add(chunk, item);
   }
-  const std::uint32_t crc32 = item->pattern ? item->pattern->crc32(ends) : item->tensor.crc32;
+  const std::uint32_t crc32 =
+      item->pattern ? item->pattern->crc32(ends) : item->tensor.placed.crc32;
   for (ItemRead& read : reads)
-    if (Result<void> taken = take(item->tensor, crc32, read); !taken)
+    if (Result<void> taken = take(item->tensor, crc32, file, read); !taken)
       return about_item(read, std::move(taken.error()));
   return {};
 }
@@ -204,11 +201,11 @@ Result<void> check_place(const ItemRead& read, const bytes::ByteSource& file) {
 }
 
 // Reads items of one file, in file order.
-Result<void> read_some(std::span<ItemRead> items, const bytes::ByteSource& file,
-                       const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
-  PartsOfFile parts(file, stats);
+Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const OpenOptions& options,
+                       OpenStats& stats, ProvenItems& proven) {
+  PartsOfFile parts(*file.file, stats);
   for (const ItemRead& read : items) {
-    if (Result<void> fits = check_place(read, file); !fits)
+    if (Result<void> fits = check_place(read, *file.file); !fits)
       return about_item(read, std::move(fits.error()));
     const Item& item = read.chunk->item;
     const std::uint64_t end = item.offset + item.length;
@@ -219,7 +216,7 @@ Result<void> read_some(std::span<ItemRead> items, const bytes::ByteSource& file,
   for (auto begin = items.begin(); begin != items.end();) {
     const auto end = std::find_if_not(
         begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
-    TRY(read_item({begin, end}, parts, options, stats, proven));
+    TRY(read_item({begin, end}, parts, file, options, stats, proven));
     begin = end;
   }
   return {};
@@ -250,7 +247,7 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];
-    Result<void> read = read_some(part, *file.file, options_of_item, of_part, proven);
+    Result<void> read = read_some(part, file, options_of_item, of_part, proven);
     if (!read && read.error().file.empty()) read.error().file = file.shown_name;
     const std::scoped_lock lock(counting);
     stats.reads += of_part.reads;

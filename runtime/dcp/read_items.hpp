@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/bytes/byte_source.hpp"
+#include "runtime/dcp/assemble.hpp"
 #include "runtime/dcp/metadata.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
@@ -23,13 +24,7 @@ namespace weightmap::dcp {
 struct ItemRead {
   const Tensor* tensor;
   const Chunk* chunk;
-
-  std::vector<std::int64_t> strides;   // elements
-  std::uint64_t storage_position = 0;  // in the file
-  std::uint64_t storage_bytes = 0;
-  std::int64_t storage_offset = 0;  // elements
-  std::uint32_t crc32 = 0;
-  std::uint8_t flags = 0;  // of TensorView
+  PlacedChunk placed;
 };
 
 // One of Metadata::files.
