@@ -105,27 +105,50 @@ STAND_INS = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, __name_
 
 def read_torch(path):
     try:
-        return state_of(torch.jit.load(path, map_location="cpu"))
+        return dict(torch.jit.load(path, map_location="cpu").state_dict())
     except RuntimeError:
         loaded = torch.load(path, map_location="cpu", weights_only=False, pickle_module=STAND_INS)
-        return dict(walk(loaded, ()))
+        return listed(loaded)
 
 
-def state_of(module):
-    return dict(module.state_dict())
+def listed(loaded):
+    """What is to be listed, by its name: tensors and arrays in plain containers, in objects and in
+    state dicts of modules; other attributes of modules unless they share bytes with those."""
+    found, attributes, bytes_of = {}, {}, {}
+    for path, value, is_attribute in walk(loaded, ()):
+        (attributes if is_attribute else found)[".".join(path)] = value
+    for value in found.values():
+        bytes_of.setdefault(place_of(value)[0], []).append(place_of(value)[1:])
+    for name, value in attributes.items():
+        storage, begin, end = place_of(value)
+        if not any(begin < other[1] and other[0] < end for other in bytes_of.get(storage, ())):
+            bytes_of.setdefault(storage, []).append((begin, end))
+            found[name] = value
+    return found
 
 
-def walk(value, path, seen=None):
-    """(joined name, tensor or array) of each in plain containers, objects and modules."""
+def place_of(value):
+    if is_array(value) or value.layout != torch.strided:
+        return id(value), 0, 1
+    begin = value.storage_offset() * value.itemsize
+    extent = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride())) + 1
+    return value.untyped_storage()._cdata, begin, begin + extent * value.itemsize * bool(value.numel())
+
+
+def walk(value, path, is_attribute=False, seen=None):
+    """(path, tensor or array, whether a module has it outside of its state) of each."""
     seen = set() if seen is None else seen
     if isinstance(value, torch.Tensor) or is_array(value):
-        yield ".".join(path), value
+        yield path, value, is_attribute
         return
-    if id(value) in seen:
+    if id(value) in seen or isinstance(value, CODE):
         return
     seen.add(id(value))
-    for key, child in children(value):
-        yield from walk(child, (*path, *key), seen)
+    for key, child, is_other in children(value):
+        yield from walk(child, (*path, *key), is_attribute or is_other, seen)
+
+
+CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 
 
 def is_array(value):
@@ -134,25 +157,30 @@ def is_array(value):
 
 def children(value):
     attributes = getattr(value, "__dict__", {})
-    is_module = "_parameters" in attributes and "_modules" in attributes
-    if isinstance(value, dict) and not is_module:
-        yield from (((str(key),), child) for key, child in value.items())
-        yield from (((name,), child) for name, child in attributes.items()
+    if {"_parameters", "_buffers", "_modules"} <= attributes.keys():
+        yield from children_of_module(attributes)
+    elif isinstance(value, dict):
+        yield from (((str(key),), child, False) for key, child in value.items())
+        yield from (((name,), child, False) for name, child in attributes.items()
                     if isinstance(value, StandIn))
     elif isinstance(value, (list, tuple, collections.deque)):
-        yield from (((str(index),), child) for index, child in enumerate(value))
-    elif is_module:
-        transient = attributes.get("_non_persistent_buffers_set", ())
-        for members in ("_parameters", "_buffers", "_modules"):
-            yield from (((name,), child) for name, child in attributes[members].items()
-                        if name not in transient)
+        yield from (((str(index),), child, False) for index, child in enumerate(value))
     else:
-        yield from (((name,), child) for name, child in attributes.items())
+        yield from (((name,), child, False) for name, child in attributes.items())
+
+
+def children_of_module(attributes):
+    transient = attributes.get("_non_persistent_buffers_set", ())
+    for members in ("_parameters", "_buffers", "_modules"):
+        yield from (((name,), child, False) for name, child in attributes[members].items()
+                    if members != "_buffers" or name not in transient)
+    yield from (((name,), child, True) for name, child in attributes.items()
+                if name not in ("_parameters", "_buffers", "_modules"))
 
 
 def opened_arrays(opened, reference):
     """The names of arrays in root() that equal one."""
-    return {name for name, value in walk(opened.root(), ())
+    return {".".join(path) for path, value, _ in walk(opened.root(), ())
             if is_array(value) and numpy.array_equal(value, reference)}
 
 
@@ -170,23 +198,23 @@ def read_pickle(path):
     if b"NumpyArrayWrapper" in path.read_bytes()[:4096]:
         import joblib
 
-        return dict(walk(joblib.load(path), ()))
+        return listed(joblib.load(path))
     with open(path, "rb") as file:
-        return dict(walk(Unpickler(file).load(), ()))
+        return listed(Unpickler(file).load())
 
 
 READERS = {
     ".safetensors": safetensors.torch.load_file,
     ".npz": read_npz,
-    ".npy": lambda path: {"": torch.as_tensor(numpy.load(path))},
+    ".npy": lambda path: {"arr_0": torch.as_tensor(numpy.load(path))},
     ".gguf": read_gguf,
     ".pkl": read_pickle,
 }
 
 
-def differences(path):
+def differences(path, expected=None):
     """(tensors that are equal in everything, sentences)."""
-    expected = READERS.get(path.suffix, read_torch)(path)
+    expected = expected or READERS.get(path.suffix, read_torch)(path)
     with weightmap.open(path) as opened:
         names = list(opened)
         faults = [f"lists {name!r}, which the reference has not" for name in names
