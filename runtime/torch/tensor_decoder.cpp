@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,14 @@ bool is_torch_class(std::string_view module) noexcept {
 }  // namespace
 
 Result<bool> TensorDecoder::unwrap(const Value& object, TensorCall& call) {
+  TRY_ASSIGN(const bool is_dense, unwrap_all(object, call));
+  // Only of a plain tensor decode() can tell whether its data is repeated.
+  if (call.data && (!is_dense || call.function == Rebuild::qtensor))
+    return sets_property("data", call.position);
+  return is_dense;
+}
+
+Result<bool> TensorDecoder::unwrap_all(const Value& object, TensorCall& call) {
   Value current = object;
   // Wrappers are at most a few deep in real files; the depth of the tree bounds hostile ones.
   while (true) {
@@ -152,14 +161,13 @@ Result<std::uint32_t> TensorDecoder::intern(std::string_view key, std::int64_t n
 Result<void> TensorDecoder::attach_state(TensorCall& call, std::size_t argument) {
   const Value state = call.arguments[argument];
   call.attachments.push_back({static_cast<std::int64_t>(argument), state.cell()});
-  if (state.kind() != Value::Kind::tuple || state.size() != 2)
-    return check_state(state, call.position);
-  TRY(check_state(state[0], call.position));
-  return check_state(state[1], call.position);
+  if (state.kind() != Value::Kind::tuple || state.size() != 2) return check_state(state, call);
+  TRY(check_state(state[0], call));
+  return check_state(state[1], call);
 }
 
 // torch sets each item as an attribute of the tensor.
-Result<void> TensorDecoder::check_state(const Value& state, std::uint32_t position) {
+Result<void> TensorDecoder::check_state(const Value& state, TensorCall& call) {
   TRY(budget_.spent(state.item_count()));
   const Value arguments = state.arguments();
   const Value type = state.callable();
@@ -168,17 +176,53 @@ Result<void> TensorDecoder::check_state(const Value& state, std::uint32_t positi
         ErrorCode::unsafe_pickle,
         "a tensor's attributes are set from an OrderedDict that is called with what is no dict "
         "and no pairs",
-        pickle_offset_ + position);
+        pickle_offset_ + call.position);
   for (const auto& [key, item] : state.items())
-    if (is_tensor_property(key.string().value_or("")))
-      return failure(
-          ErrorCode::unsafe_pickle,
-          "the pickle sets " + bytes::quote(*key.string()) + " of a tensor after making it",
-          pickle_offset_ + position);
+    if (is_tensor_property(key.string().value_or("")) && !is_repeated(key, item, call))
+      return sets_property(*key.string(), call.position);
   return {};
 }
 
+// True if a parameter's state only repeats what the parameter is, as that of bitsandbytes does.
+bool TensorDecoder::is_repeated(const Value& property, const Value& item, TensorCall& call) const {
+  if (call.function != Rebuild::parameter_with_state) return false;
+  if (property.string() == "requires_grad")
+    return item.boolean() && item.boolean() == call.arguments[1].boolean();
+  const bool is_object =
+      item.kind() == Value::Kind::object && item.cell().part <= value::packed_object;
+  if (property.string() != "data" || !is_object || call.data) return false;
+  call.data = item.cell();
+  return true;
+}
+
+tl::unexpected<Error> TensorDecoder::sets_property(std::string_view name,
+                                                   std::uint32_t position) const {
+  return failure(ErrorCode::unsafe_pickle,
+                 "the pickle sets " + bytes::quote(name) + " of a tensor after making it",
+                 pickle_offset_ + position);
+}
+
+Result<void> TensorDecoder::check_data(const TensorCall& call, const TensorSpec& spec) {
+  TensorCall data;
+  TRY_ASSIGN(const bool is_tensor, unwrap(value(*call.data), data));
+  if (!is_tensor || data.data) return sets_property("data", call.position);
+  TRY_ASSIGN(const TensorSpec again, decode_call(data));
+  const auto marks = [](const TensorSpec& of) {
+    return std::tuple(of.storage, of.storage_offset, of.dtype, of.rank,
+                      of.flags & (TensorSpec::conjugate | TensorSpec::negative));
+  };
+  if (marks(spec) == marks(again) && std::equal(spec.dims, spec.dims + 2 * spec.rank, again.dims))
+    return {};
+  return sets_property("data", call.position);
+}
+
 Result<TensorSpec> TensorDecoder::decode(const TensorCall& call) {
+  TRY_ASSIGN(TensorSpec spec, decode_call(call));
+  if (call.data) TRY(check_data(call, spec));
+  return spec;
+}
+
+Result<TensorSpec> TensorDecoder::decode_call(const TensorCall& call) {
   const auto wrapped = [&](TensorSpec& spec) -> Result<TensorSpec> {
     if (call.converted_to && *call.converted_to != spec.dtype)
       return failure(ErrorCode::unsupported,

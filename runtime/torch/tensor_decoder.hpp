@@ -41,6 +41,8 @@ struct TensorCall {
   std::optional<bool> requires_grad;
   std::optional<DType> converted_to;  // for device tensors; elements in a view are not converted
   std::vector<Attachment> attachments;
+  // What a state sets as the data of the parameter, which decode() compares with what it is.
+  std::optional<value::Cell> data;
 };
 
 // Adds storages, locations and sizes to a table; the caller adds the tensors.
@@ -114,10 +116,16 @@ class TensorDecoder {
  private:
   using Status = Result<void>;
 
+  Result<bool> unwrap_all(const Value& object, TensorCall& call);
   Result<bool> unwrap_once(TensorCall& call);
   static bool is_legacy_tensor(const Value& object, TensorCall& call);
   Status attach_state(TensorCall& call, std::size_t argument);
-  Status check_state(const Value& state, std::uint32_t position);
+  Status check_state(const Value& state, TensorCall& call);
+  bool is_repeated(const Value& property, const Value& item, TensorCall& call) const;
+  [[gnu::cold]] tl::unexpected<Error> sets_property(std::string_view name,
+                                                    std::uint32_t position) const;
+  Result<TensorSpec> decode_call(const TensorCall& call);
+  Status check_data(const TensorCall& call, const TensorSpec& spec);
   Result<HeaderMeaning> interpret(const value::PackedCall& call);
   [[gnu::cold]] bool refuse_dims(const value::PackedCall& call);
   Status read_storage(const Value& id, std::uint32_t position, TensorSpec& spec,

@@ -179,6 +179,9 @@ bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
       return add_array(*array, child, path) || fail_in(child, path);
   if (!*is_tensor) return enter_call(child, path);
   const auto number = static_cast<std::uint32_t>(attachments_.size());
+  has_attributes_ |= call.data.has_value();
+  if (call.data)
+    for (Attachment& attachment : call.attachments) attachment.flags = TensorSpec::attribute;
   attachments_.push_back(std::move(call.attachments));
   if (!decode(call, child.value)) return fail_in(child, path);
   set_mark(mark, first_decoded + number);

@@ -32,6 +32,7 @@ struct Child {
 struct Attachment {
   std::int64_t number;  // of the argument
   value::Cell value;
+  std::uint8_t flags = 0;  // of what it holds: attribute if it repeats the tensor
 };
 
 // The walk's knowledge of a container or object, in its mark: one of these, or first_decoded plus
@@ -147,7 +148,7 @@ class Frame {
   bool next(Child& child) {
     if (module_ && next_section(child)) return true;
     if (!next_plain(child)) return false;
-    child.flags = flags_;
+    child.flags |= flags_;
     if (module_ || index_ > repeats_from_) child.flags |= TensorSpec::attribute;
     if (cost_ != 0 && is_named(child.key)) child.flags |= TensorSpec::not_persistent;
     return true;
@@ -226,6 +227,7 @@ class Frame {
   bool next_extra(Child& child) {
     if (!attachments_.empty()) {
       child = {value::make_integer(attachments_.front().number), attachments_.front().value, true};
+      child.flags = attachments_.front().flags;
       attachments_ = attachments_.subspan(1);
       return true;
     }

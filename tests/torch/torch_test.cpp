@@ -218,8 +218,52 @@ TEST_CASE("reads tensors with attributes through _rebuild_from_type_v2, and thei
   CHECK(name_list(*catalog_of(named(text))) == "w w.3.scale ");
 }
 
+TEST_CASE("takes a parameter's state that repeats its data, and lists no tensor for that") {
+  const Tensor tensor;
+  const auto parameter = [](const std::string& held, const std::string& state) {
+    return named(global("torch._utils", "_rebuild_parameter_with_state") + "(" + held + "\x88" +
+                 no_hooks + state + "tR");
+  };
+  const auto with_data = [](const std::string& data, const std::string& grad = "\x88") {
+    return dict({{unicode("scale"), Tensor().text()},
+                 {unicode("data"), data},
+                 {unicode("requires_grad"), grad}});
+  };
+  CHECK(name_list(*catalog_of(
+            parameter(tensor.text(), dict({{unicode("data"), tensor.text()}})))) == "w ");
+  Tensor other = tensor;
+  other.key = unicode("7");
+  const std::string beside = dict({{unicode("scale"), other.text()},
+                                   {unicode("data"), tensor.text()},
+                                   {unicode("requires_grad"), "\x88"}});
+  CHECK(name_list(*catalog_of(parameter(tensor.text(), beside))) == "w w.3.scale ");
+  const auto is_refused = [&](const std::string& text, const std::string& name) {
+    return mentions(refused(text), "sets \"" + name + "\" of a tensor after making it");
+  };
+  CHECK(is_refused(parameter(tensor.text(), with_data(tensor.text(), "\x89")), "requires_grad"));
+  Tensor shifted = tensor;
+  shifted.offset = integer(1);
+  Tensor turned = tensor;
+  turned.strides = tuple({1, 4});
+  Tensor retyped = tensor;
+  retyped.storage_type = global("torch", "IntStorage");
+  retyped.key = unicode("8");
+  for (const std::string& data : {other.text(), shifted.text(), turned.text(), retyped.text(),
+                                  std::string("N"), no_hooks, "(" + tensor.text() + "t"}) {
+    CAPTURE(data);
+    CHECK(is_refused(parameter(tensor.text(), with_data(data)), "data"));
+  }
+  // Data that has data of its own is not followed, and what is no plain tensor has none to compare.
+  const std::string deep = global("torch._utils", "_rebuild_parameter_with_state") + "(" +
+                           tensor.text() + "\x88" + no_hooks + with_data(tensor.text()) + "tR";
+  CHECK(is_refused(parameter(tensor.text(), with_data(deep)), "data"));
+  CHECK(is_refused(parameter(no_hooks, with_data(tensor.text())), "data"));
+}
+
 TEST_CASE("refuses a state that replaces what a tensor is") {
   const Tensor tensor;
+  Tensor other = tensor;
+  other.key = unicode("7");
   const auto of_type = [&](const std::string& state) {
     return named(global("torch._tensor", "_rebuild_from_type_v2") + "(" + tensor.function +
                  global("torch", "Tensor") + tensor.arguments() + state + "tR");
@@ -249,7 +293,7 @@ TEST_CASE("refuses a state that replaces what a tensor is") {
                            "_cdata",
                            "T"}) {
     CAPTURE(name);
-    const std::string state = dict({{unicode("a"), "N"}, {unicode(name), tensor.text()}});
+    const std::string state = dict({{unicode("a"), "N"}, {unicode(name), other.text()}});
     for (const std::string& text :
          {of_type(state), parameter(state), of_type(state + "N\x86"), of_type("N" + state + "\x86"),
           of_type(global("collections", "OrderedDict") + ")R(" + unicode(name) + "Nu")}) {
