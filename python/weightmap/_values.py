@@ -39,6 +39,15 @@ def _deque(elements: Any = (), most: Any = None) -> Any:
     return collections.deque(elements, most)
 
 
+def _storage_key(thing: Any) -> str | None:
+    """The key in a reference to a storage, ("storage", type, key, ...); None of anything else."""
+    if type(thing) is not Object or thing.callable != PERSISTENT_ID:
+        return None
+    (identifier,) = thing.arguments
+    is_reference = type(identifier) is tuple and len(identifier) > 2 and identifier[0] == "storage"
+    return identifier[2] if is_reference and type(identifier[2]) is str else None
+
+
 # What a defaultdict may make of a missing key.
 _FACTORIES = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str,
               "bool": bool, "tuple": tuple}
@@ -105,9 +114,9 @@ class PlainMachine:
                 except (TypeError, ValueError):
                     pass
             if self._chunked and callable.module == "torch._utils" and arguments:
-                key = getattr(arguments[0], "arguments", ((None,) * 3,))[0][2]
-                if isinstance(key, str) and key in self._chunked:
-                    return self._chunked[key]
+                whole = self._chunked.get(_storage_key(arguments[0]) or "")
+                if whole is not None:
+                    return whole
         return Object(callable, arguments)
 
     @staticmethod

@@ -206,6 +206,50 @@ TEST_CASE_FIXTURE(Fixture, "lists a bare pickle, of protocol 0 only where it can
               ErrorCode::not_a_checkpoint, "is not a torch checkpoint");
 }
 
+// Of two bytes each, {"w": array of joblib with these elements, "x": ...}.
+std::string joblib(const std::string& elements, const std::string& more) {
+  const std::string dtype =
+      "cnumpy\ndtype\n(X\2\0\0\0u1\x89\x88tR(K\3X\1\0\0\0|NNNJ\xff\xff\xff\xff"
+      "J\xff\xff\xff\xffK\0tb"s;
+  const std::string size = "K"s + static_cast<char>(elements.size()) + "\x85";
+  return "\x80\2}(X\1\0\0\0wcjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}("
+         "X\x08\0\0\0subclasscnumpy\nndarray\nX\5\0\0\0shape"s +
+         size + "X\5\0\0\0orderX\1\0\0\0CX\5\0\0\0dtype"s + dtype + "ub" + elements +
+         "X\1\0\0\0x"s + more + "u.";
+}
+
+TEST_CASE_FIXTURE(Fixture, "goes on behind an array of joblib, and reads it as opcodes as well") {
+  const Lines plain = {"joblib.numpy_pickle.NumpyArrayWrapper plain_data x1",
+                       "numpy.ndarray plain_data x1", "numpy.dtype plain_data x1"};
+  const auto check = [&](const std::string& elements, const std::string& more,
+                         const Lines& others) {
+    CAPTURE(elements);
+    const FileGlobals globals = list(folder.write("joblib.pkl", joblib(elements, more)));
+    Lines expected = plain;
+    expected.insert(expected.end(), others.begin(), others.end());
+    CHECK(globals.format == Format::pickle);
+    CHECK(lines(globals) == expected);
+    REQUIRE(globals.pickles.size() == 1);
+    CHECK(!globals.pickles[0].fault);
+    CHECK(globals.pickles[0].bytes_behind == 0);
+  };
+  const std::string call = "cposix\nsystem\nX\2\0\0\0id\x85R"s;
+  for (const std::string& elements : {"\xff\xff"s, "."s, "c\xfe\n\xff\n"s, "T\xff\0\0\0"s}) {
+    check(elements, "N", {});
+    check(elements, call, {"posix.system harmful x1"});
+  }
+  // Who reads the file without joblib runs this.
+  check("cposix\nsystem\n.", "N", {"posix.system harmful x1"});
+  const std::string whole = joblib("\xff\xff", "N");
+  for (const std::size_t length : {whole.size() - 1, whole.size() - 9}) {
+    const FileGlobals cut = list(folder.write("cut.pkl", whole.substr(0, length)));
+    REQUIRE(cut.pickles.size() == 1);
+    REQUIRE(cut.pickles[0].fault.has_value());
+    CHECK(cut.pickles[0].fault->code == ErrorCode::corrupt);
+    CHECK(lines(cut) == plain);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "lists the five pickles of the stream of before torch 1.6") {
   const std::string magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s;
   const std::string stream =
