@@ -304,7 +304,7 @@ def unsafe_listed(cell):
     made = numpy.zeros(1)
     expected = {
         **{form: [f"{made.__reduce__()[0].__module__}._reconstruct", "numpy.ndarray",
-                  "numpy.dtype"] for form in ("pt", "legacy")},
+                  "numpy.dtype"] for form in ("pt", "legacy", "pickle")},
         "pt, protocol 5": [f"{made.__reduce_ex__(5)[0].__module__}._frombuffer", "numpy.dtype"],
     }
     return all(weightmap.unsafe_globals(path) == expected.get(cell.form, []) for path in cell.paths)
@@ -733,6 +733,7 @@ REFUSED = {
     **{("open_for_filling", form): "has no reserved storages"
        for form in ("pt, protocol 5", "torchscript", "pt2", "npz")},
     ("open_for_filling", "legacy"): "is a legacy torch stream, which is no archive",
+    ("open_for_filling", "pickle"): "is a bare pickle, which is no archive",
     ("open_for_filling", "safetensors"): "is a safetensors file, which is no archive",
     ("open_for_filling", "mixed list"): "is a safetensors file, which is no archive",
     ("open_for_filling", "gguf"): "is a GGUF file, which is no archive",

@@ -103,11 +103,13 @@ class NewReferences {
   std::unique_ptr<value::Tree> tree_;
 };
 
-Result<void> check_options(const ConvertOptions& options) {
+Result<void> check_options(const Checkpoint& source, const ConvertOptions& options) {
   if (options.order.empty()) return {};
+  const bool is_pickle = source.info().format == Format::pickle;
   return failure(ErrorCode::unsupported,
-                 "is a legacy torch stream, which becomes an archive in the order of its pickle; "
-                 "convert it first, and then the archive with an order");
+                 std::string(is_pickle ? "is a bare pickle" : "is a legacy torch stream") +
+                     ", which becomes an archive in the order of its pickle; convert it first, and "
+                     "then the archive with an order");
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ Result<void> check_options(const ConvertOptions& options) {
 Result<ConvertReport> write_legacy_as_archive(const Checkpoint& source,
                                               const std::filesystem::path& to,
                                               const ConvertOptions& options) {
-  TRY(check_options(options));
+  TRY(check_options(source, options));
   NewReferences references(source);
   TRY(references.collect(source.root()));
   TRY_ASSIGN(const std::vector<std::byte> pickle, references.rewrite(source.root()));

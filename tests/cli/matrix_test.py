@@ -119,6 +119,7 @@ TREE = {
     "torchscript": "training: True", "pt2": "layout: 7", "safetensors": "format: 'pt'",
     "shards": "total_size: 0",
     "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "npz": "{}",
+    "pickle": "weight: numpy.ndarray float32 (3, 4)",
     "dcp": "scalar: int64 [], 8 B", "dcp, two ranks": "rank: 1",
 }
 
@@ -138,10 +139,11 @@ def info_globals(cell):
     pickles = cell.json("info --globals", cell.path)["pickles"]
     found = {line["global"] for pickle in pickles for line in pickle["globals"]}
     cell.equal(any(name.startswith("numpy.") for name in found),
-               cell.form in ("pt", "pt, protocol 5", "legacy"))
+               cell.form in ("pt", "pt, protocol 5", "legacy", "pickle"))
 
 
 SCAN = {"pt": "plain data", "pt, protocol 5": "plain data", "legacy": "plain data",
+        "pickle": "plain data",
         "torchscript": "unsafe", "npz": "not a checkpoint"}
 
 
@@ -292,7 +294,8 @@ def publish(cell):
 READERS = {".pt": format_files.read_torch, ".safetensors": format_files.read_safetensors}
 # What a dict of tensors has not, where that is for the command to say and no part of the format.
 LEFT_OUT = {"pt": ["array", "text", "lr"], "pt, protocol 5": ["lr"],
-            "legacy": ["array", "text", "lr"], "safetensors": [], "npz": [], "shards": [], "dcp": [],
+            "legacy": ["array", "text", "lr"], "safetensors": [], "npz": [], "pickle": [], "shards": [],
+            "dcp": [],
             "dcp, two ranks": ["rank", "lr"]}
 
 
@@ -341,8 +344,13 @@ def convert_to(cell):
     cell.holds(format_files.read_safetensors(cell.out), cell.tensors)
 
 
+# Else its arrays stay arrays in data.pkl.
+AS_TENSORS = {"pickle": ["--tensors-only"]}
+
+
 def convert_align(cell):
-    found = offsets(cell, as_torch(cell, "--align", "4096"))
+    more = AS_TENSORS.get(cell.form, [])
+    found = offsets(cell, as_torch(cell, "--align", "4096", *more))
     names = [name for name, tensor in cell.tensors.items()
              if tensor.nbytes and name not in ("tied", *format_files.ARRAYS)]  # in the pickle
     cell.equal({name: found[name] % 4096 for name in names}, dict.fromkeys(names, 0))
@@ -357,7 +365,7 @@ def convert_order(cell):
 
 
 def convert_crc(cell):
-    target = as_torch(cell, "--crc", "off")
+    target = as_torch(cell, "--crc", "off", *AS_TENSORS.get(cell.form, []))
     found = cell.json("verify --crc", target)
     # That of the empty tensor, which is 0 anyway.
     cell.equal((found["crc"]["storages_checked"], found["ok"]), (1, True))
@@ -456,18 +464,18 @@ REFUSALS = [
     (("ls --records",), ("legacy",), "is a legacy torch stream, which is no archive"),
     (("ls --records",), ("safetensors",), "is a safetensors file, which is no archive"),
     (("ls --records",), ("gguf",), "is a GGUF file, which is no archive"),
+    (("ls --records",), ("pickle",), "is a bare pickle, which is no archive"),
     (("info --globals", "ls --records", "residency --repair"), SEVERAL,
      "is a directory, expected a regular file"),
     (("stage",), SEVERAL, "is a checkpoint of several files; stage each of them by its name"),
     (("publish",), SEVERAL,
      "is a checkpoint of several files, which cannot be replaced at one moment"),
-    (("convert",), ("gguf", "npz"), "the target must end in .safetensors, .pt"),
+    (("convert",), ("gguf", "npz", "pickle"), "the target must end in .safetensors, .pt"),
     (("convert",), ("splits",), 'the tensor "blocks" is of q8_0, which safetensors has not'),
     (TO_SAFETENSORS, ("gguf", "splits"),
      'the tensor "blocks" is of q8_0, which safetensors has not'),
     (TO_TORCH, ("gguf", "splits"), 'tensor "blocks": is of q8_0, which torch does not have'),
-    (("convert --order",), ("legacy",),
-     "is a legacy torch stream, which becomes an archive in the order of its pickle"),
+    (("convert --order",), ("legacy", "pickle"), "becomes an archive in the order of its pickle"),
 ]
 REFUSED = {(row, form): words for rows, forms, words in REFUSALS for row in rows for form in forms}
 

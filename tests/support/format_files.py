@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pickle
 import warnings
 
 import gguf
@@ -122,6 +123,16 @@ def read_npz(path):
         return {name: torch.from_numpy(arrays[name]) for name in arrays}
 
 
+def write_pickle(path):
+    with open(path, "wb") as file:
+        pickle.dump({name: tensor.numpy() for name, tensor in tensors().items()}, file, protocol=4)
+
+
+def read_pickle(path):
+    with open(path, "rb") as file:
+        return {name: torch.from_numpy(array) for name, array in pickle.load(file).items()}
+
+
 def write_gguf(path, **options):
     """No tensor of ggml is empty or without dimensions."""
     writer = gguf.GGUFWriter(path, "llama", **options)
@@ -185,6 +196,7 @@ FORMATS = {
     "pt2": (write_pt2, read_pt2, "exported.pt2"),
     "safetensors": (write_safetensors, read_safetensors, "model.safetensors"),
     "npz": (write_npz, read_npz, "model.npz"),
+    "pickle": (write_pickle, read_pickle, "model.pkl"),
     "shards": (write_shards, read_safetensors, "shards"),
     "gguf": (write_gguf, read_gguf, "model.gguf"),
     "splits": (write_splits, read_gguf, "splits"),
