@@ -15,6 +15,7 @@
 #include "runtime/pickle/pickle_end.hpp"
 #include "runtime/safetensors/parse_safetensors.hpp"
 #include "runtime/sets/select_files.hpp"
+#include "runtime/sets/shard_name.hpp"
 #include "runtime/torch/parse_archive.hpp"
 #include "runtime/torch/parse_legacy.hpp"
 #include "runtime/torch/parse_pickle.hpp"
@@ -85,11 +86,18 @@ bool is_old_pickle(format::Input& input, std::span<const std::byte> tail, const 
   return end && *end == input.file->size();
 }
 
-// OpenVINO's weights are numbers alone; the network beside them is named alike.
-bool is_of_openvino(std::filesystem::path name) {
+// What numbers alone are, which a file beside them tells of.
+std::string_view name_numbers(const std::filesystem::path& name) {
   std::error_code failed;
-  return name.extension() == ".bin" &&
-         std::filesystem::exists(name.replace_extension(".xml"), failed);
+  if (name.extension() == ".bin" &&
+      std::filesystem::exists(std::filesystem::path(name).replace_extension(".xml"), failed))
+    return "has the weights of the network of OpenVINO in the .xml beside it; read that with "
+           "openvino, or take the model that it was made of";
+  const std::string file = name.filename();
+  if (const auto part = sets::shard_name(file, ""); part && part->stem.ends_with(".data"))
+    return "has variables of TensorFlow, whose names are in the .index beside it; load them with "
+           "tf.train.load_checkpoint, and save them as safetensors";
+  return {};
 }
 
 }  // namespace
@@ -125,11 +133,8 @@ Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::
                input.cache->bytes(0, std::min<std::uint64_t>(size, format::head_bytes)));
     if (!format::describe_stranger(head, size)) return row_of(Kind::safetensors);
   }
-  if (is_of_openvino(name))
-    return failure(
-        ErrorCode::not_a_checkpoint,
-        "has the weights of the network of OpenVINO in the .xml beside it; read that with "
-        "openvino, or take the model that it was made of");
+  if (const std::string_view numbers = name_numbers(name); !numbers.empty())
+    return failure(ErrorCode::not_a_checkpoint, std::string(numbers));
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(*input.file));
   return tl::unexpected<Error>(std::move(foreign));
 }

@@ -53,6 +53,18 @@ constexpr std::array signatures = {
               "\x7f"
               "ELF"sv,
               other, "is an ELF program or library"},
+    Signature{4, "TFL3"sv, other,
+              "is a model of TensorFlow Lite (LiteRT); read it with ai_edge_litert"},
+    Signature{
+        4, "ET12"sv, other,
+        "is a program of ExecuTorch (.pte); save the weights of the model that it was made of "
+        "by torch.save or safetensors"},
+    Signature{4, "FT01"sv, other,
+              "is data of ExecuTorch (.ptd); save the weights of the model that it was made of by "
+              "torch.save or safetensors"},
+    Signature{
+        0, "\xba\x16\x4f\x2f"sv, other,
+        "is a model of fastText; load it with fasttext, and save its matrices as safetensors"},
 };
 
 std::string_view as_text(std::span<const std::byte> bytes) noexcept {
@@ -197,15 +209,6 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
         other, "is a legacy torch stream, which is no archive; weightmap convert makes one of it");
   if (begins_pickle(head)) return foreign(other, "is a bare pickle, which is no archive");
   return std::nullopt;
-}
-
-Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes) {
-  if (std::optional<Error> stranger = describe_stranger(head, file_bytes))
-    return std::move(*stranger);
-  return foreign(other,
-                 "is not a torch checkpoint: it is no zip archive (no end-of-central-"
-                 "directory record in its " +
-                     std::to_string(file_bytes) + " bytes)");
 }
 
 }  // namespace weightmap::format

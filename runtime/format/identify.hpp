@@ -11,7 +11,7 @@
 namespace weightmap::format {
 
 enum class Kind : std::uint8_t {
-  unknown,  // see describe_foreign()
+  unknown,  // see describe_stranger()
   zip,      // a zip archive: torch.save's format since 1.6, NumPy's .npz, or another
   legacy,   // pickles and bytes: torch.save's format before
   pickle,   // a pickle of protocol 2 to 5 by its first bytes, whatever is behind it
@@ -23,7 +23,7 @@ enum class Kind : std::uint8_t {
   needs_head,   // the tail is not sufficient
 };
 
-// The part of the head that describe_foreign() uses.
+// The part of the head that describe_stranger() uses.
 inline constexpr std::size_t head_bytes = 512;
 
 // `tail` is the last bytes of a file of `file_bytes` bytes. `head` is the first ones; it may be
@@ -42,9 +42,7 @@ bool begins_pickle(std::span<const std::byte> head) noexcept;
 
 // Returns an error that names the file's actual type: Git LFS pointer, web page, compressed file,
 // other model formats, a truncated archive. `head` is the beginning of a file of `file_bytes` bytes
-// in which no end-of-central-directory record was found.
-Error describe_foreign(std::span<const std::byte> head, std::uint64_t file_bytes);
-// Does the same; nullopt for an unknown type.
+// in which no end-of-central-directory record was found. nullopt for an unknown type.
 std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes);
 
 }  // namespace weightmap::format

@@ -1,31 +1,12 @@
 #include "runtime/format/strangers.hpp"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 namespace weightmap::format {
 namespace {
 
 using namespace std::string_view_literals;
-
-struct Magic {
-  std::size_t offset;
-  std::string_view bytes;
-  std::string_view sentence;
-};
-
-constexpr std::array magics = {
-    Magic{4, "TFL3"sv, "is a model of TensorFlow Lite (LiteRT); read it with ai_edge_litert"},
-    Magic{4, "ET12"sv,
-          "is a program of ExecuTorch (.pte); save the weights of the model that it was made of by "
-          "torch.save or safetensors"},
-    Magic{4, "FT01"sv,
-          "is data of ExecuTorch (.ptd); save the weights of the model that it was made of by "
-          "torch.save or safetensors"},
-    Magic{0, "\xba\x16\x4f\x2f"sv,
-          "is a model of fastText; load it with fasttext, and save its matrices as safetensors"},
-};
 
 constexpr std::string_view onnx =
     "is a model of ONNX; load it with onnx, and save its initializers as safetensors";
@@ -167,9 +148,6 @@ bool begins_ubjson(std::string_view head) noexcept {
 
 std::string_view name_stranger(std::string_view head, std::string_view tail,
                                std::uint64_t file_bytes) noexcept {
-  for (const Magic& known : magics)
-    if (head.size() >= known.offset && head.substr(known.offset).starts_with(known.bytes))
-      return known.sentence;
   if (tail == "\x57\xfb\x80\x8b\x24\x75\x47\xdb"sv) return checkpoint_index;
   if (begins_ubjson(head)) return ubjson;
   if (is_open_vino(head)) return open_vino;

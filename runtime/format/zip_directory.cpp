@@ -36,11 +36,13 @@ Result<void> check_front(const bytes::ByteSource& file, bytes::ReadCache& cache)
                  0);
 }
 
-Result<bool> is_packed_tar(const bytes::ByteSource& file) {
-  std::vector<std::byte> head(std::min(bytes::first_read, file.size()));
-  TRY(file.read(0, head));
-  const auto content = zip::inflate_head(head, zip::Wrapping::gzip);
+bool is_packed_tar(std::span<const std::byte> front) {
+  const auto content = zip::inflate_head(front, zip::Wrapping::gzip);
   return content && begins_tar(*content);
+}
+
+Error foreign(std::string sentence) {
+  return {ErrorCode::not_a_checkpoint, std::move(sentence), Error::no_offset, {}};
 }
 
 }  // namespace
@@ -65,28 +67,26 @@ Result<zip::Directory> take_directory(Input& input, const Limits& limits) {
 }
 
 Result<Error> describe_foreign_file(const bytes::ByteSource& file) {
-  std::array<std::byte, head_bytes> head;
-  const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
-  TRY(file.read(0, {head.data(), length}));
-  TRY_ASSIGN(const bool is_packed, is_packed_tar(file));
-  if (is_packed)
-    return Error{
-        ErrorCode::not_a_checkpoint,
-        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar "
-        "of TorchServe may be; unpack it (tar xzf) and open what is in it",
-        Error::no_offset,
-        {}};
-  if (std::optional<Error> known = describe_stranger({head.data(), length}, file.size()))
-    return std::move(*known);
+  std::vector<std::byte> front(std::min(bytes::first_read, file.size()));
+  TRY(file.read(0, front));
+  if (is_packed_tar(front))
+    return foreign(
+        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar of "
+        "TorchServe may be; unpack it (tar xzf) and open what is in it");
+  const std::span head = std::span(front).first(std::min(front.size(), head_bytes));
+  if (std::optional<Error> stranger = describe_stranger(head, file.size()))
+    return std::move(*stranger);
   std::array<std::byte, stranger_tail_bytes> tail;
   const auto last = static_cast<std::size_t>(std::min<std::uint64_t>(tail.size(), file.size()));
   TRY(file.read(file.size() - last, {tail.data(), last}));
-  const std::string_view sentence =
-      name_stranger({reinterpret_cast<const char*>(head.data()), length},
+  const std::string_view known =
+      name_stranger({reinterpret_cast<const char*>(head.data()), head.size()},
                     {reinterpret_cast<const char*>(tail.data()), last}, file.size());
-  if (!sentence.empty())
-    return Error{ErrorCode::not_a_checkpoint, std::string(sentence), Error::no_offset, {}};
-  return describe_foreign({head.data(), length}, file.size());
+  if (!known.empty()) return foreign(std::string(known));
+  return foreign(
+      "is not a torch checkpoint: it is no zip archive (no end-of-central-directory record in "
+      "its " +
+      std::to_string(file.size()) + " bytes)");
 }
 
 }  // namespace weightmap::format

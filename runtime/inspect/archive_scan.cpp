@@ -9,6 +9,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/inspect/content_scan.hpp"
+#include "runtime/npz/parse_npz.hpp"
 #include "runtime/torch/archive_records.hpp"
 #include "runtime/torch/names.hpp"
 #include "runtime/zip/local_header.hpp"
@@ -76,9 +77,10 @@ Result<void> ContentScan::Archive::run() {
   const bool is_checkpoint = directory_.find(torch::pickle_record) != nullptr;
   FileGlobals& into = scan_.into_;
   if (content_.name.empty())
-    into.format = is_torchscript_ ? Format::torchscript
-                  : is_checkpoint ? Format::torch_zip
-                                  : Format::zip;
+    into.format = is_torchscript_               ? Format::torchscript
+                  : is_checkpoint               ? Format::torch_zip
+                  : npz::is_archive(directory_) ? Format::npz
+                                                : Format::zip;
   for (const zip::Record& record : directory_.records()) {
     const std::string_view name = directory_.short_name(record);
     const std::size_t before = into.pickles.size();

@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
 #include "runtime/format/tar.hpp"
+#include "runtime/npz/array_header.hpp"
 
 namespace weightmap {
 namespace {
@@ -32,12 +33,23 @@ Error beyond(std::string what) {
   return {ErrorCode::limit_exceeded, std::move(what), Error::no_offset, {}};
 }
 
+// Names of types with objects in them have these letters, and those of numbers and texts do not;
+// what is not all in `head` may have them.
+bool may_have_objects(std::span<const std::byte> head) noexcept {
+  const auto length = npz::header_length(head);
+  return !length || *length > head.size() ||
+         as_text(head.first(*length)).find('O') != std::string_view::npos ||
+         as_text(head.first(*length)).find("object") != std::string_view::npos;
+}
+
 }  // namespace
 
 Look look_of(std::span<const std::byte> head) noexcept {
   if (begins_as_pickle(head)) return Look::pickle;
   if (as_text(head).starts_with("PK\3\4")) return Look::zip;
   if (as_text(head).starts_with("\x1f\x8b")) return Look::gzip;
+  if (format::identify_head(head) == format::Kind::npy)
+    return may_have_objects(head) ? Look::objects : Look::nothing;
   return format::begins_tar(head) ? Look::tar : Look::nothing;
 }
 
@@ -54,9 +66,10 @@ void ContentScan::look_into(const Content& content) {
   if (content.nesting > most_nesting)
     return add_fault(content, beyond("is an archive within " + std::to_string(content.nesting) +
                                      " others, and was not looked into; unpack it and scan that"));
-  Result<void> ran = look == Look::zip   ? scan_zip(content)
-                     : look == Look::tar ? scan_tar(content)
-                                         : scan_gzip(content);
+  Result<void> ran = look == Look::zip       ? scan_zip(content)
+                     : look == Look::tar     ? scan_tar(content)
+                     : look == Look::objects ? scan_objects(content)
+                                             : scan_gzip(content);
   if (!ran) add_fault(content, std::move(ran.error()));
 }
 
@@ -81,6 +94,18 @@ Result<void> ContentScan::scan_tar(const Content& content) {
     if (is_named_as_pickle(member->name) && into_.pickles.size() == before && member->size > 0)
       TRY(scan_pickles(inner, true));  // of a protocol that has no mark
   }
+}
+
+Result<void> ContentScan::scan_objects(const Content& content) {
+  constexpr std::uint64_t longest_header = 1 << 17;
+  TRY_ASSIGN(const std::vector<std::byte> head, head_of(content.bytes, longest_header));
+  TRY_ASSIGN(const std::uint64_t length, npz::header_length(head));
+  if (length > head.size())
+    return failure(ErrorCode::corrupt, "ends within the header of the array", head.size());
+  const bool is_surely = as_text(std::span(head).first(length)).find("'|O'") != std::string::npos;
+  const Part pickle(content.bytes, length, content.bytes.size() - length);
+  TRY(scan_pickles({pickle, content.base + length, content.name, content.nesting + 1}, is_surely));
+  return {};
 }
 
 std::optional<Look> ContentScan::look_inside(const bytes::ByteSource& compressed,

@@ -21,7 +21,7 @@ namespace weightmap {
 using bytes::Part;
 
 // What content may be by its first bytes.
-enum class Look : std::uint8_t { nothing, pickle, zip, tar, gzip };
+enum class Look : std::uint8_t { nothing, pickle, zip, tar, gzip, objects };
 Look look_of(std::span<const std::byte> head) noexcept;
 
 struct Content {
@@ -53,6 +53,8 @@ class ContentScan {
   Result<void> scan_tar(const Content& content);
   // Inflates it, unless its first bytes tell that nothing of ours is in it.
   Result<void> scan_gzip(const Content& content);
+  // An array of numpy (.npy) that may be one of objects: a pickle behind the header.
+  Result<void> scan_objects(const Content& content);
   // Scans pickles from the first byte on: the stream of torch before 1.6, or bare ones. Returns
   // false if there is none; a file that `is_surely` one counts, whatever is wrong with it.
   Result<bool> scan_pickles(const Content& content, bool is_surely);

@@ -20,8 +20,9 @@
 namespace weightmap {
 namespace {
 
-bool is_of_torch(Format format) noexcept {
-  return format == Format::torch_zip || format == Format::torch_legacy;
+// What is opened, and may have pickles as well.
+bool is_opened(Format format) noexcept {
+  return format == Format::torch_zip || format == Format::torch_legacy || format == Format::npz;
 }
 
 // What may hold pickles although it is no zip archive.
@@ -79,8 +80,9 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
   const Content content{file};
   const Result<void> archive = scan.scan_zip(content);
   // Safetensors has no pickles; its beginning only looks like one.
-  if (!archive && kind == format::Kind::safetensors) {
-    made.format = Format::safetensors;
+  if (!archive && (kind == format::Kind::safetensors || kind == format::Kind::npy)) {
+    made.format = kind == format::Kind::npy ? Format::npy : Format::safetensors;
+    if (look == Look::objects) scan.look_into(content);
     made.fault = find_damage(file, path, options);
     return made;
   }
@@ -92,7 +94,7 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
     if (found && !archive) made.format = scan.is_legacy() ? Format::torch_legacy : Format::pickle;
   }
   if (!other && !archive) made.fault = other.error();
-  if (is_of_torch(made.format) && !made.fault) made.fault = find_damage(file, path, options);
+  if (is_opened(made.format) && !made.fault) made.fault = find_damage(file, path, options);
   if (found && is_metadata) check_folder(path, given, made);
   if (found || archive || made.fault || !made.pickles.empty() || !made.code.empty()) return made;
   // GGUF's first four bytes are an opcode, too, so the rest was scanned.

@@ -33,8 +33,9 @@ constexpr Family families[] = {
     {".bin", {}, true},
 };
 
-// Beside weights of Trainer and accelerate.
-constexpr std::string_view no_weights[] = {"training_args.bin", "optimizer.bin", "scheduler.bin"};
+// Beside weights of Trainer and accelerate, and of Core ML.
+constexpr std::string_view no_weights[] = {"training_args.bin", "optimizer.bin", "scheduler.bin",
+                                           "coremldata.bin"};
 
 enum class Entries { files, folders };
 
@@ -266,6 +267,28 @@ Result<Names> select_metadata(const Names& names) {
   return ranks;
 }
 
+// A folder of another program, by the name of a file in it: what it is, and what to do. Empty for
+// other folders.
+std::string_view name_foreign(const Names& names) {
+  const auto has = [&](std::string_view name) { return std::ranges::count(names, name) != 0; };
+  const auto has_ending = [&](std::string_view ending) {
+    return std::ranges::any_of(names, [&](const auto& name) { return name.ends_with(ending); });
+  };
+  if (has("saved_model.pb"))
+    return "is a SavedModel of TensorFlow; load it with tensorflow, and save its variables as "
+           "safetensors";
+  if (has_ending(".index") && std::ranges::any_of(names, [](const std::string& name) {
+        return name.find(".data-00000-of-") != name.npos;
+      }))
+    return "is a folder with a checkpoint of TensorFlow; load it with tf.train.load_checkpoint, "
+           "and "
+           "save its variables as safetensors";
+  if (has("coremldata.bin") || names == Names{"Manifest.json"})
+    return "is a model of Core ML (.mlpackage, .mlmodelc); load it with coremltools, or take the "
+           "model that it was made of";
+  return {};
+}
+
 // Names of folders below, as those of a pipeline of diffusers. No error: they are only a hint.
 Names folders_with_checkpoints(const path& folder, std::string_view variant) {
   constexpr std::size_t most = 64;
@@ -316,8 +339,10 @@ Result<Selection> select_names(Names names, std::string_view variant) {
 
 Result<Selection> select_files(const path& folder, std::string_view variant) {
   TRY_ASSIGN(Names names, names_in(folder, Entries::files));
+  const std::string_view foreign = name_foreign(names);
   Result<Selection> chosen = select_names(std::move(names), variant);
   if (chosen || chosen.error().code == ErrorCode::invalid_argument) return chosen;
+  if (!foreign.empty()) return failure(ErrorCode::not_a_checkpoint, std::string(foreign));
   const Names below = folders_with_checkpoints(folder, variant);
   if (!below.empty())
     chosen.error().message += "; " + list(below) +

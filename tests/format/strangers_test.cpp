@@ -72,6 +72,38 @@ TEST_CASE_FIXTURE(Fixture, "TensorFlow: SavedModel, a frozen graph, the index of
         "is the index of a checkpoint of TensorFlow; load it with tf.train.load_checkpoint");
 }
 
+// The names that TensorFlow's Saver and saved_model.save(), coremltools' save() and Xcode give.
+TEST_CASE_FIXTURE(Fixture, "TensorFlow's variables, and folders of TensorFlow and Core ML") {
+  names("model.ckpt.data-00000-of-00001", "\1\2\3" + zeros,
+        "has variables of TensorFlow, whose names are in the .index beside it");
+  const auto names_folder = [this](const std::vector<std::string>& files, const char* kind) {
+    const test::TemporaryFolder made;
+    for (const std::string& file : files) {
+      std::filesystem::create_directories((made.path() / file).parent_path());
+      made.write(file, zeros);
+    }
+    CHECK_FAILS(Checkpoint::open(made.path()), ErrorCode::not_a_checkpoint, kind);
+  };
+  names_folder({"saved_model.pb", "variables/variables.index",
+                "variables/variables.data-00000-of-00001", "assets/vocab.txt"},
+               "is a SavedModel of TensorFlow; load it with tensorflow");
+  names_folder(
+      {"checkpoint", "model.ckpt.index", "model.ckpt.data-00000-of-00001"},
+      "is a folder with a checkpoint of TensorFlow; load it with tf.train.load_checkpoint");
+  names_folder({"Manifest.json", "Data/com.apple.CoreML/weights/weight.bin"},
+               "is a model of Core ML (.mlpackage, .mlmodelc); load it with coremltools");
+  names_folder({"coremldata.bin", "model.mil", "metadata.json", "weights/weight.bin"},
+               "is a model of Core ML (.mlpackage, .mlmodelc)");
+  names_folder({"notes.txt"}, "is a folder in which there is no checkpoint");
+}
+
+TEST_CASE_FIXTURE(Fixture, "weights beside a model of TensorFlow or Core ML are opened") {
+  folder.write("saved_model.pb", zeros);
+  folder.write("coremldata.bin", zeros);
+  folder.write("model.safetensors", "\x02\0\0\0\0\0\0\0{}"s);
+  CHECK(Checkpoint::open(folder.path()));
+}
+
 // The file identifiers of their flatbuffers.
 TEST_CASE_FIXTURE(Fixture, "TensorFlow Lite and ExecuTorch") {
   names("a.tflite", "\x1c\0\0\0TFL3"s + zeros, "is a model of TensorFlow Lite (LiteRT)");
@@ -107,7 +139,8 @@ TEST_CASE_FIXTURE(Fixture, "msgpack of flax and spaCy") {
   names("number", "\x83\x01\x02" + zeros, "is not a torch checkpoint");
 }
 
-// The first bytes of a file of XGBoost 2.
+// As XGBoost's save_model() writes: `{` and the key "learner", whose length is a number of type
+// `L`, of eight bytes, with an object in it that begins likewise.
 TEST_CASE_FIXTURE(Fixture, "XGBoost: UBJSON is not JSON, and JSON is no index") {
   names("a.ubj", "{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x0a"s + zeros,
         "is UBJSON, as XGBoost writes models (.ubj); load it with xgboost");

@@ -101,8 +101,9 @@ Verdict judge(const FileGlobals& globals) {
       }))
     return Verdict::unsafe;
   if (const std::optional<Verdict> fault = judge_faults(globals)) return *fault;
-  if (is_header_and_elements(globals.format)) return Verdict::safe;
-  if (globals.pickles.empty()) return Verdict::not_a_checkpoint;
+  const bool needs_no_pickle =
+      is_header_and_elements(globals.format) || globals.format == Format::npz;
+  if (globals.pickles.empty() && !needs_no_pickle) return Verdict::not_a_checkpoint;
   if (!globals.code.empty()) return Verdict::unsafe;
   return unsafe.empty() ? Verdict::safe : Verdict::plain_data;
 }
