@@ -55,20 +55,23 @@ struct MappedCheckpoint {
 };
 
 struct ProcessesReport {
-  std::vector<MappedCheckpoint> mapped;    // ordered by file, then by process
-  std::uint64_t unreadable_processes = 0;  // processes that this process may not inspect
+  std::vector<MappedCheckpoint> mapped;         // ordered by file, then by process
+  std::uint64_t unreadable_processes = 0;       // processes that this process may not inspect
+  std::vector<std::uint32_t> unreadable_users;  // the users that they are of, ascending
 };
 
 // Returns the processes that have one of `files` mapped. A mapping counts if it is of the file that
 // has the name now, under whatever name it was mapped, or of an older file that had this name then.
-// An index of shards or a folder stands for all files of its checkpoint.
+// An index of shards or a folder stands for all files of its checkpoint. A file in a layer of
+// overlayfs counts as mapped where a mount of this process's mount table shows it, unless a layer
+// above has a file of its name by now.
 //
 // Nothing is opened on FUSE and virtiofs, where an open may drop the file's cached pages, also
 // those that processes have mapped. There an index or a folder stands for all files of the folder.
 //
 // Without `files`, returns the processes that have any checkpoint mapped: a file that begins like
-// torch.save()'s or safetensors' files, a staged copy or, if a file is inaccessible, one whose name
-// ends with .pt, .pth, .ckpt, .bin or .safetensors.
+// torch.save()'s, safetensors' or GGUF's files, a staged copy or, if a file is inaccessible, one
+// whose name ends with .pt, .pth, .ckpt, .bin, .safetensors or .gguf.
 //
 // Memory that a process copied out of a file has no name and is not reported. Fails with io if
 // there is no /proc.

@@ -1,6 +1,7 @@
 #include "mmap/pages/process_maps.hpp"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -105,6 +106,12 @@ std::string command_of_process(std::int64_t process, const fs::path& root) {
   std::string name = head_of(folder / "comm");
   if (!name.empty() && name.back() == '\n') name.pop_back();
   return name;
+}
+
+std::optional<std::uint32_t> user_of_process(std::int64_t process, const fs::path& root) {
+  struct stat status {};
+  if (::stat(folder_of(process, root).c_str(), &status) != 0) return std::nullopt;
+  return status.st_uid;
 }
 
 }  // namespace weightmap::mmap

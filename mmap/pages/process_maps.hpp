@@ -41,4 +41,8 @@ std::optional<std::vector<ProcessArea>> areas_of_this_process(
 // KiB; empty if it ended meanwhile. May hold any bytes, since the process's user chooses them.
 std::string command_of_process(std::int64_t process, const std::filesystem::path& root = "/");
 
+// Returns whose the process is; root for one that guards its memory. nullopt if it ended meanwhile.
+std::optional<std::uint32_t> user_of_process(std::int64_t process,
+                                             const std::filesystem::path& root = "/");
+
 }  // namespace weightmap::mmap

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -52,13 +53,40 @@ bool exists(std::string_view path) {
   return fs::exists(fs::path(path), ignored);
 }
 
+// A place where an overlay file system shows a file.
+struct Shown {
+  std::string device;  // its number
+  std::string path;    // below the mount, with a slash in front; in the spelling of /proc/PID/maps
+};
+
 // A file given by the caller.
 struct Target {
   std::string path;  // in the spelling of /proc/PID/maps
   // The file that has the name now, in the form of /proc/PID/maps; nullopt if there is none.
   std::optional<MappedArea> area;
   std::uint64_t size = 0;
+  std::vector<Shown> shown;
 };
+
+// Finds the overlays of which a layer has the file, and no layer above has one of its name.
+std::vector<Shown> shown_at(const fs::path& file) {
+  std::vector<Shown> shown;
+  for (const os::Overlay& overlay : os::overlays()) {
+    for (std::size_t i = 0; i < overlay.layers.size(); ++i) {
+      std::error_code failed;
+      const fs::path layer = fs::canonical(overlay.layers[i], failed);
+      const fs::path below = file.lexically_relative(layer);
+      if (failed || below.empty() || *below.begin() == "..") continue;
+      const auto has_one = [&](const fs::path& above) {
+        return fs::exists(fs::symlink_status(above / below, failed));
+      };
+      if (std::none_of(overlay.layers.begin(),
+                       overlay.layers.begin() + static_cast<std::ptrdiff_t>(i), has_one))
+        shown.push_back({overlay.number, listed("/" + below.native())});
+    }
+  }
+  return shown;
+}
 
 Result<Target> look_up(const fs::path& file) {
   std::error_code failed;
@@ -81,6 +109,7 @@ Result<Target> look_up(const fs::path& file) {
   if (!area) return about_file(area.error(), file);
   target.area = std::move(*area);
   target.size = opened->size();
+  target.shown = shown_at(whole);
   return target;
 }
 
@@ -98,18 +127,20 @@ bool is_same_file(const MappedArea& a, const MappedArea& b) noexcept {
 }
 
 bool has_checkpoint_name(std::string_view path) noexcept {
-  constexpr std::array<std::string_view, 5> endings = {".pt", ".pth", ".ckpt", ".bin",
-                                                       ".safetensors"};
+  constexpr std::array<std::string_view, 6> endings = {".pt",  ".pth",         ".ckpt",
+                                                       ".bin", ".safetensors", ".gguf"};
   return std::any_of(endings.begin(), endings.end(),
                      [path](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// True for safetensors, or an archive with a checkpoint's file name or the pickle as first record.
+// True for safetensors and GGUF, or an archive with a checkpoint's file name or the pickle as first
+// record.
 bool begins_as_checkpoint(const os::File& file, std::string_view path) {
   std::array<std::byte, 512> head{};
   const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(head.size(), file.size()));
   if (length < zip::local_header_bytes || !file.read(0, {head.data(), length})) return false;
-  if (format::identify_head({head.data(), length}) == format::Kind::safetensors) return true;
+  const format::Kind kind = format::identify_head({head.data(), length});
+  if (kind == format::Kind::safetensors || kind == format::Kind::gguf) return true;
   if (bytes::load_le<std::uint32_t>(head.data()) != zip::local_header_signature) return false;
   if (has_checkpoint_name(path)) return true;
   const auto named = bytes::load_le<std::uint16_t>(head.data() + 26);
@@ -127,8 +158,21 @@ class Search {
   bool wants(const MappedArea& area) {
     if (area.inode == 0) return false;
     if (targets_.empty()) return is_checkpoint(area);
-    return std::any_of(targets_.begin(), targets_.end(),
-                       [&area](const Target& target) { return matches(area, target); });
+    return std::any_of(targets_.begin(), targets_.end(), [&area](const Target& target) {
+      return matches(area, target) || shows(area, target);
+    });
+  }
+
+  // Calls what an overlay shows of a file the file itself.
+  void resolve(std::vector<mmap::ProcessArea>& parts) const {
+    for (auto& [area, memory] : parts) {
+      const auto target = std::find_if(targets_.begin(), targets_.end(),
+                                       [&](const Target& each) { return shows(area, each); });
+      if (target == targets_.end()) continue;
+      area.device = target->area->device;
+      area.inode = target->area->inode;
+      area.path = target->path;
+    }
   }
 
   MappedVersion version_of(const MappedArea& area) {
@@ -159,6 +203,14 @@ class Search {
     if (target.area && is_same_file(area, *target.area)) return true;
     return is_deleted(area.path) && without_mark(area.path) == target.path &&
            (!target.area || target.area->device == area.device);
+  }
+
+  // Layers on one disk show their files with the numbers that they have there.
+  static bool shows(const MappedArea& area, const Target& target) {
+    return std::any_of(target.shown.begin(), target.shown.end(), [&](const Shown& shown) {
+      return area.inode == target.area->inode && area.path.ends_with(shown.path) &&
+             os::number_of_device(area.device) == shown.device;
+    });
   }
 
   bool is_checkpoint(const MappedArea& area) {
@@ -252,11 +304,16 @@ Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
   const std::vector<std::int64_t> numbers = mmap::process_numbers();
   if (numbers.empty()) return failure(ErrorCode::io, "cannot list processes: /proc has none");
   ProcessesReport report;
+  std::set<std::uint32_t> users;
   const auto wanted = [&search](const MappedArea& area) { return search.wants(area); };
   for (const std::int64_t process : numbers) {
-    const auto parts = mmap::areas_of_process(process, wanted);
-    if (!parts) ++report.unreadable_processes;
+    auto parts = mmap::areas_of_process(process, wanted);
+    if (!parts) {
+      ++report.unreadable_processes;
+      if (const auto user = mmap::user_of_process(process)) users.insert(*user);
+    }
     if (!parts || parts->empty()) continue;
+    search.resolve(*parts);
     const std::string command = mmap::command_of_process(process);
     for (MappedCheckpoint& entry : sum_up(*parts, search)) {
       entry.process = process;
@@ -264,6 +321,7 @@ Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
       report.mapped.push_back(std::move(entry));
     }
   }
+  report.unreadable_users.assign(users.begin(), users.end());
   std::sort(report.mapped.begin(), report.mapped.end(),
             [](const MappedCheckpoint& a, const MappedCheckpoint& b) {
               return std::tie(a.file, a.version, a.device, a.inode, a.process) <

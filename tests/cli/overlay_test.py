@@ -35,6 +35,19 @@ class OnOverlay(FolderCase):
         self.merged = mounts.overlay(self, self.folder)
         self.file = self.merged / "model.pt"
 
+    def worker(self, path):
+        worker = subprocess.Popen(
+            [sys.executable, "-c", "import mmap, sys\n"
+             "with open(sys.argv[1], 'rb') as file:\n"
+             "    mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)\n"
+             "total = sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))\n"
+             "print(total, flush=True)\n"
+             "sys.stdin.read()", path],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(worker.communicate)
+        self.assertNotEqual(worker.stdout.readline(), "")
+        return worker
+
     def run_tool(self, *arguments, code=0, **options):
         done = subprocess.run([TOOL, *map(str, arguments)], env=ENVIRONMENT, capture_output=True,
                               text=True, timeout=60, **options)
@@ -90,16 +103,7 @@ class Evict(OnOverlay):
         self.skipTest("the system has written everything at once, 20 times")
 
     def test_what_a_process_has_mapped_is_called_so(self):
-        worker = subprocess.Popen(
-            [sys.executable, "-c", "import mmap, sys\n"
-             "with open(sys.argv[1], 'rb') as file:\n"
-             "    mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)\n"
-             "total = sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))\n"
-             "print(total, flush=True)\n"
-             "sys.stdin.read()", self.file],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(worker.communicate)
-        worker.stdout.readline()
+        self.worker(self.file)
         report = self.evict(self.file)
         self.assertEqual((report["reason"], report["unwritten_bytes"]), ("in_use", 0))
 
@@ -114,6 +118,30 @@ class Evict(OnOverlay):
         report = self.evict(file)
         self.assertEqual((report["reason"], report["unwritten_bytes"], report["cached_after"]),
                          ("memory_file_system", 0, file.stat().st_size))
+
+
+class Ps(OnOverlay):
+    def test_a_lower_file_is_found_in_each_overlay_that_shows_it(self):
+        (self.lower / "below").mkdir()
+        shutil.copy(self.lower / "model.pt", self.lower / "below")
+        self.worker(self.merged / "below" / "model.pt")
+        other = mounts.overlay(self, self.folder, "other", upper="other-upper") / "model.pt"
+        workers = [self.worker(path) for path in (self.file, other, self.lower / "model.pt")]
+        report = json.loads(self.run_tool("ps", "--json", self.lower / "model.pt"))
+        self.assertEqual(
+            [(line["pid"], line["version"], line["file"]) for line in report["processes"]],
+            sorted((worker.pid, "current", str(self.lower / "model.pt")) for worker in workers))
+        [total] = report["files"]
+        size = other.stat().st_size
+        self.assertEqual((total["processes"], total["file_bytes"]), (3, size))
+        self.assertLessEqual(total["pss_bytes"], size + (3 << 20))
+        # Another file is shown there now.
+        other.chmod(0o640)
+        report = json.loads(self.run_tool("ps", "--json", self.lower / "model.pt"))
+        self.assertEqual({line["pid"] for line in report["processes"]},
+                         {workers[0].pid, workers[2].pid})
+        report = json.loads(self.run_tool("ps", "--json", self.file))
+        self.assertEqual([line["pid"] for line in report["processes"]], [workers[0].pid])
 
 
 class Warm(OnOverlay):

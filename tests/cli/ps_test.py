@@ -29,11 +29,13 @@ import ctypes, mmap, sys
 path, mode, writes = sys.argv[1], sys.argv[2], int(sys.argv[3])
 flags, access = {"shared": (mmap.MAP_SHARED, mmap.PROT_READ),
                  "private": (mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)}[mode]
-with open(path, "rb") as file:
-    mapped = mmap.mmap(file.fileno(), 0, flags, access)
+def mapping_of(path):
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, flags, access)
+mapped, *more = map(mapping_of, [path, *sys.argv[4:]])
 MCL_CURRENT, MCL_ONFAULT = 1, 4
 ctypes.CDLL(None).mlockall(MCL_CURRENT | MCL_ONFAULT)
-total = sum(mapped[at] for at in range(0, len(mapped), mmap.PAGESIZE))
+total = sum(each[at] for each in (mapped, *more) for at in range(0, len(each), mmap.PAGESIZE))
 for page in range(writes):
     mapped[page * mmap.PAGESIZE] = 1
 print("ready", flush=True)
@@ -54,8 +56,9 @@ class Case(FolderCase):
                         "float32"], check=True)
         return path
 
-    def worker(self, path, mode="shared", writes=0, within=(), **options):
-        process = subprocess.Popen([*within, sys.executable, "-c", WORKER, path, mode, str(writes)],
+    def worker(self, path, mode="shared", writes=0, within=(), more=(), **options):
+        process = subprocess.Popen([*within, sys.executable, "-c", WORKER, path, mode, str(writes),
+                                    *more],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    **options)
         self.addCleanup(process.communicate)
@@ -189,6 +192,47 @@ class Ps(Case):
         self.file.unlink()
         self.assertEqual(list(self.lines_of(worker, files=[self.file])), [worker.pid])
 
+    def make_set(self, folder):
+        (self.folder / folder).mkdir()
+        return [self.make(f"{folder}/model-0000{number}-of-00003.bin", count=number)
+                for number in (1, 2, 3)]
+
+    def test_a_set_has_a_row_for_each_process_and_one_sum(self):
+        shards = self.make_set("llama")
+        size = sum(shard.stat().st_size for shard in shards)
+        workers = [self.worker(shard, more=shards[:2]) for shard in (shards[2], shards[2])]
+        half = self.worker(shards[0])
+        lines = self.ps(self.folder / "llama").decode().splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:4]],
+                         [str(pid) for pid in sorted(each.pid for each in (*workers, half))])
+        for worker in workers:
+            [row] = [line for line in lines if line.split()[0] == str(worker.pid)]
+            self.assertRegex(row, r"^ *\d+ +24\.0 MiB .* current  shared  model-\*-of-00003\.bin")
+        mib = (2 * size + shards[0].stat().st_size) / MIB
+        self.assertEqual(lines[4:5], [f"{self.folder}/llama/model-*-of-00003.bin: 3 processes: "
+                                      f"24.0 MiB instead of {mib:.1f} MiB"])
+        self.assertEqual(len(self.document(self.folder / "llama")["processes"]), 7)
+        self.assertEqual(len(self.ps("--tsv", self.folder / "llama").splitlines()), 8)
+
+    def test_names_the_versions_to_which_a_link_may_have_led_before(self):
+        old, new = self.make_set("v1"), self.make_set("v2")
+        other = self.make_set("else")[0].rename(self.folder / "else.bin")
+        link = self.folder / "current"
+        link.symlink_to("v2")
+        late, early, stranger = self.worker(new[0]), self.worker(old[0]), self.worker(other)
+        for path in (link, link / new[0].name):
+            self.assertIn(f"1 process (the first is {early.pid}) with files of {self.folder}/v1, a "
+                          "folder beside, to which the link may have led before: `weightmap ps "
+                          f"{self.folder}/v1`", self.ps(path).decode().splitlines())
+            report = self.document(path)
+            self.assertEqual([line["pid"] for line in report["processes"]], [late.pid])
+            self.assertEqual([(line["pid"], line["file"]) for line in report["beside"]],
+                             [(early.pid, str(old[0]))])
+        # Of another name, and not by a link.
+        self.assertEqual(self.document(link / new[1].name)["beside"], [])
+        self.assertEqual(self.document(self.folder / "v2")["beside"], [])
+        self.assertNotIn(str(stranger.pid), self.ps(link).decode())
+
     def test_says_that_nothing_was_touched_yet(self):
         untouched = WORKER.replace("total = ", "total = 0 and ")
         process = subprocess.Popen([sys.executable, "-c", untouched, self.file, "shared", "0"],
@@ -281,8 +325,8 @@ class Ps(Case):
         except PermissionError:
             self.skipTest("the tool lies where only root may run it")
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stdout, r"\n[1-9]\d* process(es)? could not be looked at, since they "
-                         r"are other users' or have just ended\n$")
+        self.assertRegex(done.stdout, r"\n[1-9]\d* process(es)? of user root[\d, ]* could not be "
+                         r"looked at, which takes root with CAP_SYS_PTRACE\n$")
         self.assertTrue(done.stdout.startswith("no process that this user may look at has "
                                                "a checkpoint mapped\n"), done.stdout)
 

@@ -60,7 +60,25 @@ TEST_CASE_FIXTURE(Machine, "a file system is found by its device") {
   CHECK(os::file_system_of(makedev(0, 48), folder.path()) == "");
 }
 
+TEST_CASE_FIXTURE(Machine, "the layers of overlays are known down to one whose path is unclear") {
+  write("proc/self/mountinfo",
+        "22 1 259:1 / / rw,relatime - ext4 /dev/root rw,lowerdir=/no\n"
+        "30 1 0:45 / /m rw - overlay overlay rw,lowerdir=/b:/c,upperdir=/a,workdir=/w\n"
+        "31 1 0:46 / /n rw - overlay x ro,lowerdir+=/d,lowerdir+=/e,datadir+=/f\n"
+        "32 1 0:47 / /o rw - overlay x rw,lowerdir=/g:h:/i,upperdir=/j\n"
+        "33 1 0:48 / /p rw - overlay x rw,lowerdir=/k,upperdir=/l\\040m\n");
+  const std::vector<os::Overlay> found = os::overlays(folder.path());
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].number == "0:45");
+  CHECK(found[0].layers == std::vector<fs::path>{"/a", "/b", "/c"});
+  CHECK(found[1].layers == std::vector<fs::path>{"/d", "/e"});
+  CHECK(found[2].layers == std::vector<fs::path>{"/j", "/g"});
+  CHECK(found[3].number == "0:48");
+  CHECK(found[3].layers.empty());
+}
+
 TEST_CASE_FIXTURE(Machine, "without a mount table nothing is known") {
+  CHECK(os::overlays(folder.path()).empty());
   CHECK(!os::find_mount(22, folder.path()));
 }
 

@@ -2,9 +2,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -18,32 +24,91 @@
 namespace weightmap::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct PsOptions {
   std::vector<std::string> files;
   TableStyle style;
   bool json = false;
 };
 
-// The processes that have one version of a file mapped.
+// "/models/model-*-of-00003.safetensors" for a file of a numbered set, which has as many; another
+// file's own path.
+std::string set_of(const std::string& file) {
+  const fs::path path(file);
+  if (path.extension() == ".distcp") return path.parent_path() / "*.distcp";
+  constexpr std::string_view form = "-00000-of-00000";
+  const std::string stem = path.stem();
+  const std::size_t at = stem.size() - std::min(stem.size(), form.size());
+  const bool is_shard = std::ranges::equal(stem.substr(at), form, {},
+                                           [](char c) { return c >= '0' && c <= '9' ? '0' : c; });
+  if (!is_shard) return file;
+  constexpr std::size_t number = 6;
+  return path.parent_path() /
+         (stem.substr(0, at) + "-*" + stem.substr(at + number) + path.extension().native());
+}
+
+// What a process has mapped of a file, or of all files of a set.
+void add(const MappedCheckpoint& file, MappedCheckpoint& sum) {
+  sum.has_shared = sum.has_shared || file.has_shared;
+  sum.has_private = sum.has_private || file.has_private;
+  sum.writable = sum.writable || file.writable;
+  for (const auto field : {&MappedCheckpoint::file_bytes, &MappedCheckpoint::mapped_bytes,
+                           &MappedCheckpoint::resident_bytes, &MappedCheckpoint::pss_bytes,
+                           &MappedCheckpoint::anonymous_bytes, &MappedCheckpoint::huge_mapped_bytes,
+                           &MappedCheckpoint::locked_bytes})
+    sum.*field += file.*field;
+}
+
+// Sums up the files of a set by process and version.
+std::vector<MappedCheckpoint> sums_of_sets(const std::vector<MappedCheckpoint>& files) {
+  std::vector<MappedCheckpoint> rows;
+  std::map<std::tuple<std::string, MappedVersion, std::int64_t>, std::size_t> known;
+  for (const MappedCheckpoint& file : files) {
+    std::string set = set_of(file.file);
+    if (set == file.file) {
+      rows.push_back(file);
+      continue;
+    }
+    const auto [row, is_new] = known.try_emplace({set, file.version, file.process}, rows.size());
+    if (!is_new) {
+      add(file, rows[row->second]);
+      continue;
+    }
+    rows.push_back(file);
+    rows.back().file = std::move(set);
+    rows.back().device = rows.back().inode = 0;
+  }
+  std::ranges::stable_sort(rows, {}, [](const MappedCheckpoint& row) {
+    return std::tie(row.file, row.version, row.device, row.inode, row.process);
+  });
+  return rows;
+}
+
+// The processes that have one version of a file, or of a set, mapped.
 struct FileTotal {
   std::string file;
   MappedVersion version;
   std::uint64_t device;
   std::uint64_t inode;
   std::uint64_t file_bytes = 0;
+  std::uint64_t copies_bytes = 0;
   std::uint64_t processes = 0;
   std::uint64_t pss_bytes = 0;
   std::uint64_t anonymous_bytes = 0;
 };
 
-// The report is sorted by file.
-std::vector<FileTotal> totals(const ProcessesReport& report) {
+// Precondition: sorted by file and version.
+std::vector<FileTotal> totals(const std::vector<MappedCheckpoint>& sorted) {
   std::vector<FileTotal> files;
-  for (const MappedCheckpoint& mapped : report.mapped) {
-    if (files.empty() || files.back().device != mapped.device || files.back().inode != mapped.inode)
+  for (const MappedCheckpoint& mapped : sorted) {
+    if (files.empty() || files.back().device != mapped.device ||
+        files.back().inode != mapped.inode || files.back().file != mapped.file ||
+        files.back().version != mapped.version)
       files.push_back({mapped.file, mapped.version, mapped.device, mapped.inode});
     FileTotal& total = files.back();
     total.file_bytes = std::max(total.file_bytes, mapped.file_bytes);
+    total.copies_bytes += mapped.file_bytes;
     ++total.processes;
     total.pss_bytes += mapped.pss_bytes;
     total.anonymous_bytes += mapped.anonymous_bytes;
@@ -83,17 +148,23 @@ Json describe_total(const FileTotal& total) {
           {"copies_bytes", total.processes * total.file_bytes}};
 }
 
-Json describe_report(const ProcessesReport& report) {
+Json describe_all(const std::vector<MappedCheckpoint>& mapped) {
   Json processes = Json::array();
-  for (const MappedCheckpoint& mapped : report.mapped) processes.push_back(describe_mapped(mapped));
-  Json files = Json::array();
-  for (const FileTotal& total : totals(report)) files.push_back(describe_total(total));
-  return {{"processes", processes},
-          {"files", files},
-          {"unreadable_processes", report.unreadable_processes}};
+  for (const MappedCheckpoint& each : mapped) processes.push_back(describe_mapped(each));
+  return processes;
 }
 
-void print_table(Output& out, const TableStyle& style, const ProcessesReport& report) {
+Json describe_report(const ProcessesReport& report, const std::vector<MappedCheckpoint>& beside) {
+  Json files = Json::array();
+  for (const FileTotal& total : totals(report.mapped)) files.push_back(describe_total(total));
+  return {{"processes", describe_all(report.mapped)},
+          {"files", files},
+          {"beside", describe_all(beside)},
+          {"unreadable_processes", report.unreadable_processes},
+          {"unreadable_users", report.unreadable_users}};
+}
+
+void print_table(Output& out, const TableStyle& style, const std::vector<MappedCheckpoint>& rows) {
   const std::vector<Column> columns = {{"PID", Column::right},
                                        {"RSS", Column::right},
                                        {"PSS", Column::right},
@@ -104,20 +175,19 @@ void print_table(Output& out, const TableStyle& style, const ProcessesReport& re
                                        {"MODE"},
                                        {"FILE"},
                                        {"COMMAND"}};
-  print_columns(out, style, columns, report.mapped.size(),
-                [&](std::size_t i) -> std::vector<std::string> {
-                  const MappedCheckpoint& mapped = report.mapped[i];
-                  return {std::to_string(mapped.process),
-                          style.bytes(mapped.resident_bytes),
-                          style.bytes(mapped.pss_bytes),
-                          style.bytes(mapped.anonymous_bytes),
-                          style.bytes(mapped.huge_mapped_bytes),
-                          style.bytes(mapped.locked_bytes),
-                          std::string(to_string(mapped.version)),
-                          std::string(sharing_of(mapped)) + (mapped.writable ? ",writable" : ""),
-                          printable(std::filesystem::path(mapped.file).filename().native()),
-                          printable(mapped.command)};
-                });
+  print_columns(out, style, columns, rows.size(), [&](std::size_t i) -> std::vector<std::string> {
+    const MappedCheckpoint& mapped = rows[i];
+    return {std::to_string(mapped.process),
+            style.bytes(mapped.resident_bytes),
+            style.bytes(mapped.pss_bytes),
+            style.bytes(mapped.anonymous_bytes),
+            style.bytes(mapped.huge_mapped_bytes),
+            style.bytes(mapped.locked_bytes),
+            std::string(to_string(mapped.version)),
+            std::string(sharing_of(mapped)) + (mapped.writable ? ",writable" : ""),
+            printable(fs::path(mapped.file).filename().native()),
+            printable(mapped.command)};
+  });
 }
 
 std::string process_count(std::uint64_t number) {
@@ -126,12 +196,11 @@ std::string process_count(std::uint64_t number) {
 
 std::string cost_of(const TableStyle& style, const FileTotal& total) {
   if (total.pss_bytes == 0) return ", nothing of it touched yet";
-  return ": " + style.bytes(total.pss_bytes) + " instead of " +
-         style.bytes(total.processes * total.file_bytes);
+  return ": " + style.bytes(total.pss_bytes) + " instead of " + style.bytes(total.copies_bytes);
 }
 
-void print_totals(Output& out, const TableStyle& style, const ProcessesReport& report) {
-  for (const FileTotal& total : totals(report))
+void print_totals(Output& out, const TableStyle& style, const std::vector<MappedCheckpoint>& rows) {
+  for (const FileTotal& total : totals(rows))
     out.write(printable(total.file) +
               (total.version == MappedVersion::current
                    ? std::string()
@@ -142,8 +211,7 @@ void print_totals(Output& out, const TableStyle& style, const ProcessesReport& r
 // A file that lost its name is found by that name if a process still has it mapped.
 Result<void> check_is_known(const std::string& file) {
   std::error_code ignored;
-  if (std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found)
-    return {};
+  if (fs::status(file, ignored).type() != fs::file_type::not_found) return {};
   if (Checkpoint::files(file)) return {};  // a member of an archive, which is there
   const Result<ProcessesReport> report = processes({file});
   if (!report) return tl::unexpected<Error>(report.error());
@@ -157,7 +225,7 @@ Result<void> check_is_known(const std::string& file) {
 // Processes that opened it before it was changed have files that it no longer leads to.
 void tell_of_link(Output& out, const std::string& file) {
   std::error_code failed;
-  const std::filesystem::path led_to = std::filesystem::read_symlink(file, failed);
+  const fs::path led_to = fs::read_symlink(file, failed);
   if (failed) return;
   out.write(
       printable(file) + " is a symbolic link, now to " + printable(led_to.native()) +
@@ -165,18 +233,64 @@ void tell_of_link(Output& out, const std::string& file) {
       "name of that version\n");
 }
 
+// Of a path through a symbolic link, the files in the folders beside the one to which it leads now:
+// versions to which it may have led before. Of a path to a file those of its name.
+std::vector<MappedCheckpoint> mapped_beside(const std::vector<std::string>& files) {
+  std::vector<MappedCheckpoint> beside;
+  std::optional<Result<ProcessesReport>> all;
+  for (const std::string& file : files) {
+    std::error_code failed;
+    const fs::path now = fs::canonical(file, failed);
+    if (failed || now == fs::absolute(file, failed).lexically_normal()) continue;
+    const bool is_folder = fs::is_directory(now, failed);
+    const fs::path folder = is_folder ? now : now.parent_path();
+    if (!all) all = processes();
+    if (!*all) return {};
+    for (const MappedCheckpoint& mapped : (*all)->mapped) {
+      const fs::path path(mapped.file);
+      if (path.parent_path() != folder &&
+          path.parent_path().parent_path() == folder.parent_path() &&
+          (is_folder || path.filename() == now.filename()))
+        beside.push_back(mapped);
+    }
+  }
+  return beside;
+}
+
+void print_beside(Output& out, const std::vector<MappedCheckpoint>& beside) {
+  std::map<std::string, std::set<std::int64_t>> users;  // by folder
+  for (const MappedCheckpoint& mapped : beside)
+    users[fs::path(mapped.file).parent_path()].insert(mapped.process);
+  for (const auto& [folder, processes] : users)
+    out.write(process_count(processes.size()) + " (the first is " +
+              std::to_string(*processes.begin()) + ") with files of " + printable(folder) +
+              ", a folder beside, to which the link may have led before: `weightmap ps " +
+              printable(folder) + "`\n");
+}
+
+void tell_unreadable(Output& out, const ProcessesReport& report) {
+  if (report.unreadable_processes == 0) return;
+  std::string users;
+  for (const std::uint32_t id : report.unreadable_users)
+    users += (users.empty() ? " of user " : ", ") + (id == 0 ? "root" : std::to_string(id));
+  out.write(process_count(report.unreadable_processes) + users +
+            " could not be looked at, which takes root with CAP_SYS_PTRACE\n");
+}
+
 Result<int> run_ps(Output& out, const PsOptions& options) {
   for (const std::string& file : options.files) TRY(check_is_known(file));
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
+  const std::vector<MappedCheckpoint> beside = mapped_beside(options.files);
   if (options.json) {
-    out.write(to_text(describe_report(*report)) + "\n");
+    out.write(to_text(describe_report(*report, beside)) + "\n");
     return exit_good;
   }
   if (options.style.tsv) {
-    print_table(out, options.style, *report);
+    print_table(out, options.style, report->mapped);
     return exit_good;
   }
+  const std::vector<MappedCheckpoint> rows = sums_of_sets(report->mapped);
   if (report->mapped.empty())
     out.write((report->unreadable_processes > 0 ? "no process that this user may look at has "
                                                 : "no process has ") +
@@ -185,12 +299,11 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
                                                       : "them") +
               " mapped\n");
   else
-    print_table(out, options.style, *report);
-  print_totals(out, options.style, *report);
+    print_table(out, options.style, rows);
+  print_totals(out, options.style, rows);
   for (const std::string& file : options.files) tell_of_link(out, file);
-  if (const std::uint64_t number = report->unreadable_processes; number > 0)
-    out.write(process_count(number) +
-              " could not be looked at, since they are other users' or have just ended\n");
+  print_beside(out, beside);
+  tell_unreadable(out, *report);
   return exit_good;
 }
 
@@ -207,11 +320,12 @@ void add_ps(CLI::App& app, Run& run) {
       "PSS is each page divided by the number of processes that map it, so its sum is what the\n"
       "machine spends; ANON are pages that a process copied by writing to them. Processes on an\n"
       "older file that was replaced or deleted are listed, too, by the name that it had.\n"
-      "Without FILE, a file counts that begins as torch.save() or safetensors begin one, a copy "
-      "made by\n"
-      "`stage`, and, where it cannot be looked at or is on FUSE or a network, one whose name ends "
-      "with\n"
-      ".pt, .pth, .ckpt, .bin or .safetensors.\n"
+      "A row has all files of a numbered set; --tsv and --json have a row for each.\n"
+      "Without FILE, a file counts that begins as torch.save(), safetensors or GGUF begin one, a "
+      "copy\n"
+      "made by `stage`, and, where it cannot be looked at or is on FUSE or a network, one whose "
+      "name\n"
+      "ends with .pt, .pth, .ckpt, .bin, .safetensors or .gguf.\n"
       "Examples:\n"
       "  weightmap ps model.pt\n"
       "  weightmap ps --json | jq '.files[] | [.file, .pss_bytes, .copies_bytes]'");

@@ -6,8 +6,10 @@
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
 namespace weightmap::os {
 namespace {
@@ -44,9 +46,40 @@ std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
   return std::nullopt;
 }
 
+std::vector<Overlay> overlays(const fs::path& root) {
+  std::vector<Overlay> found;
+  std::ifstream lines(root / "proc/self/mountinfo");
+  for (std::string line; std::getline(lines, line);) {
+    std::uint64_t id = 0;
+    std::istringstream(line) >> id;
+    const std::optional<Mount> mount = parse_line(line, id);
+    if (!mount || mount->file_system != "overlay") continue;
+    std::vector<std::string> upper, lower;
+    std::istringstream options(line.substr(line.rfind(' ') + 1));
+    for (std::string option; std::getline(options, option, ',');) {
+      const std::string name = option.substr(0, option.find('='));
+      std::istringstream paths(option.substr(std::min(option.size(), name.size() + 1)));
+      for (std::string path; std::getline(paths, path, ':');) {
+        if (name == "upperdir") upper.push_back(path);
+        if (name == "lowerdir" || name == "lowerdir+") lower.push_back(path);
+      }
+    }
+    upper.insert(upper.end(), lower.begin(), lower.end());
+    const auto is_unclear = [](const std::string& path) {
+      return !path.starts_with('/') || path.find('\\') != path.npos;
+    };
+    found.push_back({mount->number, {upper.begin(), std::ranges::find_if(upper, is_unclear)}});
+  }
+  return found;
+}
+
+std::string number_of_device(std::uint64_t device) {
+  return std::to_string(major(static_cast<dev_t>(device))) + ":" +
+         std::to_string(minor(static_cast<dev_t>(device)));
+}
+
 std::string file_system_of(std::uint64_t device, const fs::path& root) {
-  const std::string number = std::to_string(major(static_cast<dev_t>(device))) + ":" +
-                             std::to_string(minor(static_cast<dev_t>(device)));
+  const std::string number = number_of_device(device);
   std::ifstream lines(root / "proc/self/mountinfo");
   for (std::string line; std::getline(lines, line);) {
     std::uint64_t id = 0;

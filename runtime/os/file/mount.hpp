@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/os/file/file.hpp"
 
@@ -20,6 +21,18 @@ struct Mount {
 std::optional<Mount> mount_of(const File& file);
 // Finds the line of a mount table. `root` contains proc; tests have one of their own.
 std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& root = "/");
+
+// A mount of overlayfs.
+struct Overlay {
+  std::string number;                         // of the device
+  std::vector<std::filesystem::path> layers;  // from the upper one down
+};
+// Finds those of a mount table. Layers end before one whose path is not whole, or has characters
+// that the table escapes.
+std::vector<Overlay> overlays(const std::filesystem::path& root = "/");
+
+// "0:45", as mount tables have it.
+std::string number_of_device(std::uint64_t device);
 
 // Returns the name of the file system on a device, without asking that file system anything, which
 // may not answer. Empty: the mount table of `root` has no such device.
