@@ -165,9 +165,10 @@ class Search {
 
   // Calls what an overlay shows of a file the file itself.
   void resolve(std::vector<mmap::ProcessArea>& parts) const {
-    for (auto& [area, memory] : parts) {
+    for (mmap::ProcessArea& part : parts) {
+      MappedArea& area = part.area;
       const auto target = std::find_if(targets_.begin(), targets_.end(),
-                                       [&](const Target& each) { return shows(area, each); });
+                                       [&area](const Target& each) { return shows(area, each); });
       if (target == targets_.end()) continue;
       area.device = target->area->device;
       area.inode = target->area->inode;

@@ -261,9 +261,9 @@ void print_beside(Output& out, const std::vector<MappedCheckpoint>& beside) {
   std::map<std::string, std::set<std::int64_t>> users;  // by folder
   for (const MappedCheckpoint& mapped : beside)
     users[fs::path(mapped.file).parent_path()].insert(mapped.process);
-  for (const auto& [folder, processes] : users)
-    out.write(process_count(processes.size()) + " (the first is " +
-              std::to_string(*processes.begin()) + ") with files of " + printable(folder) +
+  for (const auto& [folder, who] : users)
+    out.write(process_count(who.size()) + " (the first is " + std::to_string(*who.begin()) +
+              ") with files of " + printable(folder) +
               ", a folder beside, to which the link may have led before: `weightmap ps " +
               printable(folder) + "`\n");
 }
