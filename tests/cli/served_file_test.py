@@ -8,7 +8,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import unittest
 
 import mounts
 from tool_case import ENVIRONMENT, FolderCase
@@ -134,4 +133,4 @@ class OnFuse(FolderCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
+    mounts.main([sys.argv[0], *sys.argv[4:]])
