@@ -68,22 +68,33 @@ struct Target {
   std::vector<Shown> shown;
 };
 
-// Finds the overlays of which a layer has the file, and no layer above has one of its name.
+// Adds where the overlay shows the file: a layer has it, and none above has one of its name.
+// `base` is where layers without a whole path begin.
+void add_shown(const os::Overlay& overlay, const fs::path& base, const fs::path& file,
+               std::vector<Shown>& shown) {
+  for (auto layer = overlay.layers.begin(); layer != overlay.layers.end(); ++layer) {
+    std::error_code failed;
+    const fs::path below = file.lexically_relative(fs::canonical(base / *layer, failed));
+    if (failed || below.empty() || *below.begin() == "..") continue;
+    const auto has_one = [&](const fs::path& above) {
+      std::error_code unknown;
+      return fs::exists(fs::symlink_status(base / above / below, unknown));
+    };
+    if (std::none_of(overlay.layers.begin(), layer, has_one))
+      shown.push_back({overlay.number, listed("/" + below.native())});
+  }
+}
+
 std::vector<Shown> shown_at(const fs::path& file) {
   std::vector<Shown> shown;
   for (const os::Overlay& overlay : os::overlays()) {
-    for (std::size_t i = 0; i < overlay.layers.size(); ++i) {
-      std::error_code failed;
-      const fs::path layer = fs::canonical(overlay.layers[i], failed);
-      const fs::path below = file.lexically_relative(layer);
-      if (failed || below.empty() || *below.begin() == "..") continue;
-      const auto has_one = [&](const fs::path& above) {
-        return fs::exists(fs::symlink_status(above / below, failed));
-      };
-      if (std::none_of(overlay.layers.begin(),
-                       overlay.layers.begin() + static_cast<std::ptrdiff_t>(i), has_one))
-        shown.push_back({overlay.number, listed("/" + below.native())});
-    }
+    const bool is_whole = std::all_of(overlay.layers.begin(), overlay.layers.end(),
+                                      [](const fs::path& layer) { return layer.is_absolute(); });
+    fs::path base = file;
+    do {
+      base = base.parent_path();
+      add_shown(overlay, base, file, shown);
+    } while (!is_whole && base != base.parent_path());
   }
   return shown;
 }

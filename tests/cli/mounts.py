@@ -39,16 +39,20 @@ def bindfs(case, lower, upper, *options):
     return server
 
 
-def overlay(case, folder, merged="merged", lower="lower", upper="upper"):
-    """Mounts folder/lower under folder/upper at folder/merged, which it returns."""
+def overlay(case, folder, merged="merged", lower="lower", upper="upper", base=None):
+    """Mounts folder/lower under folder/upper at folder/merged, which it returns.
+
+    With `base` it is told the layers as they are called there.
+    """
     need(case)
-    work = folder / f"work of {merged}"
+    work = folder / f"work-of-{merged}"
     for path in (folder / lower, folder / upper, folder / merged, work):
         path.mkdir(exist_ok=True)
     done = subprocess.run(
         ["mount", "-t", "overlay", "overlay", "-o",
-         f"lowerdir={folder / lower},upperdir={folder / upper},workdir={work}", folder / merged],
-        capture_output=True, text=True)
+         ",".join(f"{name}={path if base is None else path.relative_to(base)}" for name, path in
+                  (("lowerdir", folder / lower), ("upperdir", folder / upper), ("workdir", work))),
+         folder / merged], capture_output=True, text=True, cwd=base)
     if done.returncode != 0:
         case.skipTest(f"no overlay can be mounted: {done.stderr}")
     case.addCleanup(subprocess.run, ["umount", "-l", folder / merged])

@@ -128,7 +128,8 @@ class Ps(OnOverlay):
         (self.lower / "below").mkdir()
         shutil.copy(self.lower / "model.pt", self.lower / "below")
         self.worker(self.merged / "below" / "model.pt")
-        other = mounts.overlay(self, self.folder, "other", upper="other-upper") / "model.pt"
+        other = mounts.overlay(self, self.folder, "other", upper="other-upper",
+                               base=self.folder.parent) / "model.pt"
         workers = [self.worker(path) for path in (self.file, other, self.lower / "model.pt")]
         report = json.loads(self.run_tool("ps", "--json", self.lower / "model.pt"))
         self.assertEqual(

@@ -72,7 +72,7 @@ TEST_CASE_FIXTURE(Machine, "the layers of overlays are known down to one whose p
   CHECK(found[0].number == "0:45");
   CHECK(found[0].layers == std::vector<fs::path>{"/a", "/b", "/c"});
   CHECK(found[1].layers == std::vector<fs::path>{"/d", "/e"});
-  CHECK(found[2].layers == std::vector<fs::path>{"/j", "/g"});
+  CHECK(found[2].layers == std::vector<fs::path>{"/j", "/g", "h", "/i"});
   CHECK(found[3].number == "0:48");
   CHECK(found[3].layers.empty());
 }

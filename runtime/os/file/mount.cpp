@@ -65,9 +65,7 @@ std::vector<Overlay> overlays(const fs::path& root) {
       }
     }
     upper.insert(upper.end(), lower.begin(), lower.end());
-    const auto is_unclear = [](const std::string& path) {
-      return !path.starts_with('/') || path.find('\\') != path.npos;
-    };
+    const auto is_unclear = [](const std::string& path) { return path.find('\\') != path.npos; };
     found.push_back({mount->number, {upper.begin(), std::ranges::find_if(upper, is_unclear)}});
   }
   return found;

@@ -24,11 +24,11 @@ std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& r
 
 // A mount of overlayfs.
 struct Overlay {
-  std::string number;                         // of the device
-  std::vector<std::filesystem::path> layers;  // from the upper one down
+  std::string number;  // of the device
+  // From the upper one down. Some begin at the folder in which the mount was made, if it was so.
+  std::vector<std::filesystem::path> layers;
 };
-// Finds those of a mount table. Layers end before one whose path is not whole, or has characters
-// that the table escapes.
+// Finds those of a mount table. Layers end before one with characters that the table escapes.
 std::vector<Overlay> overlays(const std::filesystem::path& root = "/");
 
 // "0:45", as mount tables have it.
