@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What only looks at a file takes nothing from the processes that have it mapped, where an open would.
+"""What only looks at a file takes nothing from processes that have it mapped, where an open would.
 
     served_file_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
