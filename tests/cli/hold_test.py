@@ -5,6 +5,7 @@
 """
 
 import ctypes
+import hashlib
 import json
 import os
 import pathlib
@@ -244,6 +245,84 @@ class Holds(Case):
         done = self.run_tool("missing.pt", code=1)
         self.assertIn("missing.pt: cannot open the file: No such file or directory", done.stderr)
         self.assertEqual(list(self.shared.iterdir()), [])
+
+
+class Compared(Case):
+    def sums(self, *files, **others):
+        path = self.folder / "SHA256SUMS"
+        lines = [(hashlib.sha256(file.read_bytes()).hexdigest(), file.name) for file in files]
+        path.write_text("".join(f"{sum}  {name}\n" for sum, name in [*lines, *others.items()]))
+        return path
+
+    def sha256(self):
+        return hashlib.sha256(self.file.read_bytes()).hexdigest()
+
+    def test_a_file_of_this_digest_is_held(self):
+        for options in (["--sha256", self.sha256()], ["--sums", self.sums(self.file)]):
+            keeper = self.keeper(*options, self.file)
+            [file] = keeper.report["files"]
+            self.assertEqual((file["state"], file["sha256_compared"], file["problem"]),
+                             ("held", True, None))
+            self.stop(keeper)
+        [file] = self.keeper(self.file).report["files"]
+        self.assertIs(file["sha256_compared"], False)
+
+    def test_a_file_of_another_digest_ends_the_start(self):
+        done = self.run_tool("--sha256", "0" * 64, self.file, code=1)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.splitlines()[-1],
+                         f"weightmap: {self.file}: has the SHA-256 {self.sha256()}, and should "
+                         f"have {'0' * 64} (as was asked for); fetch or copy it again")
+
+    def test_a_file_without_a_digest_is_refused(self):
+        other = self.make(self.file.with_name("other.pt"))
+        done = self.run_tool("--sums", self.sums(other), self.file, code=1)
+        self.assertEqual(done.stderr, f"weightmap: {self.file}: cannot be held: --sums has no line "
+                                      "for model.pt\n")
+        self.keeper("--sums", self.sums(other), other)
+        with Client(self.socket) as client:
+            answer = client.ask("hold", self.file)
+        self.assertEqual(answer["error"]["message"],
+                         "cannot be held: --sums has no line for model.pt")
+
+    def test_a_file_that_is_added_with_another_digest_is_refused_and_let_go_of(self):
+        keeper = self.keeper("--sums", self.sums(**{"0" * 64: "model.pt"}))
+        with Client(self.socket) as client:
+            client.ask("hold", self.file)
+            while (file := client.ask("status")["files"][0])["state"] == "warming":
+                pass
+        self.assertEqual((file["state"], file["locked"], file["resident_bytes"]),
+                         ("refused", False, 0))
+        self.assertIn(f"has the SHA-256 {self.sha256()}, and should have ", file["problem"])
+        self.assertEqual(memory_that_is_locked(keeper.pid), 0)
+        self.assertIn("refused, not locked; has the SHA-256 ",
+                      self.run_tool("--status", code=1).stdout)
+        self.assertIn("; it is not held\n", self.stop(keeper))
+
+    def test_a_new_version_of_another_digest_does_not_take_the_place(self):
+        first = self.sha256()
+        new = self.make(self.file.with_name("new.pt"), count=5)
+        third = self.make(self.file.with_name("third.pt"), count=6)
+        keeper = self.keeper("--sums", self.sums(self.file), self.file)
+        os.rename(new, self.file)
+        with Client(self.socket) as client:
+            while not (file := client.ask("status")["files"][0])["problem"]:
+                pass
+            self.assertEqual((file["state"], file["reloads"]), ("held", 0))
+            self.assertTrue(file["problem"].endswith(
+                f"has the SHA-256 {self.sha256()}, and should have {first} (as was asked for); "
+                "fetch or copy it again"), file["problem"])
+        self.assertIn("; what is held stays held\n", self.stop(keeper))
+        self.keeper("--sha256", hashlib.sha256(third.read_bytes()).hexdigest(), third)
+
+    def test_what_cannot_be_asked(self):
+        for words, error in (
+                (["--sha256", "0" * 63, self.file], "expected 64 hexadecimal digits"),
+                (["--sha256", "0" * 64, self.file, self.file], "is for one FILE"),
+                (["--sha256", "0" * 64, "--sums", self.sums(self.file), self.file], "excludes"),
+                (["--status", "--sha256", "0" * 64], "excludes"),
+                (["--sums", self.folder / "none", self.file], "cannot")):
+            self.assertIn(error, self.run_tool(*words, code=2).stderr)
 
 
 class Replaced(Case):

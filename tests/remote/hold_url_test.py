@@ -314,6 +314,52 @@ class HoldUrl(RemoteCase):
         self.assertIn("403", done.stderr)
         self.assertEqual(self.in_shared_memory(), [])
 
+    def test_a_url_of_this_digest_is_held_and_found_again(self):
+        for requests in (3, 2):  # the second time it is there, and compared where it is
+            seen = len(self.server.requests)
+            keeper = self.keeper("--sha256", digest(self.file), self.url)
+            self.assertGreaterEqual(len(self.server.requests), seen + requests - 1)
+            self.assertEqual(self.status()["files"][0]["sha256_compared"], True)
+            self.assertEqual(self.end(keeper, signal.SIGTERM), 0)
+
+    def test_a_url_of_another_digest_ends_the_start(self):
+        done = self.ask("--sha256", "0" * 64, self.url, code=1)
+        self.assertIn(f"has the SHA-256 {digest(self.file)}, not {'0' * 64} as was asked for",
+                      done.stderr)
+        self.assertEqual(self.in_shared_memory(), [])
+
+    def test_a_copy_of_before_is_compared_before_it_is_held(self):
+        self.end(self.keeper())
+        done = self.ask("--sha256", "0" * 64, self.url, code=1)
+        self.assertIn(f"has the SHA-256 {digest(self.file)}, and should have {'0' * 64}",
+                      done.stderr)
+
+    def test_the_digest_of_a_new_version_is_compared_and_not_that_of_the_copy_of_before(self):
+        self.end(self.keeper())
+        self.replace()
+        self.keeper("--sha256", digest(self.file), self.url)
+        self.assertEqual(digest(self.copy), digest(self.file))
+
+    def test_a_new_version_of_another_digest_is_refused(self):
+        before = digest(self.file)
+        self.keeper("--sha256", before, self.url)
+        self.replace()
+        self.held_when(lambda file: file["url_problem"])
+        self.assertEqual(digest(self.copy), before)
+
+    def test_an_added_url_without_a_digest_is_refused(self):
+        sums = self.folder / "sums"
+        sums.write_text("0" * 64 + "  other.pt\n")
+        self.keeper("--sums", sums, waits=False)
+        self.files()
+        self.ask("--add", self.url, code=0)
+        self.assertEqual(self.held_when(lambda file: file["url_problem"])["url_problem"],
+                         f"cannot be held: --sums has no line for {self.file.name}")
+
+    def test_says_what_was_compared(self):
+        keeper = self.keeper(waits=False)
+        self.assertIn(" compared with CRC-32s", keeper.stderr.readline())
+
     def test_status_fails_while_something_is_not_held_and_says_why(self):
         self.empty_keeper()
         self.ask("--status", code=0)

@@ -1,26 +1,89 @@
 #include "tools/hold/held_copy.hpp"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/support/source_files.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
 
 namespace weightmap::cli::hold {
 
-Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path,
-                                                 bool wants_lock) {
+namespace {
+
+std::string hex_of(const std::array<std::byte, 32>& sum) {
+  std::string digits;
+  for (const std::byte each : sum) digits += fmt::format("{:02x}", static_cast<unsigned>(each));
+  return digits;
+}
+
+Result<std::vector<FileSum>> sums_of(const Checkpoint& checkpoint, const Sha256Sums& sums) {
+  std::vector<FileSum> wanted;
+  if (sums.empty()) return wanted;
+  for (const SourceInfo& source : files_of(checkpoint)) {
+    const std::filesystem::path file = source.path;
+    TRY_ASSIGN(wanted.emplace_back(), wanted_sum(file, file.filename().native(), sums));
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Result<FileSum> wanted_sum(const std::filesystem::path& file, const std::string& name,
+                           const Sha256Sums& sums) {
+  for (const std::string& key : {name, std::string()})
+    if (const auto found = sums.find(key); found != sums.end())
+      return FileSum{file, hex_of(found->second), "as was asked for"};
+  return failure(ErrorCode::invalid_argument,
+                 "cannot be held: --sums has no line for " + printable(name));
+}
+
+HeldCopy::~HeldCopy() { stops_ = true; }  // the future waits for the thread
+
+Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path, bool wants_lock,
+                                                 const Sha256Sums& sums) {
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, OpenOptions::to_look()));
   if (drops_pages_at_open(checkpoint))
     return failure(ErrorCode::unsupported,
                    "cannot be held: its file system drops what is in memory of a file, locked or "
                    "not, whenever anybody opens the file; weightmap stage copies it into shared "
                    "memory, which stays");
-  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(checkpoint), wants_lock));
+  TRY_ASSIGN(std::vector<FileSum> wanted, sums_of(checkpoint, sums));
+  std::unique_ptr<HeldCopy> copy(
+      new HeldCopy(std::move(checkpoint), std::move(wanted), wants_lock));
   copy->touch();
   return copy;
 }
 
+void HeldCopy::compare() {
+  const auto goes_on = [this](std::uint64_t, std::uint64_t) { return !stops_; };
+  comparing_ = std::async(std::launch::async, [this, goes_on] {
+    std::vector<std::filesystem::path> files;
+    for (const FileSum& sum : sums_) files.push_back(sum.file);
+    return compare_sums(files, sums_, goes_on);
+  });
+}
+
+// A file that was replaced meanwhile is found out at the next look, whatever was compared here.
+void HeldCopy::take_comparison() {
+  if (comparing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  const SumReport report = comparing_.get();
+  is_compared_ = true;
+  if (report.faults.empty()) return;
+  is_refused_ = true;
+  is_locked_ = false;
+  problem_ = report.faults.front().message;
+  Result<Checkpoint> unmapped = checkpoint_.reopen();
+  if (unmapped && unmapped->generation().same_content(generation()))
+    checkpoint_ = std::move(*unmapped);
+}
+
 void HeldCopy::touch() {
+  if (is_refused_) return;
   WarmOptions options;
   options.one_reader = true;
   options.lock = wants_lock_;
@@ -38,6 +101,7 @@ void HeldCopy::lock() {
 }
 
 void HeldCopy::advance() {
+  if (comparing_.valid()) return take_comparison();
   if (!warmer_ || !warmer_->progress().finished) return;
   Result<WarmReport> report = warmer_->wait();
   warmer_.reset();
@@ -47,6 +111,7 @@ void HeldCopy::advance() {
     bytes_left_out_ = report->bytes_left_out;
     elections_ += report->was_reader ? 1 : 0;
   }
+  if (report && !is_compared_ && !sums_.empty()) return compare();
   if (report || !wants_lock_) return;
   // Whatever the failure was: a retry without locking shows whether the file itself is at fault.
   wants_lock_ = false;

@@ -40,15 +40,17 @@ bool is_on_overlay(const Checkpoint& checkpoint, const SourceInfo& file) {
 
 }  // namespace
 
-Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock, Say say) {
-  TRY_ASSIGN(std::unique_ptr<HeldCopy> copy, HeldCopy::open(path, wants_lock));
-  return HeldFile(std::move(path), std::move(copy), wants_lock, std::move(say));
+Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock, const Sha256Sums& sums,
+                                Say say) {
+  TRY_ASSIGN(std::unique_ptr<HeldCopy> copy, HeldCopy::open(path, wants_lock, sums));
+  return HeldFile(std::move(path), std::move(copy), wants_lock, sums, std::move(say));
 }
 
 HeldFile::HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock,
-                   Say say)
+                   const Sha256Sums& sums, Say say)
     : path_(std::move(path)),
       wants_lock_(wants_lock),
+      sums_(&sums),
       say_(std::move(say)),
       current_(std::move(copy)) {}
 
@@ -66,13 +68,16 @@ void HeldFile::tell() {
   }
   if (problem() == told_problem_) return;
   told_problem_ = problem();
-  if (!told_problem_.empty()) say_(name + ": " + told_problem_ + "; what is held stays held");
+  if (!told_problem_.empty())
+    say_(name + ": " + told_problem_ +
+         (current_->is_refused() ? "; it is not held" : "; what is held stays held"));
 }
 
 void HeldFile::finish_reload() {
   next_->advance();
   if (next_->is_warming()) return;
   if (!next_->problem().empty()) {
+    if (next_->is_refused()) refused_ = next_->generation();
     file_problem_ = next_->problem();  // the content is not at fault, so it is tried again
     past_elections_ += next_->elections();
     next_.reset();
@@ -131,7 +136,7 @@ void HeldFile::count_evicted() {
 }
 
 void HeldFile::begin_reload(const Generation& found) {
-  Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path_, wants_lock_);
+  Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path_, wants_lock_, *sums_);
   if (copy) {
     is_copied_up_ = false;
     for (std::size_t i = 0; i < current_->checkpoint().source_count(); ++i)
@@ -144,15 +149,23 @@ void HeldFile::begin_reload(const Generation& found) {
   file_problem_ = copy.error().message;
 }
 
+std::optional<Error> HeldFile::refusal() const {
+  if (!current_->is_refused()) return std::nullopt;
+  return Error{ErrorCode::corrupt, current_->problem(), Error::no_offset,
+               printable(path_.native())};
+}
+
 Json HeldFile::describe() const {
   const Result<ResidencyReport> seen = residency(current_->checkpoint());
   const Json unknown = nullptr;
   return {{"file", path_.native()},
-          {"state", is_reloading()   ? "reloading"
-                    : was_in_memory_ ? "held"
-                                     : "warming"},
+          {"state", is_reloading()           ? "reloading"
+                    : current_->is_refused() ? "refused"
+                    : was_in_memory_         ? "held"
+                                             : "warming"},
           {"locked", current_->is_locked()},
           {"lock_refusal", current_->lock_refusal()},
+          {"sha256_compared", current_->is_compared()},
           {"file_bytes", file_bytes()},
           {"resident_bytes", seen ? Json(seen->file.resident_bytes) : unknown},
           {"cached_bytes", seen ? Json(seen->file.cached_bytes) : unknown},

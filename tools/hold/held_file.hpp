@@ -17,13 +17,18 @@ class HeldFile {
  public:
   // `say` receives a sentence about each event, for the user.
   using Say = std::function<void(const std::string&)>;
-  static Result<HeldFile> open(std::filesystem::path path, bool wants_lock, Say say);
+  // `sums`: of its files, as HeldCopy::open() takes them; they must outlive it.
+  static Result<HeldFile> open(std::filesystem::path path, bool wants_lock, const Sha256Sums& sums,
+                               Say say);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t file_bytes() const noexcept { return current_->checkpoint().info().file_bytes; }
   // True if background work is in progress, so that advance() is needed soon.
   bool is_warming() const noexcept { return current_->is_warming() || is_reloading(); }
   bool is_reloading() const noexcept { return next_ != nullptr; }
+
+  // Why it is not held, if it has another SHA-256 than it should have.
+  std::optional<Error> refusal() const;
 
   // Takes the results of background work. A new version that is in memory replaces the old one,
   // which is then released.
@@ -36,7 +41,8 @@ class HeldFile {
   Json describe() const;
 
  private:
-  HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock, Say say);
+  HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock,
+           const Sha256Sums& sums, Say say);
   // Returns that of the first file that another one has replaced; nullopt: all are as they were.
   Result<std::optional<Generation>> found_generation() const;
   void begin_reload(const Generation& found);
@@ -50,6 +56,7 @@ class HeldFile {
 
   std::filesystem::path path_;
   bool wants_lock_;
+  const Sha256Sums* sums_;
   Say say_;
   std::unique_ptr<HeldCopy> current_;
   std::unique_ptr<HeldCopy> next_;     // being prefetched; nullptr if there is none

@@ -19,6 +19,7 @@ Json describe_fetching(const RemoteCopy& copy) {
           {"state", "fetching"},
           {"locked", false},
           {"lock_refusal", ""},
+          {"sha256_compared", false},
           {"file_bytes", 0},
           {"resident_bytes", 0},
           {"cached_bytes", 0},
@@ -37,16 +38,18 @@ std::vector<HeldFile>::iterator Keeper::find(const std::filesystem::path& path) 
                       [&path](const HeldFile& file) { return file.path() == path; });
 }
 
-Result<Json> Keeper::hold(const std::filesystem::path& path) {
+Result<Json> Keeper::hold(const std::filesystem::path& path) { return hold(path, sums_); }
+
+Result<Json> Keeper::hold(const std::filesystem::path& path, const Sha256Sums& sums) {
   if (const auto held = find(path); held != files_.end()) return held->describe();
-  TRY_ASSIGN(HeldFile file, HeldFile::open(path, wants_lock_, say_));
+  TRY_ASSIGN(HeldFile file, HeldFile::open(path, wants_lock_, sums, say_));
   files_.push_back(std::move(file));
   ++changes_;
   return files_.back().describe();
 }
 
 Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, bool waits) {
-  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_}, say_));
+  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_, sums_}, say_));
   for (const auto& other : copies_) {
     if (other->path() != copy->path()) continue;
     if (other->identity() == copy->identity()) {
@@ -87,7 +90,9 @@ Result<void> Keeper::release(const std::filesystem::path& path) {
   return {};
 }
 
-Result<void> Keeper::check_urls() const {
+Result<void> Keeper::check_all() const {
+  for (const HeldFile& file : files_)
+    if (std::optional<Error> refusal = file.refusal()) return tl::unexpected<Error>(*refusal);
   for (const auto& copy : copies_)
     if (std::optional<Error> failed = copy->failure_of_all()) return tl::unexpected<Error>(*failed);
   return {};
@@ -115,7 +120,8 @@ void Keeper::advance() {
 void Keeper::hold_copies() {
   for (const auto& copy : copies_) {
     if (!copy->is_there() || find(copy->path()) != files_.end()) continue;
-    if (const Result<Json> held = hold(copy->path()); !held)
+    static const Sha256Sums compared_before_it_was_there;
+    if (const Result<Json> held = hold(copy->path(), compared_before_it_was_there); !held)
       say_(printable(copy->path().native()) + ": " + held.error().message);
   }
 }

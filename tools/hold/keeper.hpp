@@ -14,10 +14,12 @@ namespace weightmap::cli::hold {
 // Single-threaded. Files are identified by their absolute paths.
 class Keeper {
  public:
-  // `remote`: how each store is asked.
-  Keeper(bool wants_lock, RemoteOptions remote, HeldFile::Say say)
+  // `remote`: how each store is asked. Unless `sums` is empty, nothing is held that is not among
+  // them: a file by its name, or the only one by "".
+  Keeper(bool wants_lock, RemoteOptions remote, Sha256Sums sums, HeldFile::Say say)
       : wants_lock_(wants_lock),
         remote_(std::move(remote)),
+        sums_(std::move(sums)),
         say_([this, say = std::move(say)](const std::string& what) {
           ++changes_;
           say(what);
@@ -37,8 +39,9 @@ class Keeper {
   // The path of the copy; fails with invalid_argument if there is none.
   Result<std::filesystem::path> path_of_url(const std::string& url) const;
 
-  // Fails as the first URL did of which nothing is there, if there is one.
-  Result<void> check_urls() const;
+  // Fails as the first URL did of which nothing is there, or for the first file that has another
+  // SHA-256 than it should have, if there is one.
+  Result<void> check_all() const;
   // Incremented for each file that is added or released, and for each reported sentence.
   std::uint64_t changes() const noexcept { return changes_; }
   bool is_warming() const noexcept;
@@ -54,11 +57,13 @@ class Keeper {
 
  private:
   std::vector<HeldFile>::iterator find(const std::filesystem::path& path);
+  Result<Json> hold(const std::filesystem::path& path, const Sha256Sums& sums);
   void hold_copies();
   Json describe(const RemoteCopy& copy) const;
 
   bool wants_lock_;
   RemoteOptions remote_;
+  const Sha256Sums sums_;
   std::uint64_t changes_ = 0;
   HeldFile::Say say_;
   std::vector<HeldFile> files_;

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/hold/held_copy.hpp"
 #include "tools/hold/source_identity.hpp"
+#include "tools/output/fetch_report.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
@@ -51,7 +53,7 @@ RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string identity,
       file_name_(std::move(file_name)),
       names_(std::move(names)),
       say_(std::move(say)),
-      published_(names_.published()) {}
+      published_(file_.sums.empty() ? names_.published() : "") {}  // else it is compared first
 
 RemoteCopy::~RemoteCopy() { stops_ = true; }  // the future waits for the thread
 
@@ -118,21 +120,35 @@ RemoteCopy::Round RemoteCopy::run_round() const {
   round.is_refused = round.version == refused_;
   if (round.version == published_) names_.remove_rests(published_);
   if (round.is_refused || round.version == published_) return round;
-  Result<void> done = bring(round.version, *version);
+  Result<void> done = bring(round.version, *version, round);
   if (done) done = names_.publish(round.version);
   round.is_fetched = done.has_value();
   if (!done) round.error = std::move(done.error());
   return round;
 }
 
-Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version) const {
-  if (names_.has(name, version.size)) return {};  // from before this daemon
+Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version,
+                               Round& round) const {
+  std::vector<FileSum> wanted;
+  if (!file_.sums.empty()) {
+    TRY_ASSIGN(wanted.emplace_back(),
+               wanted_sum(path().parent_path() / name, file_name_, file_.sums));
+  }
+  if (names_.has(name, version.size)) {  // from before this daemon
+    if (wanted.empty()) return {};
+    const SumReport compared = compare_sums({&wanted.front().file, 1}, wanted);
+    round.how = ", its SHA-256 compared";
+    return compared.faults.empty() ? Result<void>()
+                                   : tl::unexpected<Error>(compared.faults.front());
+  }
   TRY_ASSIGN(std::unique_ptr<RangeSource> store, source());
   RemoteStageOptions options;
   options.name = names_.new_name();
+  options.fetch.sha256 = file_.sums;
   TRY_ASSIGN(Staging staging, start_staging(std::move(store), options));
   if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
   TRY(staging.finish());
+  round.how = ": " + fetch_words(staging.report());
   return {};
 }
 
@@ -142,7 +158,8 @@ void RemoteCopy::advance() {
   if (round.is_fetched) {
     published_ = round.version;
     ++fetched_;
-    say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()));
+    say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()) +
+         round.how);
   }
   if (!round.is_refused) problem_ = round.error;
   if (is_of_the_content(round.error.code)) refused_ = round.version;
@@ -173,6 +190,7 @@ Json RemoteCopy::describe() const {
   return {{"url", shown_},
           {"version", is_there() ? Json(tag) : Json(nullptr)},
           {"versions_fetched", fetched_},
+          {"sha256_compared", is_there() && !file_.sums.empty()},
           {"url_problem", problem_.message.empty() ? Json(nullptr) : Json(problem_.message)}};
 }
 

@@ -13,6 +13,7 @@
 #include "tools/support/json_out.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
+#include "weightmap/sha256_sums.hpp"
 
 namespace weightmap::cli::hold {
 
@@ -20,6 +21,7 @@ struct RemoteFile {
   std::string url;
   std::string name;  // in /dev/shm; empty: the URL's file name
   RemoteOptions options;
+  Sha256Sums sums;  // unless empty, a version must have the one of its name, or of ""
 };
 
 // Single-threaded; a thread of its own talks to the store.
@@ -63,6 +65,7 @@ class RemoteCopy {
     std::string version;      // that the store has, as "FILE@TAG.SOURCE"; empty: unknown
     bool is_refused = false;  // it was before, and is the one that the store still has
     bool is_fetched = false;
+    std::string how;   // it was fetched and compared; or empty
     Error error = {};  // unless its message is empty
   };
   RemoteCopy(RemoteFile file, std::string shown, std::string identity, std::string file_name,
@@ -71,7 +74,7 @@ class RemoteCopy {
   // In the background, of a state that does not change meanwhile:
   Round run_round() const;
   Round try_round() const;
-  Result<void> bring(const std::string& name, const RemoteVersion& version) const;
+  Result<void> bring(const std::string& name, const RemoteVersion& version, Round& round) const;
   void tell();
 
   RemoteFile file_;

@@ -30,10 +30,10 @@ void set_file(const std::string& text, const std::string& name, FileArgument& fi
   file.file = (*source)->name();
 }
 
-void read_sums(const std::string& file, FetchOptions& options) {
+void read_sums(const std::string& file, Sha256Sums& into) {
   Result<Sha256Sums> sums = read_sha256_sums(file);
   if (!sums) throw CLI::ValidationError("--sums", file + " " + sums.error().message);
-  options.sha256 = std::move(*sums);
+  into = std::move(*sums);
 }
 
 }  // namespace
@@ -57,26 +57,30 @@ void add_remote_options(CLI::App& command, RemoteOptions& options) {
       ->type_name("TEXT");
 }
 
+void add_sum_options(CLI::App& command, Sha256Sums& sums, const std::string& whose) {
+  command
+      .add_option_function<std::string>(
+          "--sha256",
+          [&sums](const std::string& hex) {
+            const auto sum = sha256_of_hex(hex);
+            if (!sum) throw CLI::ValidationError("--sha256", "expected 64 hexadecimal digits");
+            sums[""] = *sum;
+          },
+          whose + "what the file must have")
+      ->type_name("HEX");
+  command
+      .add_option_function<std::string>(
+          "--sums", [&sums](const std::string& file) { read_sums(file, sums); },
+          whose + "the file that lists what the files must have, as sha256sum prints it")
+      ->excludes("--sha256")
+      ->type_name("FILE");
+}
+
 CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
   add_size_option(
       command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
       "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
-  command
-      .add_option_function<std::string>(
-          "--sha256",
-          [&options](const std::string& hex) {
-            const auto sum = sha256_of_hex(hex);
-            if (!sum) throw CLI::ValidationError("--sha256", "expected 64 hexadecimal digits");
-            options.sha256[""] = *sum;
-          },
-          "Of a URL: what the file must have")
-      ->type_name("HEX");
-  command
-      .add_option_function<std::string>(
-          "--sums", [&options](const std::string& file) { read_sums(file, options); },
-          "Of a URL: the file that lists what the files must have, as sha256sum prints it")
-      ->excludes("--sha256")
-      ->type_name("FILE");
+  add_sum_options(command, options.sha256, "Of a URL: ");
   return add_listed_words(command, "--order", options.order,
                           "Of a URL: tensors to fetch first, or @FILE that lists them")
       ->type_name("PATTERN");

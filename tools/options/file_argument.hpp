@@ -6,6 +6,7 @@
 
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
+#include "weightmap/sha256_sums.hpp"
 
 namespace weightmap::cli {
 
@@ -23,7 +24,9 @@ CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std:
 
 // Adds --connections and --header, for a command whose FILE may be a URL.
 void add_remote_options(CLI::App& command, RemoteOptions& options);
-// Adds --order and --chunk, for one that fetches it as a whole. Returns --order.
+// Adds --sha256 and --sums. `whose` begins their help.
+void add_sum_options(CLI::App& command, Sha256Sums& sums, const std::string& whose);
+// Adds --order, --chunk and these, for one that fetches it as a whole. Returns --order.
 CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options);
 
 // Makes a URL wrong usage in each command of `app` that has no remote options.
