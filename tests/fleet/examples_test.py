@@ -81,6 +81,17 @@ class Manifests(unittest.TestCase):
                 self.assertIs(spec["automountServiceAccountToken"], False)
                 self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & spec.keys())
 
+    def test_what_is_not_held_yet_ends_no_pod(self):
+        for name, _, container in self.containers():
+            if container["name"] != "hold":
+                continue
+            with self.subTest(name):
+                probes = {kind: container[kind]["exec"]["command"]
+                          for kind in ("livenessProbe", "readinessProbe")}
+                self.assertEqual(probes, {
+                    "livenessProbe": ["test", "-S", "/run/weightmap/hold.sock"],
+                    "readinessProbe": ["weightmap", "hold", "--status"]})
+
     def test_every_container_has_limits(self):
         for name, _, container in self.containers():
             with self.subTest(name):
