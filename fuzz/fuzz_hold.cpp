@@ -62,7 +62,7 @@ std::string with_paths(std::string_view line, const Files& files) {
 
 void check(std::span<const std::byte> input) {
   static const Files files;
-  cli::hold::Keeper keeper(false, {}, [](const std::string&) {});
+  cli::hold::Keeper keeper(false, {}, {}, [](const std::string&) {});
   std::string_view rest(reinterpret_cast<const char*>(input.data()), input.size());
   while (!rest.empty()) {
     const std::string_view line = rest.substr(0, rest.find('\n'));

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/hold/source_identity.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
 
@@ -69,7 +68,7 @@ Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, b
 
 Result<std::filesystem::path> Keeper::path_of_url(const std::string& url) const {
   TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(url, remote_));
-  const std::string identity = source_identity(url, source->name());
+  const std::string identity = source->identity();
   for (const auto& copy : copies_)
     if (copy->identity() == identity) return copy->path();
   return failure(ErrorCode::invalid_argument, "the URL is not held");

@@ -1,5 +1,7 @@
 #include "tools/hold/remote_copy.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -8,7 +10,6 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/hold/held_copy.hpp"
-#include "tools/hold/source_identity.hpp"
 #include "tools/output/fetch_report.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/interruptible.hpp"
@@ -32,12 +33,19 @@ bool is_of_the_content(ErrorCode code) {
   }
 }
 
+// 16 hexadecimal digits.
+std::string digest_of(const std::string& identity) {
+  std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : identity) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return fmt::format("{:016x}", sum);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
   TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file.url, file.options));
   std::string file_name = remote_file_name(*source);
-  std::string identity = source_identity(file.url, source->name());
+  std::string identity = source->identity();
   TRY_ASSIGN(SharedNames names, SharedNames::at(file.name.empty() ? file_name : file.name,
                                                 file_name, digest_of(identity)));
   return std::unique_ptr<RemoteCopy>(new RemoteCopy(std::move(file), source->name(),
