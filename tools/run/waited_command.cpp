@@ -46,7 +46,9 @@ void pass_signals_on(pid_t command) {
   ::_exit(become(command));
 }
 
-int status_of(int wait_status) {
+}  // namespace
+
+int end_as(int wait_status) {
   if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status);
   const int signal = WTERMSIG(wait_status);
   const rlimit no_core{};
@@ -59,8 +61,6 @@ int status_of(int wait_status) {
   ::raise(signal);
   return 128 + signal;
 }
-
-}  // namespace
 
 Result<int> run_and_wait(
     const std::vector<std::string>& command,
@@ -92,7 +92,7 @@ Result<int> run_and_wait(
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  return status_of(status);
+  return end_as(status);
 }
 
 }  // namespace weightmap::cli::start

@@ -12,14 +12,11 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/run/waited_command.hpp"
 #include "tools/snapshot/namespaces.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
-
-int status_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
 
 // Ends with this process.
 void pass_signals_on(pid_t supervisor) {
@@ -95,16 +92,7 @@ int SupervisedCommand::wait() {
   while (::waitpid(supervisor_, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (!end_) return 128 + SIGKILL;  // the supervisor was killed, and the command with it
-  if (WIFSIGNALED(end_->status)) {
-    const int signal = WTERMSIG(end_->status);
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, signal);
-    std::signal(signal, SIG_DFL);
-    ::pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-    ::raise(signal);
-  }
-  return status_of(end_->status);
+  return start::end_as(end_->status);
 }
 
 std::optional<Report> SupervisedCommand::next_report() {
