@@ -93,13 +93,18 @@ class Runner {
   Result<void> run(BenchFile& file, Scenario scenario, Order order) {
     std::vector<Lane> lanes = make_lanes(file, scenario, order);
     Turns turns(lanes.size());
-    for (unsigned round = 0; round < options_.rounds; ++round)
-      for (const std::size_t turn : turns.next_round()) TRY(sample(file, lanes[turn]));
+    Result<void> ok;
+    unsigned rounds = 0;  // whole ones
+    for (; ok && rounds < options_.rounds; rounds += ok ? 1 : 0)
+      for (const std::size_t turn : turns.next_round())
+        if (ok) ok = sample(file, lanes[turn]);
+    if (rounds == 0) return ok;
     for (Lane& lane : lanes) {
-      TRY(count_calls(file, lane));
+      if (lane.series.samples.size() > rounds) lane.series.samples.resize(rounds);
+      if (ok) ok = count_calls(file, lane);
       results_.files.back().series.push_back(std::move(lane.series));
     }
-    return {};
+    return ok;
   }
 
   std::vector<Lane> make_lanes(BenchFile& file, Scenario scenario, Order order) {
@@ -241,7 +246,14 @@ Result<Results> run_bench(const BenchOptions& options) {
 
   const ProcessorTime before = ProcessorTime::now();
   Runner runner(options, engines, results);
-  for (BenchFile& file : files) TRY(runner.run(file));
+  for (BenchFile& file : files) {
+    const Result<void> done = runner.run(file);
+    if (!results.files.empty() && results.files.back().series.empty()) results.files.pop_back();
+    if (!done && (!interrupted() || results.files.empty())) return tl::unexpected(done.error());
+    if (done) continue;
+    results.warnings.push_back("It was interrupted: only whole rounds of what was begun are here.");
+    break;
+  }
   warn_of_steal(before, results);
   return results;
 }

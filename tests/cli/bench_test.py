@@ -9,6 +9,7 @@ FOLDER is on a disk: its file system can drop a file from the page cache.
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -97,7 +98,8 @@ class Case(FolderCase):
 class Measures(Case):
     def test_cold_samples_begin_with_an_empty_cache_and_read_the_disk(self):
         self.needs_a_disk()
-        series = self.series("--engines", "populate,map,copy", "--scenarios", "cold", "--rounds", "2")
+        series = self.series("--engines", "populate,map,copy", "--scenarios", "cold", "--rounds",
+                             "2", "--orders", "file,random")
         self.assertEqual([(one["engine"], one["order"]) for one in series],
                          [(engine, order) for order in ("file", "random")
                           for engine in ("populate", "populate again", "map", "copy")])
@@ -218,7 +220,7 @@ class Measures(Case):
         keep_cached(self, self.file)
         html = self.folder / "out.html"
         done = run("bench", self.file, *NO_PYTHON, "--engines", "map", "--reference", "map",
-                   "--scenarios", "warm", "--rounds", "1", "--html", html)
+                   "--scenarios", "warm", "--orders", "random", "--rounds", "1", "--html", html)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("warm, random order", done.stdout)
         self.assertIn("<html", html.read_text(encoding="utf-8"))
@@ -395,6 +397,28 @@ esac
         self.started.unlink()
         self.script.unlink()
         self.leaves_nothing_behind()
+
+    def test_whole_rounds_of_what_was_begun_are_reported(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            screen, terminal = pty.openpty()
+            command = [TOOL, "bench", self.file, "--engines", "map", "--reference", "map",
+                       "--scenarios", "warm", "--orders", "file", "--rounds", "1000", "--json"]
+            with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
+                                  stderr=terminal, text=True) as bench:
+                os.close(terminal)
+                shown = b""
+                while b"[5 of 2002, about " not in shown:  # both have been measured twice
+                    shown += os.read(screen, 4096)
+                bench.send_signal(number)
+                report = json.loads(bench.communicate()[0])
+            os.close(screen)
+            self.assertEqual(bench.returncode, 130)
+            first, again = report["files"][0]["series"]
+            self.assertEqual(len(first["samples"]), len(again["samples"]))
+            self.assertGreaterEqual(len(first["samples"]), 2)
+            self.assertLess(len(first["samples"]), 1000)
+            self.assertIn("It was interrupted: only whole rounds of what was begun are here.",
+                          report["warnings"])
 
     def test_the_read_ahead_of_the_device_is_put_back(self):
         keep_cached(self, self.file)

@@ -196,6 +196,7 @@ Result<int> run_bench_command(Output& out, const BenchCommand& options) {
     out.write(text_report(*results));
   if (!options.html.empty())
     TRY(write_report(options.html, options.files.front(), html_report(*results)));
+  if (interrupted()) return tell_interrupted();
   return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
                                                                                  : exit_failed;
 }
@@ -226,7 +227,7 @@ void add_what_to_measure(CLI::App& command, BenchCommand& options) {
           [&options](const std::vector<std::string>& words) {
             options.orders = parse_words<Order>("--orders", words, {Order::file, Order::random});
           },
-          "Orders of tensors, of file,random; default: both")
+          "Orders of tensors, of file,random; default: file")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("LIST");
@@ -272,7 +273,7 @@ void add_how_to_measure(CLI::App& command, BenchCommand& options) {
 void add_bench(CLI::App& app, Run& run) {
   auto options = std::make_shared<BenchCommand>();
   options->scenarios = {Scenario::cold, Scenario::warm, Scenario::poisoned};
-  options->orders = {Order::file, Order::random};
+  options->orders = {Order::file};
   CLI::App& command = *app.add_subcommand("bench", "Compare ways to load the file, cold and warm");
   add_what_to_measure(command, *options);
   add_how_to_measure(command, *options);
