@@ -86,6 +86,19 @@ TEST_CASE("a remote file system is slow, and a single file can be staged") {
   CHECK(find(facts, "file system").advice == "weightmap warm m.pt");
 }
 
+TEST_CASE("nothing is to be warmed where each open drops what is cached") {
+  Facts facts = healthy();
+  facts.around.files[0].file_system = "fuse";
+  facts.drops_pages_at_open = true;
+  const std::string dropped =
+      "the file system drops it whenever anybody opens the file, so warming does not help";
+  check(facts, "page cache", Finding::slow, dropped, "weightmap stage m.pt -- COMMAND {}");
+  facts.around.files.push_back(facts.around.files[0]);
+  const std::string mount = "mount it with kernel_cache, if its files do not change";
+  check(facts, "page cache", Finding::slow, dropped, mount);
+  CHECK(find(facts, "file system").advice == mount);
+}
+
 TEST_CASE("a local file system is good, one that is not told unknown") {
   Facts facts = healthy();
   for (const char* type : {"xfs", "overlay", "fusectl"}) {

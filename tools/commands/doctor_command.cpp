@@ -45,6 +45,7 @@ doctor::Facts look_at(const Checkpoint& checkpoint, const DoctorCommand& options
   facts.file = options.file;
   facts.around = surroundings(checkpoint);
   facts.lives_in_memory = lives_in_memory(checkpoint);
+  facts.drops_pages_at_open = drops_pages_at_open(checkpoint);
   if (const Result<ResidencyReport> seen = residency(checkpoint))
     facts.residency = seen->file;
   else

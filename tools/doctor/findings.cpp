@@ -27,6 +27,12 @@ std::string new_file(const Facts& facts, const std::string& ending) {
 
 bool is_single(const Facts& facts) { return facts.around.files.size() == 1; }
 
+constexpr const char* keeping_mount = "mount it with kernel_cache, if its files do not change";
+
+std::string stage_for_command(const Facts& facts) {
+  return "weightmap stage " + quoted(facts.file) + " -- COMMAND {}";
+}
+
 // Returns the first remote file, otherwise the first known one.
 FileSurroundings telling_file(const Facts& facts) {
   FileSurroundings found;
@@ -50,8 +56,9 @@ Finding file_system(const Facts& facts) {
   if (!is_remote(type)) return finding;
   finding.state = Finding::slow;
   finding.found += ": each page fault may wait for a server or a daemon";
-  finding.advice = is_single(facts) ? "weightmap stage " + quoted(facts.file) + " -- COMMAND {}"
-                                    : "weightmap warm " + quoted(facts.file);
+  finding.advice = is_single(facts)            ? stage_for_command(facts)
+                   : facts.drops_pages_at_open ? keeping_mount
+                                               : "weightmap warm " + quoted(facts.file);
   return finding;
 }
 
@@ -97,6 +104,10 @@ Finding disk_pieces(const Facts& facts) {
 
 Finding page_cache(const Facts& facts) {
   if (facts.lives_in_memory) return {"page cache", Finding::good, "all of it is in memory"};
+  if (facts.drops_pages_at_open)
+    return {"page cache", Finding::slow,
+            "the file system drops it whenever anybody opens the file, so warming does not help",
+            is_single(facts) ? stage_for_command(facts) : keeping_mount};
   if (!facts.residency) return {"page cache", Finding::unknown, printable(facts.residency_problem)};
   const Residency& seen = *facts.residency;
   Finding finding{"page cache", Finding::good,

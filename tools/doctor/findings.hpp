@@ -18,6 +18,7 @@ struct Facts {
   std::string file;  // the user's argument
   Surroundings around;
   bool lives_in_memory = false;
+  bool drops_pages_at_open = false;  // the file system, as residency.hpp says
   std::optional<Residency> residency;
   std::string residency_problem;  // the reason why there is no residency
   TensorFacts tensors;
