@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 #include <vector>
 
+#include "remote/whole_get.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/checked.hpp"
 
@@ -52,6 +54,9 @@ class ReaderFeed final : public RangeFeed {
   }
   Result<void> finished(const Finished& finished) override {
     return reader_.arrived({finished.asked.ask.first, finished.asked.into});
+  }
+  void began(const Asked& asked, std::uint64_t bytes) override {
+    reader_.began({asked.ask.first, asked.into}, static_cast<std::size_t>(bytes));
   }
   bool goes_on(std::uint64_t received) override { return reader_.goes_on(received); }
 
@@ -106,15 +111,15 @@ struct HttpSource::Ends final : RangeFeed {
 };
 
 Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, Url url,
-                                                      const RemoteOptions& options) {
+                                                      const RemoteOptions& options, Pool pool) {
   TRY(check_headers(options.headers));
   Place store(std::move(given), url, options.headers, options.signer, std::nullopt);
   return std::unique_ptr<RangeSource>(
-      new HttpSource(url.name(), url.identity(), url, std::move(store), options));
+      new HttpSource(url.name(), url.identity(), url, std::move(store), options, std::move(pool)));
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Object object,
-                                                      const RemoteOptions& options) {
+                                                      const RemoteOptions& options, Pool pool) {
   TRY(check_headers(options.headers));
   TRY_ASSIGN(S3Access access, S3Access::from_environment());
   TRY_ASSIGN(Url url, access.url_of(object));
@@ -127,15 +132,17 @@ Result<std::unique_ptr<RangeSource>> HttpSource::open(std::string given, S3Objec
   Place store(std::move(given), std::move(url), options.headers, options.signer, std::move(signs));
   std::string name = object.name();
   return std::unique_ptr<RangeSource>(new HttpSource(std::move(name), std::move(identity),
-                                                     std::move(object), std::move(store), options));
+                                                     std::move(object), std::move(store), options,
+                                                     std::move(pool)));
 }
 
 HttpSource::HttpSource(std::string name, std::string identity, Location location, Place store,
-                       const RemoteOptions& options)
+                       const RemoteOptions& options, Pool pool)
     : name_(std::move(name)),
       identity_(std::move(identity)),
       location_(std::move(location)),
       options_(options),
+      pool_(std::move(pool)),
       store_(std::move(store)) {}
 
 Result<RemoteVersion> HttpSource::identify(std::span<std::byte> head, std::span<std::byte> tail) {
@@ -183,20 +190,55 @@ Result<void> HttpSource::read(RangeReader& reader) {
 }
 
 Result<void> HttpSource::run(RangeFeed& feed, const Pinned* pinned) {
-  RangeRun run(transfers_, store_, pinned,
+  const TransferPool::Use transfers(*pool_);
+  RangeRun run(transfers.get(), store_, pinned,
                {options_.connections, options_.retries, options_.deadline, options_.until,
                 options_.stall, options_.goes_on},
                counts_);
-  return run.run(feed);
+  Result<void> done = run.run(feed);
+  has_no_ranges_ = run.has_met_no_ranges();
+  return done;
+}
+
+namespace {
+
+// One answer is of one version, whether the server names it or not.
+class WholeBody final : public Body {
+ public:
+  explicit WholeBody(WholeReader& reader) : reader_(reader) {}
+  Result<void> begins(const Answer& answer) override {
+    TRY(check_body(answer));
+    RemoteVersion version{.tag = answer.etag};
+    const char* const end = answer.content_length.data() + answer.content_length.size();
+    const auto [after, error] = std::from_chars(answer.content_length.data(), end, version.size);
+    if (error != std::errc() || after != end)
+      return failure(ErrorCode::unsupported, "the server does not say how long the file is");
+    return reader_.begins(version);
+  }
+  Result<void> take(std::span<const std::byte> bytes) override { return reader_.take(bytes); }
+
+ private:
+  WholeReader& reader_;
+};
+
+}  // namespace
+
+Result<void> HttpSource::read_whole(WholeReader& reader) {
+  WholeBody body(reader);
+  Result<Answer> answer = get_whole(store_, options_, body, counts_);
+  if (!answer) return passed_on(named(std::move(answer).error()));
+  if (answer->status == 200) return {};
+  return passed_on(named({.code = answer->status < 500 ? ErrorCode::not_found : ErrorCode::io,
+                          .message = "the server answers HTTP " + std::to_string(answer->status)}));
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::sibling(const std::string& relative) const {
   if (const auto* object = std::get_if<S3Object>(&location_)) {
     TRY_ASSIGN(S3Object other, object->sibling(relative));
-    return open("s3://" + other.bucket + "/" + other.key, other, options_);
+    return open("s3://" + other.bucket + "/" + other.key, other, options_, pool_);
   }
   TRY_ASSIGN(Url other, std::get<Url>(location_).sibling(relative));
-  return open(other.text(), other, options_);
+  return open(other.text(), other, options_, pool_);
 }
 
 Error HttpSource::named(Error error) const {

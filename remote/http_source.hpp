@@ -9,20 +9,25 @@
 #include "remote/place.hpp"
 #include "remote/range_run.hpp"
 #include "remote/s3.hpp"
+#include "remote/transfer_pool.hpp"
 #include "remote/url.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
+#include "weightmap/whole_source.hpp"
 
 namespace weightmap::remote {
 
-class HttpSource final : public RangeSource {
+class HttpSource final : public RangeSource, public WholeSource {
  public:
+  using Pool = std::shared_ptr<TransferPool>;
   // `given`: the URL as the user has it, for the signer. Fails with invalid_argument for headers
   // that cannot be used, and what the environment lacks.
   static Result<std::unique_ptr<RangeSource>> open(std::string given, Url url,
-                                                   const RemoteOptions& options);
+                                                   const RemoteOptions& options,
+                                                   Pool pool = std::make_shared<TransferPool>());
   static Result<std::unique_ptr<RangeSource>> open(std::string given, S3Object object,
-                                                   const RemoteOptions& options);
+                                                   const RemoteOptions& options,
+                                                   Pool pool = std::make_shared<TransferPool>());
 
   const std::string& name() const noexcept override { return name_; }
   std::string identity() const override { return identity_; }
@@ -30,11 +35,13 @@ class HttpSource final : public RangeSource {
   Result<void> read(RangeReader& reader) override;
   Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override;
   RangeCounts counts() const noexcept override { return counts_; }
+  bool has_no_ranges() const noexcept override { return has_no_ranges_; }
+  Result<void> read_whole(WholeReader& reader) override;
 
  private:
   using Location = std::variant<Url, S3Object>;
   HttpSource(std::string name, std::string identity, Location location, Place store,
-             const RemoteOptions& options);
+             const RemoteOptions& options, Pool pool);
 
   struct Ends;
   Result<Pinned> pin(std::span<std::byte> head, std::span<std::byte> tail);
@@ -46,10 +53,11 @@ class HttpSource final : public RangeSource {
   std::string identity_;
   Location location_;
   RemoteOptions options_;
-  Transfers transfers_;
+  Pool pool_;
   Place store_;
   RangeCounts counts_;
   std::optional<Pinned> pinned_;
+  bool has_no_ranges_ = false;
 };
 
 }  // namespace weightmap::remote

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "remote/small_get.hpp"
 #include "remote/url.hpp"
+#include "remote/whole_get.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap {

@@ -84,6 +84,25 @@ bool is_refusal_of_suffix(const Answer& answer) {
          answer.status == 501;
 }
 
+bool is_encoded(const Answer& answer) {
+  return !answer.content_encoding.empty() && answer.content_encoding != "identity";
+}
+
+Judgement encoded_body(const Answer& answer) {
+  return failed(ErrorCode::unsupported, "the server sends the file with Content-Encoding " +
+                                            shown(answer.content_encoding));
+}
+
+Judgement judge_whole(const Answer& answer) {
+  if (const Result<void> body = check_body(answer); !body)
+    return failed(body.error().code, body.error().message);
+  Judgement whole = failed(ErrorCode::unsupported,
+                           "the server ignores ranges: it answers with the whole file (HTTP 200), "
+                           "which weightmap fetch URL FILE copies");
+  whole.ignores_ranges = true;
+  return whole;
+}
+
 Judgement judge_missing(const Answer& answer, const Pinned* pinned) {
   if (pinned != nullptr) return changed(*pinned, "and is gone (" + http(answer) + ")");
   return failed(ErrorCode::io, "the store has no such file (" + http(answer) + ")", ENOENT);
@@ -105,6 +124,16 @@ ByteRange Ask::within(std::uint64_t size) const noexcept {
   return {first, first < size ? std::min(length, size - first) : 0};
 }
 
+Result<void> check_body(const Answer& answer) {
+  if (answer.content_type.starts_with("text/html"))
+    return failure(
+        ErrorCode::unsupported,
+        "the server answers with a web page (HTML, HTTP 200), such as one to log in, and "
+        "not with the file");
+  if (is_encoded(answer)) return tl::unexpected<Error>(encoded_body(answer).error);
+  return {};
+}
+
 Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned) {
   if (pinned == nullptr && is_empty_file(answer))
     return {.outcome = Outcome::empty, .found = pinned_by(answer, 0)};
@@ -112,17 +141,9 @@ Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned) {
     return {.outcome = Outcome::no_suffix};
   switch (answer.status) {
     case 200:
-      if (answer.content_type.starts_with("text/html"))
-        return failed(ErrorCode::unsupported,
-                      "the server answers with a page of HTML (HTTP 200), such as one to log in, "
-                      "and not with a range of the file");
-      return failed(ErrorCode::unsupported,
-                    "the server ignores ranges: it answers with the whole file (HTTP 200); a "
-                    "program that asks for all of it, such as curl -o FILE URL, gets it");
+      return judge_whole(answer);
     case 206:
-      if (!answer.content_encoding.empty() && answer.content_encoding != "identity")
-        return failed(ErrorCode::unsupported, "the server sends the file with Content-Encoding " +
-                                                  shown(answer.content_encoding));
+      if (is_encoded(answer)) return encoded_body(answer);
       return judge_partial(answer, ask, pinned);
     case 301:
     case 302:

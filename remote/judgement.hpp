@@ -45,9 +45,13 @@ struct Judgement {
   Outcome outcome = Outcome::failed;
   std::string why = {};  // of `again` and `denied`: "HTTP 503"
   Error error = {};
-  Pinned found = {};  // of `body` and `empty`
+  bool ignores_ranges = false;  // why it has failed
+  Pinned found = {};            // of `body` and `empty`
   ByteRange range = {0, 0};
 };
+
+// Whether a body that comes with status 200 is the file, and not a web page or an encoded one.
+Result<void> check_body(const Answer& answer);
 
 // `pinned`: nullptr until the version is known.
 Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned);

@@ -1,7 +1,6 @@
 #include "remote/piece.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace weightmap::remote {
 
@@ -43,9 +42,11 @@ bool Attempt::take(std::span<const std::byte> bytes) {
   if (judgement().outcome != Outcome::body) return skip(bytes.size());
   is_overlong_ = bytes.size() > piece_.into.size() - at_;
   if (is_overlong_) return false;
-  std::memcpy(piece_.into.data() + at_, bytes.data(), bytes.size());
   at_ += bytes.size();
   const std::uint64_t added = std::max(piece_.have, at_) - piece_.have;
+  // Others read what was there before.
+  const auto news = bytes.last(static_cast<std::size_t>(added));
+  std::ranges::copy(news, piece_.into.subspan(piece_.have, added).begin());
   piece_.have += added;
   tally_.received += bytes.size();
   tally_.counts.bytes += bytes.size();

@@ -21,9 +21,9 @@ struct Tally {
   std::uint64_t received = 0;  // in this run
 };
 
-// One request for the bytes of a piece that are missing. There may be two: then both write the same
-// bytes of the same version, one after the other since there is one thread, and the piece is there
-// once one of them has come to its end.
+// One request for the bytes of a piece that are missing. There may be two: then each byte is
+// written by the one that brings it first, and the piece is there once one of them has come to its
+// end.
 class Attempt final : public Transfer {
  public:
   // All must outlive it. `pin`: what the answer must be of; nullptr if no version is known.

@@ -40,6 +40,12 @@ RequestHead Place::request(const Ask& ask, const Pinned* pinned) const {
   return head;
 }
 
+RequestHead Place::request_whole() const {
+  RequestHead head{.url = target_.text(), .headers = {"Accept-Encoding: identity"}};
+  if (target_.has_origin_of(own_)) add_own_headers(head, nullptr);
+  return head;
+}
+
 void Place::add_own_headers(RequestHead& head, const Pinned* pinned) const {
   head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
   head.user = target_.user;

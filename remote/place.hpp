@@ -34,6 +34,7 @@ class Place {
   // Asks the signer, the first time.
   Result<void> prepare();
   RequestHead request(const Ask& ask, const Pinned* pinned) const;
+  RequestHead request_whole() const;
   // Counts the URLs that have been requested: after a redirect or a new signature it is another.
   unsigned generation() const noexcept { return generation_; }
 

@@ -146,6 +146,7 @@ Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode 
     case Outcome::failed:
       break;
   }
+  has_met_no_ranges_ = judgement.ignores_ranges;
   return passed_on(judgement.error);
 }
 
@@ -220,6 +221,7 @@ Result<void> RangeRun::look(RangeFeed& feed, Clock::time_point now) {
     return failure(ErrorCode::io, "the deadline has passed");
   pace_.note(now - began_, tally_.received);
   for (Piece& piece : pieces_) {
+    if (pinned_ != nullptr && piece.have != 0) feed.began({piece.ask, piece.into}, piece.have);
     TRY(end_stalled(piece.hedge.get(), now));
     TRY(end_stalled(piece.attempt.get(), now));
   }

@@ -50,6 +50,8 @@ class RangeFeed {
   // nullopt: there is none before another one has finished.
   virtual Result<std::optional<Asked>> next() = 0;
   virtual Result<void> finished(const Finished& finished) = 0;
+  // The first `bytes` of it are there for good. Only where a version is known.
+  virtual void began(const Asked& /*asked*/, std::uint64_t /*bytes*/) {}
   virtual bool goes_on(std::uint64_t received) = 0;
 };
 
@@ -60,6 +62,8 @@ class RangeRun {
            RangeCounts& counts);
   // Until all ranges have finished, or one has failed for good. Once.
   Result<void> run(RangeFeed& feed);
+  // Why it has failed.
+  bool has_met_no_ranges() const noexcept { return has_met_no_ranges_; }
 
  private:
   Result<void> begin_due(RangeFeed& feed);
@@ -94,6 +98,7 @@ class RangeRun {
   std::size_t completed_ = 0;
   unsigned hedges_ = 0;  // on their way
   bool may_have_next_ = true;
+  bool has_met_no_ranges_ = false;
   bool has_answered_;  // the store, in this run or, if a version is known, before
   const Clock::time_point began_ = Clock::now();
 };

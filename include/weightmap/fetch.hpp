@@ -45,6 +45,7 @@ struct FetchReport {
   std::uint64_t resumed_bytes = 0;   // that an earlier, killed fetch had left
   std::uint64_t verified_bytes = 0;  // of storages whose CRC-32 was compared
   std::uint64_t summed_bytes = 0;    // of the file, if its SHA-256 was compared
+  bool in_one_request = false;       // without ranges: if it is cut off, all of it comes anew
   std::chrono::nanoseconds time{};
 };
 
@@ -98,7 +99,8 @@ WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
 // Fetches a checkpoint of one file into a file. Until that is whole, on the disk and compared it is
 // `path`.part, beside which `path`.part.journal has the version and what is there of it, so that a
 // fetch that failed, was cancelled or was killed goes on where it was, if the store still has this
-// version. Where the file system keeps extended attributes, user.weightmap.version of the
+// version. Of a server that knows no ranges all of it is asked for at once (WholeSource), and again
+// after a failure. Where the file system keeps extended attributes, user.weightmap.version of the
 // file says which version of which source it is. One fetch at a time.
 //
 // Fails as Checkpoint::open() of the same file does, with the name of the source; with unsupported
@@ -113,8 +115,10 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // keeps extended attributes. Others are fetched beside the old ones, as NAME.part, and get their
 // names once all are there and compared: until then the old set stays, so there is room for both.
 // While they get their names the folder has the file .weightmap-update, with which no checkpoint of
-// several files is opened there: a fetch that is killed at this moment is to be run again. Returns
-// a report for each file, of the one that leads to the others last. Fails as fetch() does.
+// several files is opened there: a fetch that is killed at this moment is to be run again. Beside
+// an index (NAME.index.json) and model.safetensors the files that transformers reads (config.json,
+// those of the tokenizer) are fetched as well, as far as the store has them. Returns a report for
+// each file, of the one that leads to the others last. Fails as fetch() does.
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});

@@ -45,6 +45,9 @@ class WEIGHTMAP_API RangeReader {
   // All bytes of a range have arrived, and are from the version of identify(). Each range arrives
   // once, in any order. An error ends read(), which returns it.
   virtual Result<void> arrived(const RangeRequest& request) = 0;
+  // The first `bytes` of a range that is on its way have arrived likewise, and are not written to
+  // any more. A source that tells it, now and then, lets them be kept though it may fail later.
+  virtual void began(const RangeRequest& /*request*/, std::size_t /*bytes*/) {}
   // Called at least ten times a second. false: read() stops and fails with cancelled. `received` is
   // the number of body bytes that have come in this read(), including those of unfinished ranges.
   virtual bool goes_on(std::uint64_t received) = 0;

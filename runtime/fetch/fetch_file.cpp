@@ -21,6 +21,7 @@
 #include "runtime/fetch/into_file.hpp"
 #include "runtime/fetch/journal.hpp"
 #include "runtime/fetch/part_file.hpp"
+#include "runtime/fetch/whole_file.hpp"
 #include "runtime/warm/staged_file.hpp"
 
 namespace weightmap {
@@ -200,7 +201,11 @@ Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path
                           const FetchOptions& options, bool replaces) {
   if (Result<void> ok = check_target(path, replaces); !ok)
     return about_file(std::move(ok.error()), path);
-  TRY_ASSIGN(const Checkpoint checkpoint, open_single(source));
+  const Result<Checkpoint> opened = open_single(source);
+  if (!opened && without_ranges(source) != nullptr)
+    return fetch_whole(source, path, options, replaces);
+  TRY(opened);
+  const Checkpoint& checkpoint = *opened;
   const SourceFile& file = Checkpoint::Access::state(checkpoint).sources.front();
   if (const auto known = sum_for(file.name_beside, options); !known)
     return about_file(known.error(), path);

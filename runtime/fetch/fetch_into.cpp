@@ -14,8 +14,10 @@
 #include "runtime/fetch/compare_sum.hpp"
 #include "runtime/fetch/fetch_file.hpp"
 #include "runtime/fetch/fetched_version.hpp"
+#include "runtime/fetch/files_beside.hpp"
 #include "runtime/fetch/journal.hpp"
 #include "runtime/fetch/part_file.hpp"
+#include "runtime/fetch/whole_file.hpp"
 #include "runtime/os/file/directory.hpp"
 #include "runtime/sets/file_name.hpp"
 #include "runtime/sets/unfinished_update.hpp"
@@ -43,7 +45,7 @@ class FolderFetch {
  public:
   FolderFetch(const Checkpoint& checkpoint, std::filesystem::path folder,
               const FetchOptions& options)
-      : checkpoint_(checkpoint), folder_(std::move(folder)), options_(options) {
+      : checkpoint_(checkpoint), folder_(std::move(folder)), given_(options), options_(options) {
     all_ = state().sources.bytes();
     if (!options.progress) return;
     options_.progress = [this, progress = options.progress](std::uint64_t done, std::uint64_t) {
@@ -60,8 +62,14 @@ class FolderFetch {
       TRY(sum_for(file.name_beside, options_));
     }
     std::vector<const SourceFile*> files = lead_last();
+    FilesBeside beside;
+    if (is_of_a_model(*files.back())) {
+      TRY(make_folder_of(path_of(*files.back())));
+      TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
+                       given_));
+    }
     std::vector<const SourceFile*> fetched;  // as parts, until all are
-    std::vector<FetchReport> reports;
+    std::vector<FetchReport> reports = beside.reports();
     for (const SourceFile* file : files) {
       const bool stays = is_current(*file);
       Result<FetchReport> report = stays ? report_of(*file) : fetch(*file);
@@ -73,12 +81,19 @@ class FolderFetch {
         fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
-    if (state().is_set()) TRY(replace(fetched, *files.back()));
+    if (state().is_set())
+      TRY(replace(fetched, *files.back(), beside));
+    else
+      TRY(beside.publish());
     return reports;
   }
 
  private:
   const Checkpoint::State& state() const noexcept { return Checkpoint::Access::state(checkpoint_); }
+  // Which transformers would look for in a folder.
+  static bool is_of_a_model(const SourceFile& lead) {
+    return lead.name_beside.ends_with(".index.json") || lead.name_beside == "model.safetensors";
+  }
   std::filesystem::path path_of(const SourceFile& file) const { return folder_ / file.name_beside; }
 
   // The file that leads to the others comes last, so that it never leads to one that is not there.
@@ -126,14 +141,16 @@ class FolderFetch {
 
   // Gives the parts their names. From the first one to the last the files are of two versions, and
   // the folder has the mark; what knows no mark finds no file that leads to the others.
-  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead) const {
+  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead,
+                       FilesBeside& beside) const {
     const std::filesystem::path mark = folder_ / sets::update_mark;
     std::error_code unknown;
-    if (files.empty() && !std::filesystem::exists(mark, unknown)) return {};
+    if (files.empty() && !std::filesystem::exists(mark, unknown)) return beside.publish();
     TRY_ASSIGN(const os::UniqueFd folder, os::open_directory(folder_));
     TRY_ASSIGN(const os::UniqueFd made, os::open_or_create(folder.get(), sets::update_mark));
     TRY(os::sync_directory(folder.get()));
     if (!files.empty() && files.back() == &lead) TRY(remove(lead));
+    TRY(beside.publish());
     for (const SourceFile* file : files) {
       const std::filesystem::path path = path_of(*file);
       if (Result<void> named = publish_part(what(*file, path)); !named)
@@ -163,6 +180,7 @@ class FolderFetch {
 
   const Checkpoint& checkpoint_;
   const std::filesystem::path folder_;
+  const FetchOptions& given_;
   FetchOptions options_;
   std::uint64_t before_ = 0;  // bytes of the files that are done
   std::uint64_t all_ = 0;     // bytes
@@ -170,14 +188,27 @@ class FolderFetch {
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
 };
 
+// A file of a server without ranges.
+Result<std::vector<FetchReport>> fetch_whole_into(RangeSource& source,
+                                                  const std::filesystem::path& folder,
+                                                  const FetchOptions& options) {
+  const std::filesystem::path path = folder / std::filesystem::path(source.name()).filename();
+  if (Result<void> made = make_folder_of(path); !made)
+    return about_file(std::move(made.error()), path);
+  TRY_ASSIGN(FetchReport report, fetch_whole(source, path, options, true));
+  return std::vector<FetchReport>{std::move(report)};
+}
+
 }  // namespace
 
 Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                             const std::filesystem::path& folder,
                                             const FetchOptions& options) {
-  const std::string name = source->name();
-  const Result<Checkpoint> opened = open_to_fetch(std::move(source));
-  if (!opened) return about_file(opened.error(), name);
+  const std::shared_ptr<RangeSource> shared = std::move(source);
+  const Result<Checkpoint> opened = open_to_fetch(shared);
+  if (!opened && without_ranges(*shared) != nullptr)
+    return fetch_whole_into(*shared, folder, options);
+  if (!opened) return about_file(opened.error(), shared->name());
   return FolderFetch(*opened, folder, options).run();
 }
 

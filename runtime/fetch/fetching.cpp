@@ -20,6 +20,8 @@ namespace {
 
 // How often the progress is told while nothing arrives.
 constexpr std::chrono::milliseconds turn{100};
+// What is kept of a range that is on its way begins and ends with a multiple of this.
+constexpr std::uint64_t unit = std::uint64_t{1} << 20;
 // Ranges whose memory is prepared.
 constexpr std::size_t ahead = 16;
 
@@ -153,10 +155,30 @@ bool Fetching::wait_for_memory() {
 
 Result<void> Fetching::arrived(const RangeRequest& request) {
   --on_their_way_;
+  add_arrival(request, request.into.size(), true);
   const std::lock_guard lock(mutex_);
-  arrivals_.push_back(request);
-  changed_.notify_all();
   return result();
+}
+
+// But for the last unit, which comes with arrived().
+void Fetching::began(const RangeRequest& request, std::size_t bytes) {
+  const std::uint64_t last = request.offset + request.into.size() - 1;
+  const std::uint64_t end = std::min(request.offset + bytes, last) / unit * unit;
+  if (end > request.offset) add_arrival(request, end - request.offset, false);
+}
+
+void Fetching::add_arrival(const RangeRequest& request, std::size_t end, bool is_last) {
+  const std::pair place(request.offset, request.into.size());
+  const std::size_t begin = begun_[place];
+  if (end == begin && !is_last) return;
+  if (is_last)
+    begun_.erase(place);
+  else
+    begun_[place] = end;
+  const RangeRequest part{request.offset + begin, request.into.subspan(begin, end - begin)};
+  const std::lock_guard lock(mutex_);
+  arrivals_.push_back({part, request, is_last});
+  changed_.notify_all();
 }
 
 bool Fetching::goes_on(std::uint64_t received) {
@@ -173,21 +195,30 @@ bool Fetching::goes_on(std::uint64_t received) {
 void Fetching::keep_arrivals() {
   std::unique_lock lock(mutex_);
   for (;;) {
+    if (arrivals_.empty() && !is_stopped_) settle(lock);
     changed_.wait(lock, [this] { return is_stopped_ || !arrivals_.empty(); });
     if (arrivals_.empty()) return;
     keep_first(lock);
   }
 }
 
+void Fetching::settle(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  Result<void> settled = destination_.settle();
+  lock.lock();
+  if (!settled) fail(std::move(settled.error()));
+}
+
 // After a failure too: a later fetch need not receive it again.
 void Fetching::keep_first(std::unique_lock<std::mutex>& lock) {
-  const RangeRequest request = arrivals_.front();
-  const ByteRange range{request.offset, request.into.size()};
+  const auto [part, whole, is_last] = arrivals_.front();
+  const ByteRange range{part.offset, part.into.size()};
   arrivals_.pop_front();
   is_keeping_ = true;
   lock.unlock();
-  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, request.into);
-  Result<void> kept = destination_.keep(range, request.into);
+  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, part.into);
+  Result<void> kept = destination_.keep(range, part.into);
+  if (is_last) destination_.take_back({whole.offset, whole.into.size()}, whole.into);
   lock.lock();
   is_keeping_ = false;
   if (kept)

@@ -8,10 +8,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "runtime/bytes/range_set.hpp"
 #include "runtime/fetch/destination.hpp"
@@ -52,6 +54,7 @@ class Fetching final : private RangeReader {
  private:
   std::optional<RangeRequest> next() override;
   Result<void> arrived(const RangeRequest& request) override;
+  void began(const RangeRequest& request, std::size_t bytes) override;
   bool goes_on(std::uint64_t received) override;
 
   Result<void> read_all();
@@ -61,6 +64,7 @@ class Fetching final : private RangeReader {
   std::optional<ByteRange> take_range();
   bool wait_for_memory();
 
+  void add_arrival(const RangeRequest& request, std::size_t end, bool is_last);
   void keep_arrivals();
   void prepare_ahead();
   void stop();
@@ -68,10 +72,18 @@ class Fetching final : private RangeReader {
   // With the mutex locked:
   bool is_busy() const noexcept { return is_keeping_ || !arrivals_.empty(); }
   void keep_first(std::unique_lock<std::mutex>& lock);
+  void settle(std::unique_lock<std::mutex>& lock);
   void note(ByteRange range, std::span<const StorageSums::Complete> complete);
   void compare(const StorageSums::Complete& complete);
   void fail(Error error);
   Result<void> result() const;
+
+  // A part of a range, which is kept while the rest is on its way; or the last part.
+  struct Arrival {
+    RangeRequest part;
+    RangeRequest whole;
+    bool is_last;
+  };
 
   RangeSource& source_;
   Destination& destination_;
@@ -85,18 +97,22 @@ class Fetching final : private RangeReader {
   std::uint64_t on_their_way_ = 0;     // of these
   std::uint64_t received_before_ = 0;  // bytes: present, and by earlier reads
   std::uint64_t received_ = 0;         // bytes, by this read
+  // Of ranges on their way, by offset and length: the first bytes that are among the arrivals. Two
+  // of the same place are never on their way: a storage is asked for again once all of it was
+  // there, and the end of a range arrives last.
+  std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> begun_;
 
   mutable std::mutex mutex_;         // protects the following members
   std::condition_variable changed_;  // one of them
   FetchPlan plan_;
-  std::uint64_t plan_changes_ = 0;     // how often
-  std::deque<RangeRequest> arrivals_;  // that are to be kept
-  bool is_keeping_ = false;            // one more
-  bool is_stopped_ = false;            // no more will arrive
-  bool has_ended_ = false;             // run()
-  std::optional<Error> failure_;       // the first one
-  bytes::RangeSet done_;               // what is in its place, and proven if it can be
-  std::set<std::uint64_t> again_;      // offsets of storages that were fetched once more
+  std::uint64_t plan_changes_ = 0;  // how often
+  std::deque<Arrival> arrivals_;    // that are to be kept
+  bool is_keeping_ = false;         // one more
+  bool is_stopped_ = false;         // no more will arrive
+  bool has_ended_ = false;          // run()
+  std::optional<Error> failure_;    // the first one
+  bytes::RangeSet done_;            // what is in its place, and proven if it can be
+  std::set<std::uint64_t> again_;   // offsets of storages that were fetched once more
   std::uint64_t verified_bytes_ = 0;
   RangeCounts counts_;
 };

@@ -55,11 +55,9 @@ Result<std::optional<std::span<std::byte>>> IntoFile::memory_for(ByteRange range
   return std::span<std::byte>(buffer + in_page(range.offset), range.length);
 }
 
-Result<void> IntoFile::keep(ByteRange range, std::span<std::byte> bytes) {
-  Result<void> written = part_.write(range.offset, bytes);
+void IntoFile::take_back(ByteRange range, std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   free_.push_back(bytes.data() - in_page(range.offset));
-  return written;
 }
 
 }  // namespace weightmap

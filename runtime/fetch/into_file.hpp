@@ -19,7 +19,11 @@ class IntoFile final : public Destination {
 
   bool prepare(ByteRange) override { return false; }
   Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) override;
-  Result<void> keep(ByteRange range, std::span<std::byte> bytes) override;
+  Result<void> keep(ByteRange range, std::span<std::byte> bytes) override {
+    return part_.write(range.offset, bytes);
+  }
+  void take_back(ByteRange range, std::span<std::byte> bytes) override;
+  Result<void> settle() override { return part_.settle(); }
 
  private:
   Result<std::byte*> take_buffer();

@@ -15,8 +15,9 @@
 namespace weightmap {
 namespace {
 
-// What may be lost of a fetch that is killed, beside what is on its way: a sixteenth of the file,
-// as far as that is neither too little to be worth an fsync nor too much, or a few seconds.
+// What may be lost of a fetch that is killed while its disk is slower than its line: a sixteenth of
+// the file, as far as that is neither too little nor too much, or a few seconds. Otherwise less
+// than `least_worth`, beside what is on its way.
 constexpr std::uint64_t least_unrecorded = std::uint64_t{8} << 20;
 constexpr std::uint64_t most_unrecorded = std::uint64_t{256} << 20;
 constexpr std::chrono::seconds longest_unrecorded{5};
@@ -119,7 +120,7 @@ Result<void> PartFile::append_to_journal(const std::string& lines) {
 
 Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> content) {
   TRY(writer_->write(offset, content));
-  written_.push_back({offset, content.size()});
+  written_.add({offset, content.size()});
   written_bytes_ += content.size();
   const std::uint64_t most = std::clamp(file_->size() / 16, least_unrecorded, most_unrecorded);
   const bool is_late = std::chrono::steady_clock::now() - synced_ > longest_unrecorded;
@@ -132,9 +133,9 @@ Result<void> PartFile::sync() {
     if (Result<void> synced = os::sync(part_.get()); !synced)
       sync_failure_ = std::move(synced.error());
   if (sync_failure_) return tl::unexpected<Error>(*sync_failure_);
-  TRY(append_to_journal(lines_of(written_)));
-  for (const ByteRange& range : written_) present_.add(range);
-  written_.clear();
+  const std::vector<ByteRange> recorded = std::exchange(written_, {}).ranges();
+  TRY(append_to_journal(lines_of(recorded)));
+  for (const ByteRange& range : recorded) present_.add(range);
   written_bytes_ = 0;
   synced_ = std::chrono::steady_clock::now();
   return {};

@@ -41,6 +41,8 @@ class PartFile {
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
   // Writes everything to the disk, then to the journal what that was.
   Result<void> sync();
+  // The same, if it is worth it.
+  Result<void> settle() { return written_bytes_ < least_worth ? Result<void>() : sync(); }
   // Removes the two files.
   void remove_files() noexcept;
   // Gives the file its name, durably, and removes the journal. With `replaces`, in place of a file
@@ -67,7 +69,9 @@ class PartFile {
   std::optional<os::File> file_;  // of `part_`
   std::unique_ptr<os::DirectWriter> writer_;
   bytes::RangeSet present_;
-  std::vector<ByteRange> written_;   // and not in the journal
+  static constexpr std::uint64_t least_worth = std::uint64_t{1} << 20;
+
+  bytes::RangeSet written_;          // and not in the journal
   std::uint64_t written_bytes_ = 0;  // of these
   std::optional<Error> sync_failure_;
   std::chrono::steady_clock::time_point synced_ = std::chrono::steady_clock::now();

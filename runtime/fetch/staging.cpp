@@ -125,7 +125,7 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
   if (!options.name.empty()) {
     TRY_ASSIGN(path, path_of_copy(options.name));
   }
-  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name()), Ends::in_turn));
+  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name())));
   const std::uint64_t bytes = known.version.size;
   TRY(check_fits(bytes, options.budget_bytes, !path.empty()));
   TRY_ASSIGN(NewCopy copy, make_copy(path, source->name(), bytes));

@@ -51,10 +51,10 @@ class IntoText final : public Destination {
     --free_;
     return std::as_writable_bytes(std::span(text_)).subspan(range.offset, range.length);
   }
-  Result<void> keep(ByteRange, std::span<std::byte>) override {
+  Result<void> keep(ByteRange, std::span<std::byte>) override { return kept; }
+  void take_back(ByteRange, std::span<std::byte>) override {
     const std::lock_guard lock(mutex_);
     ++free_;
-    return kept;
   }
 
   Result<void> kept;

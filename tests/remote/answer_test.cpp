@@ -133,13 +133,15 @@ TEST_CASE("the right answer's body counts") {
 TEST_CASE("a server that ignores ranges is refused") {
   const Judgement whole = judge_pinned({"HTTP/1.1 200 OK", "ETag: \"a\"", "Content-Length: 1000"});
   CHECK(failed(whole) ==
-        "the server ignores ranges: it answers with the whole file (HTTP 200); a program that "
-        "asks for all of it, such as curl -o FILE URL, gets it");
+        "the server ignores ranges: it answers with the whole file (HTTP 200), which weightmap "
+        "fetch URL FILE copies");
+  CHECK(whole.ignores_ranges);
   const Judgement page =
       judge_pinned({"HTTP/1.1 200 OK", "Content-Type: text/html; charset=utf-8"});
   CHECK(failed(page) ==
-        "the server answers with a page of HTML (HTTP 200), such as one to log in, and not with a "
-        "range of the file");
+        "the server answers with a web page (HTML, HTTP 200), such as one to log in, and not with "
+        "the file");
+  CHECK_FALSE(page.ignores_ranges);
   CHECK(whole.error.code == ErrorCode::unsupported);
 }
 

@@ -4,14 +4,17 @@
     fetch_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import json
 import pathlib
+import re
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from range_server import ALWAYS  # noqa: E402
-from remote_case import RemoteCase, document, make, run  # noqa: E402
+from range_server import ALWAYS, stalled, status, truncated, whole  # noqa: E402
+from remote_case import MIB, RemoteCase, digest, document, make, run  # noqa: E402
 
 
 def followed_by(more):
@@ -35,16 +38,199 @@ class Requests(RemoteCase):
             self.assertEqual(found["requests"], len(self.server.requests))
             self.is_fetched()
 
-    def test_nor_of_a_short_file_that_is_staged(self):
-        make(self.file, count=1, shape="128x1000")
-        run("stage", self.server.url("model.pt"), "--", "true", code=0)
-        self.assertEqual(len(self.server.requests), 1)
-
     def test_bytes_behind_an_answer_are_got_over(self):
         make(self.file)
         self.server.fault(followed_by(b"more\r\n"), times=ALWAYS)
         self.fetch()
         self.is_fetched()
+
+
+class Unfinished(RemoteCase):
+    """Four connections that have each brought a part of a range."""
+
+    CONNECTIONS = 4
+    EACH = 11 * MIB // 2
+
+    def setUp(self):
+        super().setUp()
+        make(self.file, count=32)
+        self.size = self.file.stat().st_size
+        self.sent = 0
+        self.arguments = ("fetch", self.server.url("model.pt"), self.target, "--json",
+                          "--connections", str(self.CONNECTIONS))
+
+    def count(self, request, right):
+        answer = right()
+        self.sent += len(answer.body) if answer.sent is None else answer.sent
+        return answer
+
+    def begin(self):
+        """A fetch that waits for the rest."""
+        def is_long(request):
+            return request.span[1] - request.span[0] > MIB
+        self.server.fault(stalled(self.EACH), times=self.CONNECTIONS, match=is_long)
+        self.server.fault(stalled(0), first=self.CONNECTIONS + 1, times=ALWAYS, match=is_long)
+        self.server.fault(self.count, times=ALWAYS)
+        process = self.start(*self.arguments)
+        until = time.monotonic() + 120
+        while self.kept() < self.CONNECTIONS * 5 * MIB:
+            self.assertLess(time.monotonic(), until, "the journal has not got what came")
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        return process
+
+    def kept(self):
+        journal = self.folder / "here.pt.part.journal"
+        text = journal.read_text().splitlines(keepends=True)[1:] if journal.exists() else []
+        found = [re.fullmatch(r"[0-9a-f]{8} \d+ (\d+)\n", line) for line in text]
+        return sum(int(line[1]) for line in found if line)
+
+    def goes_on(self):
+        self.server.heal()
+        self.server.fault(self.count, times=ALWAYS)
+        found = json.loads(run(*self.arguments, code=0).stdout)["files"][0]
+        self.is_fetched()
+        self.assertGreaterEqual(found["resumed_bytes"], self.CONNECTIONS * 5 * MIB)
+        # The metadata is read anew.
+        self.assertLessEqual(self.sent, self.size + self.CONNECTIONS * MIB + 2 * (MIB + 640 * 1024))
+
+    def test_a_killed_fetch_loses_less_than_a_unit_of_each_connection(self):
+        self.end(self.begin())
+        self.goes_on()
+
+    def test_so_does_one_that_fails(self):
+        process = self.begin()
+        self.server.fault(status(404), times=ALWAYS)
+        self.server.release()
+        self.assertEqual(process.wait(), 1)
+        self.goes_on()
+
+
+def html(_request, right):
+    answer = right()
+    answer.status, answer.body = 200, b"<html>log in</html>"
+    answer.headers = {"Content-Type": "text/html; charset=utf-8"}
+    return answer
+
+
+class WithoutRanges(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        self.server.fault(whole(), times=ALWAYS)
+        self.url = self.server.url("model.pt")
+
+    def nothing_is_left(self):
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["store"])
+
+    def test_a_file_comes_by_one_request(self):
+        [file] = document("fetch", self.url, self.target)["files"]
+        self.is_fetched()
+        self.assertEqual([request.range for request in self.server.requests if request.range is None],
+                         [None])
+        self.assertIs(file["in_one_request"], True)
+        self.assertEqual((file["bytes"], file["resumed_bytes"], file["verified_bytes"]),
+                         (self.file.stat().st_size, 0, 12 * MIB))
+        said = run("fetch", self.url, f"{self.folder}/new/", code=0).stderr
+        self.assertIn(", by one request for all of it", said)
+        self.assertEqual(digest(self.folder / "new" / "model.pt"), digest(self.file))
+
+    def test_the_sha256_is_compared(self):
+        self.fetch("--sha256", digest(self.file))
+        self.target.unlink()
+        self.assertIn("has the SHA-256", self.fetch("--sha256", "0" * 64, code=1).stderr)
+        self.nothing_is_left()
+
+    def test_a_body_that_ends_early_comes_anew(self):
+        self.server.fault(truncated(MIB), first=2)
+        self.fetch()
+        self.is_fetched()
+
+    def test_what_is_no_checkpoint_or_damaged_leaves_nothing(self):
+        content = bytearray(self.file.read_bytes())
+        content[len(content) // 3] ^= 1
+        for wrong, said in ((b"no checkpoint" * 1000, "model.pt: "), (content, "CRC-32")):
+            self.file.write_bytes(wrong)
+            self.assertIn(said, self.fetch(code=1).stderr)
+            self.nothing_is_left()
+
+    def test_a_page_to_log_in_is_no_file(self):
+        self.server.fault(html, times=ALWAYS)
+        for command in (("fetch", self.url, self.target), ("ls", self.url)):
+            self.assertIn("the server answers with a web page (HTML, HTTP 200), such as one to log in",
+                          run(*command, code=1).stderr)
+        self.nothing_is_left()
+
+    def test_a_set_is_not_found_by_its_index(self):
+        (self.store / "model.safetensors.index.json").write_text('{"weight_map": {}}')
+        url = self.server.url("model.safetensors.index.json")
+        self.assertIn("fetch each of its files by a URL of its own",
+                      run("fetch", url, f"{self.folder}/new/", code=1).stderr)
+
+    def test_what_needs_ranges_names_what_does_not(self):
+        for command in (("ls", self.url), ("stage", self.url, "--", "true")):
+            self.assertIn("which weightmap fetch URL FILE copies", run(*command, code=1).stderr)
+
+
+class Beside(RemoteCase):
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
+            code=0)
+        self.file.unlink()
+        self.index = "model.safetensors.index.json"
+        self.models = self.folder / "models"
+        self.shards = sorted(path.name for path in self.store.iterdir() if path.suffix == ".safetensors")
+
+    def fetch_set(self, *arguments, code=0):
+        return run("fetch", self.server.url(self.index), f"{self.models}/", *arguments, code=code)
+
+    def test_the_configuration_and_the_tokenizer_come_with_the_index(self):
+        (self.store / "config.json").write_text('{"model_type": "llama"}')
+        (self.store / "tokenizer.model").write_bytes(b"any bytes")
+        (self.store / "modeling_evil.py").write_text("print()")
+        said = self.fetch_set().stdout.splitlines()
+        wanted = {"config.json", "tokenizer.model", self.index, *self.shards}
+        self.assertEqual({path.name for path in self.models.iterdir()}, wanted)
+        self.assertEqual(sorted(said), sorted(str(self.models / name) for name in wanted))
+        for name in wanted:
+            self.assertEqual(digest(self.models / name), digest(self.store / name))
+
+    def test_they_come_anew_with_each_fetch(self):
+        for version in ("1", "2"):
+            (self.store / "config.json").write_text(version)
+            self.fetch_set()
+            self.assertEqual((self.models / "config.json").read_text(), version)
+
+    def test_a_page_in_place_of_one_is_none(self):
+        self.server.fault(html, times=ALWAYS, match=lambda request: "token" in request.path)
+        self.fetch_set()
+        self.assertEqual({path.name for path in self.models.iterdir()}, {self.index, *self.shards})
+
+    def test_with_sums_only_those_that_are_listed(self):
+        (self.store / "config.json").write_text("{}")
+        sums = self.folder / "sums"
+        listed = [self.index, *self.shards]
+        sums.write_text("".join(f"{digest(self.store / name)}  {name}\n" for name in listed))
+        self.fetch_set("--sums", sums)
+        self.assertFalse((self.models / "config.json").exists())
+        sums.write_text(sums.read_text() + f"{'0' * 64}  config.json\n")
+        self.assertIn("has the SHA-256", self.fetch_set("--sums", sums, code=1).stderr)
+        self.assertFalse((self.models / "config.json").exists())
+
+    def test_shards_use_one_anothers_connections(self):
+        shards = 64
+        make(self.file, count=shards)
+        for path in (self.store / name for name in [self.index, *self.shards]):
+            path.unlink()
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
+            code=0)
+        accepted = []
+        accept = self.server._server.get_request
+        self.server._server.get_request = lambda: (accepted.append(1), accept())[1]
+        self.assertEqual(len(document("ls", self.server.url(self.index))["tensors"]), shards)
+        self.assertLessEqual(len(accepted), 17)  # one for each thread that asks, and for the index
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class Fetching(RemoteCase):
         [file] = found["files"]
         self.assertEqual(list(file), [
             "path", "tag", "version", "bytes", "resumed_bytes", "verified_bytes",
-            "sha256_compared", "unproven", "requests", "retries", "hedges", "received_bytes",
+            "sha256_compared", "unproven", "in_one_request", "requests", "retries", "hedges", "received_bytes",
             "received_twice_bytes", "seconds"])
         size = self.file.stat().st_size
         self.assertEqual(

@@ -5,6 +5,14 @@
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
+namespace {
+
+// One answer is of one version.
+bool is_unproven(const FetchReport& report) {
+  return !report.in_one_request && report.version.tag.empty() && report.version.id.empty();
+}
+
+}  // namespace
 
 std::string fetch_words(const FetchReport& report) {
   const RangeCounts& counts = report.counts;
@@ -20,8 +28,8 @@ std::string fetch_words(const FetchReport& report) {
   add(report.summed_bytes, ", its SHA-256 compared");
   if (report.verified_bytes == 0 && report.summed_bytes == 0)
     text += ", not compared: there are no checksums, and no --sha256 was given";
-  if (report.version.tag.empty() && report.version.id.empty())
-    text += ", unproven: the server names no version by an ETag";
+  if (report.in_one_request) text += ", by one request for all of it";
+  if (is_unproven(report)) text += ", unproven: the server names no version by an ETag";
   return text;
 }
 
@@ -33,7 +41,8 @@ Json describe(const FetchReport& report) {
           {"resumed_bytes", report.resumed_bytes},
           {"verified_bytes", report.verified_bytes},
           {"sha256_compared", report.summed_bytes != 0},
-          {"unproven", report.version.tag.empty() && report.version.id.empty()},
+          {"unproven", is_unproven(report)},
+          {"in_one_request", report.in_one_request},
           {"requests", counts.requests},
           {"retries", counts.retries},
           {"hedges", counts.hedges},

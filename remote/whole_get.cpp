@@ -1,5 +1,6 @@
-#include "remote/small_get.hpp"
+#include "remote/whole_get.hpp"
 
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -12,22 +13,40 @@
 namespace weightmap::remote {
 namespace {
 
-constexpr std::size_t longest_body = std::size_t{64} << 20;
+constexpr std::size_t longest_small = std::size_t{64} << 20;
 constexpr int longest_wait_ms = 50;
 constexpr std::chrono::milliseconds pause{20};
+constexpr long good = 200;
 
-class Body final : public Transfer {
+class BodyTransfer final : public Transfer {
  public:
-  using Transfer::Transfer;
-  std::string text;
-  bool is_too_long = false;
+  BodyTransfer(Transfers& transfers, const RequestHead& head, bool fresh,
+               std::chrono::milliseconds connect_timeout, Body& body, RangeCounts& counts)
+      : Transfer(transfers, head, fresh, connect_timeout), body_(body), counts_(counts) {
+    ++counts_.requests;
+  }
+
+  // Also of a body without bytes.
+  Result<void> begin() {
+    if (std::exchange(has_begun_, true) || answer().status != good) return {};
+    return body_.begins(answer());
+  }
+  const std::optional<Error>& refusal() const noexcept { return refusal_; }
 
  private:
   bool take(std::span<const std::byte> bytes) override {
-    is_too_long = text.size() + bytes.size() > longest_body;
-    if (!is_too_long) text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    return !is_too_long;
+    if (answer().status != good) return true;
+    counts_.bytes += bytes.size();
+    Result<void> taken = begin();
+    if (taken) taken = body_.take(bytes);
+    if (!taken) refusal_ = std::move(taken.error());
+    return !refusal_;
   }
+
+  Body& body_;
+  RangeCounts& counts_;
+  bool has_begun_ = false;
+  std::optional<Error> refusal_;
 };
 
 bool is_busy(long status) noexcept { return status == 429 || status >= 500; }
@@ -35,28 +54,28 @@ bool is_redirect(long status) noexcept {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-class SmallGet {
+class WholeGet {
  public:
-  SmallGet(const Url& url, const RemoteOptions& options)
-      : own_(url), url_(url), options_(options) {}
+  WholeGet(Place& place, const RemoteOptions& options, Body& body, RangeCounts& counts)
+      : place_(place), options_(options), body_(body), counts_(counts) {}
 
-  Result<SmallAnswer> run() {
+  Result<Answer> run() {
     const BlockedSigpipe blocked;
+    TRY(place_.prepare());
     for (;;) {
-      RequestHead head{.url = url_.text(), .headers = {}};
-      if (url_.has_origin_of(own_)) head.headers = options_.headers;
-      Body body(transfers_, head, failures_ > 0, options_.stall);
+      BodyTransfer body(transfers_, place_.request_whole(), failures_ > 0, options_.stall, body_,
+                        counts_);
       TRY_ASSIGN(const CURLcode code, transfer(body));
       body.check_memory();
+      if (body.refusal()) return tl::unexpected<Error>(*body.refusal());
       const long status = body.answer().status;
-      if (body.is_too_long)
-        return failure(ErrorCode::limit_exceeded, "the answer is longer than 64 MiB");
       if (code != CURLE_OK || is_busy(status)) {
         TRY(wait(code, status, body.retry_after()));
       } else if (is_redirect(status)) {
         TRY(follow(body.answer().location));
       } else {
-        return SmallAnswer{status, std::move(body.text)};
+        TRY(body.begin());
+        return body.answer();
       }
     }
   }
@@ -93,6 +112,7 @@ class SmallGet {
     if (is_out_of_reach(code) && failures_ == 1) return failure(ErrorCode::io, why + ", twice");
     if (++failures_ > options_.retries)
       return failure(ErrorCode::io, why + ", after " + std::to_string(failures_) + " requests");
+    ++counts_.retries;
     last_ = why;
     const Clock::time_point end =
         Clock::now() + backoff(failures_, static_cast<std::uint32_t>(random_()), asked);
@@ -104,13 +124,13 @@ class SmallGet {
     if (++redirects_ > most_redirects)
       return failure(ErrorCode::io,
                      "the server redirects more than " + std::to_string(most_redirects) + " times");
-    TRY_ASSIGN(url_, url_.redirected(location));
-    return {};
+    return place_.follow(place_.generation(), location);
   }
 
-  const Url& own_;
-  Url url_;
+  Place& place_;
   const RemoteOptions& options_;
+  Body& body_;
+  RangeCounts& counts_;
   Transfers transfers_;
   std::random_device random_;
   const Clock::time_point began_ = Clock::now();
@@ -119,10 +139,36 @@ class SmallGet {
   unsigned redirects_ = 0;
 };
 
+class SmallBody final : public Body {
+ public:
+  std::string text;
+
+ private:
+  Result<void> begins(const Answer&) override {
+    text.clear();
+    return {};
+  }
+  Result<void> take(std::span<const std::byte> bytes) override {
+    if (text.size() + bytes.size() > longest_small)
+      return failure(ErrorCode::limit_exceeded, "the answer is longer than 64 MiB");
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return {};
+  }
+};
+
 }  // namespace
 
+Result<Answer> get_whole(Place& place, const RemoteOptions& options, Body& body,
+                         RangeCounts& counts) {
+  return WholeGet(place, options, body, counts).run();
+}
+
 Result<SmallAnswer> get_small(const Url& url, const RemoteOptions& options) {
-  return SmallGet(url, options).run();
+  Place place(url.text(), url, options.headers, {}, {});
+  SmallBody body;
+  RangeCounts uncounted;
+  TRY_ASSIGN(const Answer answer, get_whole(place, options, body, uncounted));
+  return SmallAnswer{answer.status, std::move(body.text)};
 }
 
 }  // namespace weightmap::remote

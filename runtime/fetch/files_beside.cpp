@@ -1,0 +1,58 @@
+#include "runtime/fetch/files_beside.hpp"
+
+#include <array>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/bytes/about_file.hpp"
+
+namespace weightmap {
+namespace {
+
+// What transformers reads of a folder; no code.
+constexpr std::array<const char*, 14> names = {"config.json",
+                                               "generation_config.json",
+                                               "tokenizer.json",
+                                               "tokenizer_config.json",
+                                               "tokenizer.model",
+                                               "special_tokens_map.json",
+                                               "added_tokens.json",
+                                               "vocab.json",
+                                               "vocab.txt",
+                                               "merges.txt",
+                                               "chat_template.json",
+                                               "chat_template.jinja",
+                                               "preprocessor_config.json",
+                                               "processor_config.json"};
+
+// Also a web page in place of what is not there.
+bool is_absent(const Error& error) {
+  return error.code == ErrorCode::not_found || error.code == ErrorCode::unsupported;
+}
+
+}  // namespace
+
+Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
+                                const FetchOptions& options) {
+  if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
+  for (const char* name : names) {
+    if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
+    auto file = std::make_unique<WholeFile>(folder / name, options);
+    Result<FetchReport> report = file->bring(*source, dynamic_cast<WholeSource&>(*source));
+    if (!report && is_absent(report.error())) continue;
+    if (!report) return about_file(std::move(report.error()), folder / name);
+    reports_.push_back(std::move(*report));
+    files_.push_back(std::move(file));
+  }
+  return {};
+}
+
+Result<void> FilesBeside::publish() {
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    if (Result<void> named = files_[i]->publish(true); !named)
+      return about_file(std::move(named.error()), reports_[i].path);
+  return {};
+}
+
+}  // namespace weightmap

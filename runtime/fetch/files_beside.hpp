@@ -1,0 +1,30 @@
+// What lies beside the index of a model's shards, so that the folder can be served.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "runtime/fetch/whole_file.hpp"
+#include "weightmap/fetch.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+class FilesBeside {
+ public:
+  // Brings those that the store has of config.json, the tokenizer's files and the like, as parts in
+  // the folder. With SHA-256s only those that have one. Errors name the file.
+  Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,
+                     const FetchOptions& options);
+  bool is_empty() const noexcept { return files_.empty(); }
+  const std::vector<FetchReport>& reports() const noexcept { return reports_; }
+  // Gives them their names.
+  Result<void> publish();
+
+ private:
+  std::vector<std::unique_ptr<WholeFile>> files_;
+  std::vector<FetchReport> reports_;
+};
+
+}  // namespace weightmap
