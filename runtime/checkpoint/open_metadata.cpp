@@ -37,6 +37,10 @@ Result<OpenOptions> complete(OpenOptions options) {
 }
 
 Result<Checkpoint> open_source(std::shared_ptr<RangeSource> source, const OpenOptions& options) {
+  if (!options.variant.empty())
+    return failure(ErrorCode::unsupported,
+                   "a variant is chosen among the files of a folder; of a store, name the file "
+                   "itself, such as hf://org/name/model.fp16.safetensors");
   TRY(check_reads_metadata(options));
   TRY_ASSIGN(const OpenOptions all, complete(options));
   TRY_ASSIGN(std::shared_ptr<ArrivingFile> file, ArrivingFile::in_memory(std::move(source)));

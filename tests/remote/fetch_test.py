@@ -197,6 +197,26 @@ class Beside(RemoteCase):
         for name in wanted:
             self.assertEqual(digest(self.models / name), digest(self.store / name))
 
+    def test_of_a_folder_the_index_is_fetched(self):
+        (self.store / "config.json").write_text("{}")
+        run("fetch", self.server.url(), f"{self.models}/", code=0)
+        wanted = {"config.json", self.index, *self.shards}
+        self.assertEqual({path.name for path in self.models.iterdir()}, wanted)
+        for answer in (404, 403):
+            self.server.fault(status(answer), times=ALWAYS)
+            self.assertIn("is a folder in which the store shows neither model.safetensors.index.json",
+                          run("fetch", self.server.url(), f"{self.models}/", code=1).stderr)
+
+    def test_a_variant_is_honoured_or_refused(self):
+        for url in (self.server.url(self.index), "hf://org/name"):
+            self.assertIn("a variant is chosen among the files of a folder",
+                          run("ls", "--variant", "fp16", url, code=1).stderr)
+
+    def test_a_configuration_alone_is_no_checkpoint(self):
+        (self.store / "config.json").write_text("{}")
+        self.assertIn("come with its index",
+                      run("fetch", self.server.url("config.json"), self.target, code=1).stderr)
+
     def test_they_come_anew_with_each_fetch(self):
         for version in ("1", "2"):
             (self.store / "config.json").write_text(version)

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -31,16 +32,41 @@ bool names_folder(const std::string& path) {
   return path.ends_with('/') || std::filesystem::is_directory(path, unknown);
 }
 
+Result<std::vector<FetchReport>> fetch_from(const std::string& url, const FetchCommand& options) {
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(url, options.remote));
+  if (names_folder(options.target))
+    return fetch_into(std::move(source), options.target, options.fetch);
+  TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
+  return std::vector<FetchReport>{std::move(report)};
+}
+
+// A store that lists nothing to strangers refuses what is not there.
+bool is_absent(const Error& error) { return error.os_error == ENOENT || error.os_error == EACCES; }
+
+// Of a URL that ends with a slash: what leads to the model in it.
+Result<std::vector<FetchReport>> fetch_folder(const FetchCommand& options) {
+  for (const char* name : {"model.safetensors.index.json", "model.safetensors",
+                           "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    Result<std::vector<FetchReport>> done = fetch_from(options.url + name, options);
+    if (done || !is_absent(done.error())) return done;
+  }
+  return failure(ErrorCode::not_found,
+                 "is a folder in which the store shows neither model.safetensors.index.json nor "
+                 "model.safetensors, nor those of pytorch_model.bin: name the file to fetch");
+}
+
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
   const Interruptible interruptible;
   options.remote.goes_on = [] { return !interrupted(); };
   ProgressBar bar;
   options.fetch.progress = bar.follow();
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(options.url, options.remote));
-  if (names_folder(options.target))
-    return fetch_into(std::move(source), options.target, options.fetch);
-  TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
-  return std::vector<FetchReport>{std::move(report)};
+  if (options.url.ends_with('/')) return fetch_folder(options);
+  Result<std::vector<FetchReport>> done = fetch_from(options.url, options);
+  if (!done && options.url.ends_with(".json") && !options.url.ends_with(".index.json"))
+    done.error().message +=
+        "; the configuration and the tokenizer of a model come with its index (NAME.index.json) or "
+        "model.safetensors, into a folder";
+  return done;
 }
 
 Json describe_fetched(const FetchCommand& options, const std::vector<FetchReport>& reports) {
@@ -85,7 +111,9 @@ void add_fetch(CLI::App& app, Run& run) {
   add_remote_options(command, options->remote);
   command.footer(
       "TARGET appears once it is whole and on the disk. A fetch that was killed goes on where it\n"
-      "was: run it again. Into a folder all files of a set are fetched, under their own names.\n"
+      "was: run it again. Into a folder all files of a set are fetched, under their own names,\n"
+      "with the configuration and the tokenizer beside its index. Of a URL that ends with a slash\n"
+      "model.safetensors or its index is fetched.\n"
       "Examples:\n"
       "  weightmap fetch https://host/model.pt model.pt\n"
       "  weightmap fetch s3://bucket/llama/model.safetensors.index.json /models/llama/\n"
