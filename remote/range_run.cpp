@@ -112,6 +112,7 @@ Result<bool> RangeRun::take_ended(RangeFeed& feed) {
 
 Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   attempt.check_memory();
+  TRY(attempt.check_header(code));
   // Without a byte of the body, only a transfer that went well has its whole header.
   if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();

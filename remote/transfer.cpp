@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 #include "weightmap/version.hpp"
 
@@ -108,6 +109,7 @@ std::size_t Transfer::on_header(char* text, std::size_t, std::size_t length, voi
   transfer.last_byte_ = Clock::now();
   transfer.header_bytes_ += length;
   if (transfer.header_bytes_ > most_header_bytes) return 0;
+  transfer.has_header_ = std::string_view(text, length) == "\r\n";
   try {
     transfer.answer_.take({text, length});
     return length;
@@ -136,6 +138,16 @@ std::chrono::seconds Transfer::retry_after() const noexcept {
 
 void Transfer::check_memory() const {
   if (is_out_of_memory_) throw std::bad_alloc();
+}
+
+// libcurl keeps a line until its end, up to 100 KiB, and has no memory for more, as it says.
+Result<void> Transfer::check_header(CURLcode code) const {
+  constexpr int too_large = 100;  // the word for it since libcurl 8.6
+  const bool is_line = code == CURLE_OUT_OF_MEMORY || static_cast<int>(code) == too_large;
+  if (header_bytes_ <= most_header_bytes && (has_header_ || !is_line)) return {};
+  return failure(ErrorCode::io,
+                 "the server's answer has a header of more than 256 KiB, or a line of more than "
+                 "100 KiB in it, or there is no memory for it");
 }
 
 Transfer& Transfer::of(CURL* handle) noexcept {

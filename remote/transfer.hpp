@@ -10,6 +10,7 @@
 
 #include "remote/answer.hpp"
 #include "remote/place.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::remote {
 
@@ -46,6 +47,8 @@ class Transfer {
   std::chrono::seconds retry_after() const noexcept;
   // Throws bad_alloc if a callback ran out of memory, which must not pass through libcurl.
   void check_memory() const;
+  // Fails if this has ended with `code` for a header that has no end.
+  Result<void> check_header(CURLcode code) const;
 
   // Of a handle that libcurl reports.
   static Transfer& of(CURL* handle) noexcept;
@@ -71,6 +74,7 @@ class Transfer {
   std::unique_ptr<curl_slist, ListEnd> headers_;
   Answer answer_;
   std::size_t header_bytes_ = 0;
+  bool has_header_ = false;  // all of it
   Clock::time_point last_byte_;
   bool is_out_of_memory_ = false;
 };

@@ -68,6 +68,7 @@ class WholeGet {
       TRY_ASSIGN(const CURLcode code, transfer(body));
       body.check_memory();
       if (body.refusal()) return tl::unexpected<Error>(*body.refusal());
+      TRY(body.check_header(code));
       const long status = body.answer().status;
       if (code != CURLE_OK || is_busy(status)) {
         TRY(wait(code, status, body.retry_after()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -33,6 +34,15 @@ Error wrong_sum(const StorageSums::Complete& complete) {
               zip::crc_mismatch(complete.crc32, storage.crc32) + ", also when fetched once more",
           storage.range.offset,
           {}};
+}
+
+// An exception would wait for the other threads for ever, or end the program.
+Result<void> read_without_exceptions(RangeSource& source, RangeReader& reader) {
+  try {
+    return source.read(reader);
+  } catch (const std::exception& error) {
+    return failure(ErrorCode::io, std::string("cannot be read: ") + error.what());
+  }
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ Result<void> Fetching::read_all() {
 Result<void> Fetching::read_planned() {
   if (is_complete()) return {};
   asked_for_ = 0;
-  if (Result<void> read = source_.read(*this); !read)
+  if (Result<void> read = read_without_exceptions(source_, *this); !read)
     return about_file(std::move(read.error()), source_.name());
   received_before_ += std::exchange(received_, 0);
   if (asked_for_ != 0 && on_their_way_ == 0) return {};

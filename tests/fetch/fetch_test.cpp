@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -145,6 +146,14 @@ TEST_CASE_FIXTURE(FetchFixture, "Whichever range fails, the next fetch goes on w
     CHECK(has_only_the_file());
     fs::remove(path);
   }
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A source without memory is an error, and nothing waits for it") {
+  store.before_next = [] { throw std::bad_alloc(); };
+  CHECK_FAILS(fetch(), ErrorCode::io, "cannot be read: std::bad_alloc");
+  const auto staging = start_staging(source_of(store));
+  REQUIRE(staging);
+  CHECK_FAILS(staging->wait("t3"), ErrorCode::io, "cannot be read: std::bad_alloc");
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A fetch that was cancelled leaves what it has for the next one") {

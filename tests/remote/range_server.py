@@ -69,6 +69,8 @@ class Answer:
     # What happens instead of the body's end, once `sent` bytes of it are out: close, reset, stall.
     end: Optional[str] = None
     sent: Optional[int] = None
+    # Is called in place of all that, with write(bytes), whose failure says that the client has left.
+    raw: Optional[Callable[[Callable[[bytes], None]], None]] = None
 
 
 # Faults: each takes a request and the function that makes the right answer, and returns the answer.
@@ -183,6 +185,45 @@ def other_tag() -> Fault:
     return fault
 
 
+def with_headers(**headers) -> Fault:
+    """`headers` with _ for -; None for a field that is to be missing, a list for one that comes more
+    than once, a function for what becomes of the right one."""
+    def fault(request, right):
+        if "ETag" in headers:
+            del request.headers["If-Match"]
+        answer = right()
+        for key, text in headers.items():
+            name = "ETag" if key == "ETag" else key.replace("_", "-")
+            answer.headers[name] = text(answer.headers.get(name)) if callable(text) else text
+        return answer
+    return fault
+
+
+def body(change) -> Fault:
+    """A body that change(body) makes of the right one, of which the Content-Length is told."""
+    def fault(_request, right):
+        answer = right()
+        answer.body = change(answer.body)
+        return answer
+    return fault
+
+
+def raw(write_answer) -> Fault:
+    """What write_answer(write, answer) writes in place of the right answer."""
+    def fault(_request, right):
+        answer = right()
+        answer.raw = lambda write: write_answer(write, answer)
+        return answer
+    return fault
+
+
+def head_of(answer, version="HTTP/1.1", **more) -> bytes:
+    """The first lines of this answer, with no length unless `more` has one."""
+    fields = {**answer.headers, **{key.replace("_", "-"): text for key, text in more.items()}}
+    lines = [f"{version} {answer.status} OK", *(f"{key}: {text}" for key, text in fields.items())]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin1")
+
+
 def after(action) -> Fault:
     """The right answer once `action()` has been run: an object is replaced, or deleted."""
     def fault(_request, right):
@@ -220,9 +261,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _send(self, answer):
+        if answer.raw is not None:
+            self.close_connection = True
+            answer.raw(self.wfile.write)
+            return
         self.send_response(answer.status)
         for key, text in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
-            self.send_header(key, text)
+            for value in [text] if isinstance(text, str) else text or ():  # None: no such field
+                self.send_header(key, value)
         self.end_headers()
         if self.command == "HEAD":
             return

@@ -40,6 +40,14 @@ std::string digest_of(const std::string& identity) {
   return fmt::format("{:016x}", sum);
 }
 
+// "FILE@TAG", or a digest of the tag in its place if that is too long for a name.
+std::string short_version_name(const std::string& file, const RemoteVersion& version) {
+  constexpr std::size_t longest_tag = 128;
+  std::string name = version_name(file, version);
+  if (name.size() > file.size() + longest_tag) name = file + "@" + digest_of(version.tag);
+  return name;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
@@ -124,7 +132,7 @@ RemoteCopy::Round RemoteCopy::run_round() const {
     round.error = version.error();
     return round;
   }
-  round.version = version_name(file_name_, *version) + "." + digest_of(identity_);
+  round.version = short_version_name(file_name_, *version) + "." + digest_of(identity_);
   round.is_refused = round.version == refused_;
   if (round.version == published_) names_.remove_rests(published_);
   if (round.is_refused || round.version == published_) return round;

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Every command that asks a server, against every lie of lies.py: right bytes, or a sentence.
+
+    lies_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+
+What is refused leaves what was there under the final name. All of it runs at the same time, each
+with a server of its own, since most of the time goes by in waiting for the next try.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from lies import LIES, RIGHT  # noqa: E402
+from range_server import ALWAYS, RangeServer  # noqa: E402
+from remote_case import CLEAN, FOLDER, TOOL, digest, make  # noqa: E402
+
+SHARED = pathlib.Path("/dev/shm")
+LIMIT = 120  # seconds, for any command; the retries take some ten of them
+AT_A_TIME = 24
+ONE_BY_ONE = ("--connections", "1", "--chunk", "2MiB")
+
+
+class Wrong(Exception):
+    pass
+
+
+def expect(condition, *what):
+    if not condition:
+        raise Wrong(*what)
+
+
+def run(*arguments):
+    """(status, output, complaint)"""
+    done = subprocess.run([TOOL, *map(str, arguments)], env=CLEAN, check=False, timeout=LIMIT,
+                          capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def expect_refusal(pattern, url, done):
+    code, output, complaint = done
+    expect(code == 1 and output == "", done)
+    expect(re.fullmatch(rf"weightmap: [^\n]*{re.escape(url)}: [^\n]*({pattern})[^\n]*\n", complaint),
+           pattern, complaint)
+
+
+class Store:
+    """Two versions of a file and of a set, for all."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for version, width in (("old", 1000), ("new", 1024)):
+            (folder / version).mkdir()
+            make(folder / version / "model.pt", count=3, shape=f"256x{width}")
+            run("convert", folder / version / "model.pt", folder / version, "--to", "safetensors",
+                "--max-shard-size", "2MiB")
+        self.listed = {}
+
+    def listing(self, word):
+        if word not in self.listed:
+            self.listed[word] = run(word, self.folder / "new" / "model.pt")[1]
+        return self.listed[word]
+
+
+def look(word):
+    def ask(store, lie, honest, _folder, serve):
+        if honest:
+            return  # no more requests are made than those
+        path = store.folder / "new" / "model.pt"
+        server = serve(store.folder / "new", lie, honest)
+        url = server.url("model.pt")
+        done = run(word, url)
+        if lie.follows(honest) != RIGHT:
+            expect_refusal(lie.follows(honest), url, done)
+        else:
+            right = store.listing(word).replace(str(path), url)
+            expect(done[0] == 0, done)
+            expect(word == "info" or done[1] == right, done)
+    return ask
+
+
+def fetch(store, lie, honest, folder, serve):
+    """Over an older file."""
+    url = serve(store.folder / "new", lie, honest).url("model.pt")
+    target = folder / "model.pt"
+    shutil.copy(store.folder / "old" / "model.pt", target)
+    done = run("fetch", "--force", url, target, *ONE_BY_ONE)
+    expect_file(store, lie, honest, url, done, target)
+    expect(lie.follows(honest) != RIGHT or os.listdir(folder) == ["model.pt"], os.listdir(folder))
+
+
+def expect_file(store, lie, honest, url, done, path):
+    """A refusal, and the old file, or the new one."""
+    if lie.follows(honest) == RIGHT:
+        expect(done[0] == 0, done)
+        expect(digest(path) == digest(store.folder / "new" / "model.pt"), "other bytes")
+    else:
+        expect_refusal(lie.follows(honest), url, done)
+        expect(digest(path) == digest(store.folder / "old" / "model.pt"), "not the old file")
+
+
+def fetch_set(store, lie, honest, folder, serve):
+    """Over an older set; the lies are about a shard, in the second place after its metadata."""
+    shard = min((store.folder / "new").glob("model-*.safetensors")).name
+    server = serve(store.folder / "new", None, honest)
+    server.fault(lie.fault, first=2 if honest else 1, times=ALWAYS,
+                 match=lambda request: shard in request.path)
+    names = expect_set(store, "old", None)
+    for name in names:
+        shutil.copy(store.folder / "old" / name, folder)
+    done = run("fetch", server.url("model.safetensors.index.json"), f"{folder}/", *ONE_BY_ONE)
+    if lie.follows(honest) == RIGHT:
+        expect(done[0] == 0, done)
+        expect_set(store, "new", folder)
+    else:
+        expect(done[0] == 1, done)
+        expect(re.search(lie.follows(honest), done[2]), done)
+        expect_set(store, "old", folder)
+        expect(run("ls", folder)[0] == 0, "the old set does not open")
+
+
+def expect_set(store, version, folder):
+    """The names of the set, which the folder has with the bytes of this version."""
+    files = [path for path in (store.folder / version).iterdir() if path.suffix != ".pt"]
+    for path in files if folder else ():
+        expect((folder / path.name).read_bytes() == path.read_bytes(), path.name, "is not", version)
+    return [path.name for path in files]
+
+
+def stage(store, lie, honest, folder, serve):
+    url = serve(store.folder / "new", lie, honest).url("model.pt")
+    copy = SHARED / f"weightmap-lies-{folder.name}"
+    try:
+        done = run("stage", url, "--name", copy.name, *ONE_BY_ONE)
+        if lie.follows(honest) == RIGHT:
+            expect_file(store, lie, honest, url, done, copy)
+        else:
+            expect_refusal(lie.follows(honest), url, done)
+            expect(not copy.exists(), "there is a copy")
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+def hold(store, lie, honest, folder, serve):
+    """An update that is a lie."""
+    mark = f"weightmap-lies-{folder.name}"
+    (folder / "store").mkdir()
+    file = folder / "store" / f"{mark}.pt"
+    shutil.copy(store.folder / "old" / "model.pt", file)
+    server = serve(file.parent, None, honest)
+    runtime = tempfile.mkdtemp(prefix="weightmap-")
+    words = [TOOL, "hold", "--no-lock", "--interval", "0.02", server.url(file.name), *ONE_BY_ONE[:2]]
+    daemon = subprocess.Popen(words, env={**CLEAN, "WEIGHTMAP_RUNTIME_DIR": runtime},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        told = daemon.stderr.readline()
+        expect(f"is {SHARED}/{file.name}" in told, told)
+        held = digest(SHARED / file.name)
+        expect(held == digest(store.folder / "old" / "model.pt"), "not the store's version")
+        shutil.copy(store.folder / "new" / "model.pt", folder / "new.pt")
+        # The round begins with a byte of the file; it reads the ends of a new version then.
+        server.fault(lie.fault, first=4 if honest else 1, times=ALWAYS)
+        os.rename(folder / "new.pt", file)
+        expected = lie.follows(honest)
+        says = ": version " if expected == RIGHT else "; what is held stays held"
+        for told in daemon.stderr:
+            if ": version " in told or "; what is held stays held" in told:
+                break
+        expect(says in told, told)
+        if expected == RIGHT:
+            expect(digest(SHARED / file.name) == digest(file), "not the new version", told)
+        else:
+            expect(re.search(expected, told), expected, told)
+            expect(digest(SHARED / file.name) == held, "not the old version")
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.communicate(timeout=LIMIT)
+        shutil.rmtree(runtime)
+        for path in SHARED.glob(f"*{mark}*"):
+            path.unlink()
+    expect(daemon.returncode == 0, daemon.returncode)
+
+
+COMMANDS = {**{word: look(word) for word in ("ls", "info", "tree", "du")}, "fetch": fetch,
+            "fetch set": fetch_set, "stage": stage, "hold": hold}
+
+
+def tell(store, lie, honest, command):
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=store.folder.parent))
+
+        def serve(place, told, after_two):
+            server = stack.enter_context(RangeServer(place))
+            if told is not None:
+                server.fault(told.fault, first=3 if after_two else 1, times=ALWAYS)
+            return server
+        COMMANDS[command](store, lie, honest, pathlib.Path(folder), serve)
+
+
+class Lies(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        cls.addClassCleanup(folder.cleanup)
+        (pathlib.Path(folder.name) / "store").mkdir()
+        store = Store(pathlib.Path(folder.name) / "store")
+        pool = concurrent.futures.ThreadPoolExecutor(AT_A_TIME)
+        cls.addClassCleanup(pool.shutdown, cancel_futures=True)
+        cls.told = {(lie.name, honest, command): pool.submit(tell, store, lie, honest, command)
+                    for lie in LIES for honest in (False, True) for command in COMMANDS
+                    if hasattr(cls, f"test_{lie.name}")}
+
+    def follow(self, lie):
+        for honest in (False, True):
+            for command in COMMANDS:
+                with self.subTest(command, honest=honest):
+                    self.told[lie.name, honest, command].result()
+
+
+for each in LIES:
+    setattr(Lies, f"test_{each.name}", lambda self, lie=each: self.follow(lie))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
