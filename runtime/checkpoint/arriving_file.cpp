@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/arriving_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -91,6 +92,19 @@ Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends) {
   if (Result<void> read = read_parts(source, {{begin, known.tail}}); !read)
     return about(source, std::move(read.error()));
   return known;
+}
+
+Result<void> check_version(RangeSource& source, const RemoteVersion& version,
+                           const std::string& name) {
+  if (version.id.empty()) {  // reads are of this version, which may be an old one if it has an id
+    std::array<std::byte, 1> byte;
+    return read_parts(source, {{0, byte}});
+  }
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> again, source.sibling(name));
+  TRY_ASSIGN(const RemoteVersion now, again->identify({}, {}));
+  if (now == version) return {};
+  return failure(ErrorCode::io, "changed: the file was version " + version.id + ", and is " +
+                                    (now.id.empty() ? "another one" : now.id) + " now");
 }
 
 ArrivingFile::ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version,

@@ -42,6 +42,10 @@ enum class Ends : bool { together, in_turn };
 // Finds out the version of a file, once for each source. Errors name the source.
 Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends = Ends::together);
 
+// Fails if the store has another version of this file by now. `name`: of the file, in its folder.
+Result<void> check_version(RangeSource& source, const RemoteVersion& version,
+                           const std::string& name);
+
 // All functions may be called from any thread of the process that made it; one at a time reads the
 // source, and the others wait. Errors name the source.
 class ArrivingFile final : public bytes::ByteSource {

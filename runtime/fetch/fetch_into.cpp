@@ -3,14 +3,17 @@
 #include <filesystem>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/fetch/compare_sum.hpp"
 #include "runtime/fetch/fetch_file.hpp"
 #include "runtime/fetch/fetched_version.hpp"
@@ -47,6 +50,8 @@ class FolderFetch {
               const FetchOptions& options)
       : checkpoint_(checkpoint), folder_(std::move(folder)), given_(options), options_(options) {
     all_ = state().sources.bytes();
+    for (const SourceFile& file : state().sources.opened())
+      metadata_bytes_.push_back(file.remote->source()->counts().bytes);
     if (!options.progress) return;
     options_.progress = [this, progress = options.progress](std::uint64_t done, std::uint64_t) {
       return progress(before_ + done, all_);
@@ -61,6 +66,7 @@ class FolderFetch {
       TRY(check_name(file));
       TRY(sum_for(file.name_beside, options_));
     }
+    if (state().is_set()) TRY(check_versions(true));
     std::vector<const SourceFile*> files = lead_last();
     FilesBeside beside;
     if (is_of_a_model(*files.back())) {
@@ -81,6 +87,7 @@ class FolderFetch {
         fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
+    if (state().is_set() && !fetched.empty()) TRY(check_versions(false));
     if (state().is_set())
       TRY(replace(fetched, *files.back(), beside));
     else
@@ -104,6 +111,23 @@ class FolderFetch {
       return file->info.path != state().given.front().path;
     });
     return files;
+  }
+
+  // All files had their versions at one moment: each has it still, once all are known. A later read
+  // of a file says so as well, but for one of a version that stays to be had (RemoteVersion::id).
+  Result<void> check_versions(bool of_lasting_ones) const {
+    constexpr std::size_t at_a_time = 16;
+    const std::span<const SourceFile> files = state().sources.opened();
+    return parallel_for(files.size(), at_a_time, [&](std::size_t number) -> Result<void> {
+      const ArrivingFile& remote = *files[number].remote;
+      const bool lasts = !remote.version().id.empty();
+      const bool was_read = remote.source()->counts().bytes != metadata_bytes_[number];
+      if (lasts != of_lasting_ones || (!lasts && was_read)) return {};
+      const std::filesystem::path name = files[number].name_beside;
+      Result<void> same = check_version(*remote.source(), remote.version(), name.filename());
+      if (!same) return about_file(std::move(same.error()), remote.source()->name());
+      return {};
+    });
   }
 
   FetchReport report_of(const SourceFile& file) const {
@@ -182,8 +206,9 @@ class FolderFetch {
   const std::filesystem::path folder_;
   const FetchOptions& given_;
   FetchOptions options_;
-  std::uint64_t before_ = 0;  // bytes of the files that are done
-  std::uint64_t all_ = 0;     // bytes
+  std::vector<std::uint64_t> metadata_bytes_;  // that each file's source had received before
+  std::uint64_t before_ = 0;                   // bytes of the files that are done
+  std::uint64_t all_ = 0;                      // bytes
   // Of parts whose version has no name, so that no other fetch goes on with them.
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
 };

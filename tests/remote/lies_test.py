@@ -20,11 +20,13 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from lies import LIES, RIGHT  # noqa: E402
-from range_server import ALWAYS, RangeServer  # noqa: E402
+from range_server import ALWAYS, RangeServer, after  # noqa: E402
 from remote_case import CLEAN, FOLDER, TOOL, digest, make  # noqa: E402
+from safetensors_files import file_of  # noqa: E402
 
 SHARED = pathlib.Path("/dev/shm")
 LIMIT = 120  # seconds, for any command; the retries take some ten of them
@@ -41,10 +43,10 @@ def expect(condition, *what):
         raise Wrong(*what)
 
 
-def run(*arguments):
+def run(*arguments, environment=None):
     """(status, output, complaint)"""
-    done = subprocess.run([TOOL, *map(str, arguments)], env=CLEAN, check=False, timeout=LIMIT,
-                          capture_output=True, text=True)
+    done = subprocess.run([TOOL, *map(str, arguments)], env=CLEAN | (environment or {}), check=False,
+                          timeout=LIMIT, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -226,6 +228,69 @@ class Lies(unittest.TestCase):
             for command in COMMANDS:
                 with self.subTest(command, honest=honest):
                     self.told[lie.name, honest, command].result()
+
+
+class ReplacedSets(unittest.TestCase):
+    """The store gets another version of a set, at once, before each request of its fetch."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def make_version(self, version, bytes_of_a_tensor):
+        store = self.folder / version
+        store.mkdir()
+        for name in "ab":
+            content = version[0].encode() * bytes_of_a_tensor
+            (store / f"{name}.safetensors").write_bytes(
+                file_of({name: ("U8", [bytes_of_a_tensor], content)}))
+        (store / "model.safetensors.index.json").write_text(json.dumps(
+            {"metadata": {"version": version},
+             "weight_map": {name: f"{name}.safetensors" for name in "ab"}}))
+
+    def versions_of(self, folder):
+        return [{version for version in ("older", "first", "second")
+                 if (self.folder / version / path.name).read_bytes() == path.read_bytes()}
+                for path in folder.iterdir() if not path.name.startswith(".")
+                and not path.name.endswith((".part", ".journal"))]
+
+    def replaced_at_each_request(self, bytes_of_a_tensor, is_s3=False):
+        for version in ("older", "first", "second"):
+            self.make_version(version, bytes_of_a_tensor)
+        for number in range(1, 100):
+            here, store = self.folder / "here", self.folder / "store"
+            for folder, version in ((here, "older"), (store, "first")):
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(self.folder / version, folder)
+
+            def replace():
+                for path in (self.folder / "second").iterdir():
+                    shutil.copy(path, store)
+            with RangeServer(self.folder, versions=is_s3) as server:
+                server.fault(after(replace), first=number)
+                place = "s3://store/" if is_s3 else server.url("store/")
+                done = run("fetch", place + "model.safetensors.index.json", f"{here}/", *ONE_BY_ONE,
+                           environment={"AWS_ENDPOINT_URL": server.url()})
+                count = len(server.requests)
+            found = self.versions_of(here)
+            with self.subTest(number=number, done=done):
+                self.assertEqual(len(found), 3)
+                self.assertIn(set.union(*found), [{"first"}, {"second"}] if done[0] == 0
+                              else [{"older"}])
+            if count < number:
+                self.assertGreater(number, 3)
+                return
+        self.fail("it makes more requests than this test replaces the set at")
+
+    def test_small_files(self):
+        self.replaced_at_each_request(100_000)
+
+    def test_versions_that_can_still_be_had(self):
+        self.replaced_at_each_request(100_000, is_s3=True)
+
+    def test_files_of_several_requests(self):
+        self.replaced_at_each_request(5 << 20)
 
 
 for each in LIES:
