@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What fetch, stage and hold leave when they are ended, or have no room, at each call by which
-they change a file: what is old or what is new, never a mixture, and the next run ends the work.
+"""What fetch, stage, hold and run --snapshot leave when they are ended, or have no room, at each
+call by which they change a file: what is old or what is new, never a mixture, and the next run ends
+the work.
 
     ended_commands_test.py FOLDER WEIGHTMAP ENDING_CALLS [--each]
 
 ENDING_CALLS is the library of ending_calls.cpp. A command is killed (SIGKILL) at each call, and has
-no room at each; it is interrupted (SIGINT) at each third one, and at each with --each.
+no room at each; it is interrupted (SIGINT) at each third one, and run --snapshot is ended at each
+16th; with --each all are at each.
 """
 
 import mmap
@@ -60,6 +62,10 @@ class Plan:
         self._memory[8:] = bytes(120)
         self._memory[:8] = struct.pack("<ii", calls, how)
 
+    def disarm(self):
+        """From here on none of them ends it."""
+        self._memory[:4] = struct.pack("<i", -1)
+
     @property
     def call(self):
         """The one that was ended, in words; empty if it was not reached."""
@@ -111,10 +117,12 @@ class Ended(FolderCase):
         return subprocess.run([TOOL, *map(str, arguments)], env=environment or self.clean, check=False,
                               capture_output=True, text=True, timeout=LIMIT)
 
+    steps = 1
+
     def each_call(self, how, least):
         """Sets the plan to each call in turn until one is not reached, of which there are at least
         so many."""
-        for at in range(0, MOST, STEP if how == INTERRUPTED else 1):
+        for at in range(0, MOST, max(self.steps, STEP if how == INTERRUPTED else 1)):
             self.plan.set(at, how)
             yield
             if not self.plan.call:
@@ -294,6 +302,60 @@ class Hold(Ended):
             versions.reverse()
 
 
+# Asks for a snapshot as weightmap.snapshot_here() does, and says which process it is then.
+ASKS_FOR_A_SNAPSHOT = """
+import os, time
+number = os.urandom(4).hex()
+folder = os.environ.get("WEIGHTMAP_SNAPSHOT")
+if folder is None:
+    print("alone", number)
+    raise SystemExit
+open(folder + "/called", "x").close()
+while not os.path.exists(folder + "/answer"):
+    time.sleep(0.01)
+print(open(folder + "/answer").read().split("\\0")[0], number, flush=True)
+"""
+
+
+class Snapshot(Ended):
+    """A picture that is made. One that is not whole is never restored, and made anew."""
+
+    steps = 1 if STEP == 1 else 16  # a start takes long
+
+    def setUp(self):
+        super().setUp()
+        self.program = self.folder / "program.py"
+        self.program.write_text(ASKS_FOR_A_SNAPSHOT)
+        os.utime(self.program, (1, 1))  # before any start
+        self.plan.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
+        tried = self.start()
+        if "without a snapshot" in tried.stderr:
+            print(f"SKIPPED: {tried.stderr}", file=sys.stderr)
+            self.skipTest(tried.stderr)
+
+    def start(self):
+        return self.run_tool("run", "--snapshot", self.here, "--", sys.executable, self.program,
+                             environment=self.plan.environment)
+
+    def ended_at_each_call(self, how):
+        for _ in self.each_call(how, least=30):
+            shutil.rmtree(self.here, ignore_errors=True)
+            ended = self.start()
+            self.plan.disarm()
+            if how == NO_ROOM or not self.plan.call:  # no picture, perhaps, but a command
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+                self.assertRegex(ended.stdout, "^(original|alone) .*\n$")
+            again = self.start()
+            self.assertEqual(again.returncode, 0, again.stderr)
+            if again.stdout.startswith("restored") and ended.stdout:
+                self.assertEqual(again.stdout.split()[1], ended.stdout.split()[1])
+            last = self.start()
+            self.assertEqual((last.returncode, last.stderr), (0, ""))
+            self.assertEqual(last.stdout, f"restored {again.stdout.split()[1]}\n")
+            self.assertEqual(len(list(self.here.glob("*/manifest.json"))), 1)
+            self.assertEqual(list(self.here.glob("*.new")), [])
+
+
 class Intercepted(unittest.TestCase):
     @unittest.skipIf(shutil.which("nm") is None, "no nm")
     def test_all_calls_that_change_a_file(self):
@@ -320,7 +382,7 @@ def add_tests(case):
         setattr(case, f"test_{name}", test(how))
 
 
-for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Hold):
+for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Hold, Snapshot):
     add_tests(each)
 
 

@@ -44,7 +44,8 @@ Plan* plan_here() noexcept {
   return mapped == MAP_FAILED ? nullptr : static_cast<Plan*>(mapped);
 }
 
-Plan* plan() noexcept {
+// At the first call at the latest, and before the program does anything.
+[[gnu::constructor]] Plan* plan() noexcept {
   static Plan* const here = plan_here();
   return here;
 }
