@@ -195,6 +195,19 @@ def taken(mapping, *prefix):
     return model.state_dict()
 
 
+def test_a_graph_module_of_torch_fx_is_a_module_too(tmp_path):
+    made = torch.fx.symbolic_trace(Detector().layer)
+    made.anchors = torch.ones(2)
+    torch.save({"model": made}, tmp_path / "traced.pt")
+    checkpoint = weightmap.open(tmp_path / "traced.pt")
+    names = [f"model.{name}" for name in made.state_dict()]
+    assert list(checkpoint) == [*names, "model.anchors"]
+    assert torch.equal(checkpoint["model.1.running_var"].torch(), made.state_dict()["1.running_var"])
+    assert checkpoint["model", "_modules", "0", "_parameters", "bias"].name == "model.0.bias"
+    report = checkpoint.subtree("model").load_into(torch.fx.symbolic_trace(Detector().layer))
+    assert (report.missing, report.unexpected) == ([], [])
+
+
 def test_what_a_model_does_not_know_is_an_error_still(tmp_path):
     parts = collections.OrderedDict(layer=Detector().layer, other=torch.nn.Linear(1, 1))
     plain = {**Detector().state_dict(), "stride": torch.ones(2)}

@@ -86,7 +86,8 @@ class Frame {
         break;
       default: {
         const auto& object = *value::target_of<const value::Object>(cell);
-        tuple_ = object.arguments;
+        graph_module_ = value::graph_module_state(value);
+        if (!graph_module_) tuple_ = object.arguments;
         if (const std::optional<Value> contents = contents_of_call(value)) take(contents->cell());
         elements_ = value::CellCursor(object.elements);
         items_ = value::CellCursor(object.items);
@@ -231,6 +232,11 @@ class Frame {
       attachments_ = attachments_.subspan(1);
       return true;
     }
+    if (graph_module_) {
+      in_arguments_ = true;
+      child = {{}, std::exchange(graph_module_, std::nullopt)->cell(), false};
+      return true;
+    }
     if (!state_left_) return false;
     state_left_ = false;
     child = {{}, value_.state()->cell(), false};
@@ -253,7 +259,8 @@ class Frame {
   std::optional<std::size_t> composed_;
   std::uint32_t composed_at_ = 0;
   std::int64_t repeats_from_ = std::numeric_limits<std::int64_t>::max();
-  value::Cell tuple_;  // count 0: no tuple
+  std::optional<Value> graph_module_;  // the dict that is read in place of the arguments
+  value::Cell tuple_;                  // count 0: no tuple
   std::uint32_t tuple_at_ = 0;
   std::int64_t index_ = 0;
   value::CellCursor contents_;

@@ -25,6 +25,14 @@ bool is_module_section(const Value& key) noexcept {
   return text == parameters || text == buffers || text == modules;
 }
 
+std::optional<Value> graph_module_state(const Value& call) {
+  if (call.kind() != Value::Kind::object || !call.callable().module().starts_with("torch.fx."))
+    return std::nullopt;
+  for (const Value& argument : call.arguments().elements())
+    if (module_state(argument)) return argument;
+  return std::nullopt;
+}
+
 std::optional<ModuleState> module_state(const Value& state) {
   if (state.kind() != Value::Kind::dict) return std::nullopt;
   ModuleState found;

@@ -19,6 +19,10 @@ struct ModuleState {
 // `_modules`, each of which is a dict. nullopt for any other value.
 std::optional<ModuleState> module_state(const Value& state);
 
+// What a call of a function of torch.fx makes a GraphModule of: its dict, among the arguments,
+// which is read as the state of an object is. nullopt for any other value.
+std::optional<Value> graph_module_state(const Value& call);
+
 // True for a key of these three.
 bool is_module_section(const Value& key) noexcept;
 

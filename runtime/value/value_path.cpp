@@ -13,7 +13,9 @@ using Visit = std::function<void(const PathPart&, const Value&)>;
 // Also calls `visit` for what state_dict() names without `_parameters`, `_buffers` or `_modules`.
 void for_each_way(const Value& parent, const Visit& visit) {
   for_each_child(parent, visit);
-  const std::optional<Value> state = parent.state();
+  const std::optional<Value> graph_module = value::graph_module_state(parent);
+  if (graph_module) for_each_child(*graph_module, visit);
+  const std::optional<Value> state = graph_module ? graph_module : parent.state();
   const auto module = state ? value::module_state(*state) : std::nullopt;
   if (!module) return;
   for (const Value& section : {module->parameters, module->buffers, module->modules})

@@ -110,6 +110,28 @@ TEST_CASE("a module's tensors are found by the path of their names and by their 
   CHECK(find_value(opened.root(), named)->is_same_as(*find_value(opened.root(), raw)));
 }
 
+TEST_CASE("a GraphModule of torch.fx, whose dict is an argument of a call, is named likewise") {
+  Module net = linear(0, 1);
+  net.modules = {{unicode("head"), linear(2, 3).text()}};
+  const std::string state = net.text().substr(global("my", "Module").size() + 2);
+  const auto call = [&](const std::string& function) {
+    return dict(
+        {{unicode("model"), global("torch.fx.graph_module", function) + "(" +
+                                state.substr(0, state.size() - 1) + unicode("code") + "tR"}});
+  };
+  for (const char* function : {"reduce_graph_module", "reduce_package_graph_module"}) {
+    const Checkpoint opened = open(call(function));
+    CHECK(names_of(opened) ==
+          Names{"model.weight", "model.bias", "model.head.weight", "model.head.bias"});
+    const std::vector<PathPart> named = {PathPart("model"), PathPart("head"), PathPart("bias")};
+    const std::vector<PathPart> raw = {PathPart("model"), PathPart("_modules"), PathPart("head"),
+                                       PathPart("_parameters"), PathPart("bias")};
+    CHECK(opened.path(3) == named);
+    CHECK(opened.get_path(raw)->index == 3);
+    CHECK(find_value(opened.root(), named)->is_same_as(*find_value(opened.root(), raw)));
+  }
+}
+
 TEST_CASE("a buffer that is not persistent is not listed, but has its bytes") {
   Module net;
   net.buffers = {{unicode("mean"), tensor(0)}, {unicode("cache"), tensor(1)}};

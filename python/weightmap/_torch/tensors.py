@@ -157,10 +157,11 @@ def state_for(
     extra = {name for name, tensor in named
              if name in unknown and isinstance(tensor, _core.Tensor)
              and not (tensor.is_parameter or tensor.is_buffer)}
-    inside = getattr(root(), "state", None) if extra else None
-    if not isinstance(inside, dict) or not _SECTIONS <= inside.keys():
-        return state
-    return {name: tensor for name, tensor in state.items() if name not in extra}
+    made = root() if extra else None
+    insides = (getattr(made, "state", None), *getattr(made, "arguments", ()))  # of torch.fx
+    if any(isinstance(inside, dict) and _SECTIONS <= inside.keys() for inside in insides):
+        return {name: tensor for name, tensor in state.items() if name not in extra}
+    return state
 
 
 def load_into(
