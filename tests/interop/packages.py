@@ -93,14 +93,24 @@ class StandIn(dict):
         return self
 
 
+class GraphStandIn(StandIn):
+    """What torch.fx would make of a dict by code that is in the file: a module with that dict."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__()
+        for argument in arguments:
+            self.__setstate__(argument)
+
+
 LIBRARIES = ("torch", "numpy", "collections", "builtins", "__builtin__", "_codecs")
 
 
 class Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
-        if module.split(".")[0] in LIBRARIES and not module.startswith("torch.fx."):
+        is_graph = module.startswith("torch.fx.")
+        if module.split(".")[0] in LIBRARIES and not is_graph:
             return super().find_class(module, name)
-        return type(name, (StandIn,), {"__module__": module})
+        return type(name, (GraphStandIn if is_graph else StandIn,), {"__module__": module})
 
 
 STAND_INS = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, __name__="pickle")
