@@ -91,13 +91,18 @@ Result<std::optional<NamedFiles>> name_data_files(const FirstFiles& first) {
   const std::size_t count = first.inputs.size();
   std::vector<std::string_view> names;
   for (std::size_t i = 0; i < count; ++i) names.emplace_back(first.sources[i].shown_name);
+  const SourceFile& file = first.sources.front();
+  const auto is_there = [&](const std::string& name) {
+    std::error_code unknown;
+    return file.remote || std::filesystem::exists(file.info.path.parent_path() / name, unknown);
+  };
   TRY_ASSIGN(dcp::Metadata read,
-             dcp::read_metadata(first.inputs, names, first.options, first.memory));
+             dcp::read_metadata(first.inputs, names, first.options, first.memory, is_there));
   for (format::Input& input : first.inputs) input.release(first.stats);
   const auto metadata = std::make_shared<dcp::Metadata>(std::move(read));
   return NamedFiles{
       .files = metadata->files,
-      .why = names_it("metadata", first.sources.front()),
+      .why = names_it("metadata", file),
       .parse = [metadata, count](const Sources& sources, const OpenOptions& options,
                                  OpenStats& stats, std::pmr::memory_resource& memory) {
         return dcp::parse(metadata, data_files(sources, count), options, stats, memory);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>
@@ -153,7 +154,8 @@ class MetadataReader {
     return {};
   }
 
-  Metadata finish() && {
+  Metadata finish(const std::function<bool(const std::string&)>& is_there) && {
+    if (is_there) drop_missing_files(is_there);
     sort_files();
     return std::move(metadata_);
   }
@@ -306,7 +308,7 @@ class MetadataReader {
     const auto item = object_items_.find(names_.of(name));
     if (item != object_items_.end() && item->second.is_transformed) return leave_out(name);
     const auto [at, is_new] = objects_.try_emplace(names_.of(name), metadata_.objects.size());
-    if (is_new) metadata_.objects.push_back({name, path_of(name), {}, ranks_++});
+    if (is_new) metadata_.objects.push_back({name, path_of(name), {}, ranks_++, {}});
     Object& object = metadata_.objects[at->second];
     if (item != object_items_.end() && !object.item) object.item = item->second.item;
   }
@@ -368,6 +370,23 @@ class MetadataReader {
     return {};
   }
 
+  // Of those that have no tensors. They get no number.
+  void drop_missing_files(const std::function<bool(const std::string&)>& is_there) {
+    std::vector<std::string>& files = metadata_.files;
+    std::vector<bool> is_kept(files.size());
+    for (const Tensor& tensor : metadata_.tensors)
+      for (const Chunk& chunk : tensor.chunks) is_kept[chunk.item.file] = true;
+    for (std::size_t i = 0; i < files.size(); ++i) is_kept[i] = is_kept[i] || is_there(files[i]);
+    for (Object& object : metadata_.objects)
+      if (object.item && !is_kept[object.item->file]) {
+        object.missing_file = files[object.item->file];
+        object.item.reset();
+      }
+    for (std::size_t i = 0; i < files.size(); ++i)
+      if (!is_kept[i]) files[i].clear();
+  }
+
+  // Those without a name are dropped.
   void sort_files() {
     std::vector<std::uint32_t> order(metadata_.files.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -376,6 +395,7 @@ class MetadataReader {
     std::vector<std::uint32_t> place(order.size());
     std::vector<std::string> sorted;
     for (const std::uint32_t number : order) {
+      if (metadata_.files[number].empty()) continue;
       place[number] = static_cast<std::uint32_t>(sorted.size());
       sorted.push_back(std::move(metadata_.files[number]));
     }
@@ -413,7 +433,8 @@ OpenOptions with_own_globals(OpenOptions options) {
 
 Result<Metadata> read_metadata(std::span<format::Input> files,
                                std::span<const std::string_view> names, const OpenOptions& options,
-                               std::pmr::memory_resource& memory) {
+                               std::pmr::memory_resource& memory,
+                               const std::function<bool(const std::string&)>& is_there) {
   MetadataReader reader(options, memory);
   for (std::size_t i = 0; i < files.size(); ++i) {
     Result<void> read = reader.read(files[i]);
@@ -421,7 +442,7 @@ Result<Metadata> read_metadata(std::span<format::Input> files,
     if (read.error().file.empty()) read.error().file = names[i];
     return tl::unexpected<Error>(std::move(read.error()));
   }
-  return std::move(reader).finish();
+  return std::move(reader).finish(is_there);
 }
 
 }  // namespace weightmap::dcp

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -54,6 +55,7 @@ struct Object {
   std::optional<Value> path;  // likewise
   std::optional<Item> item;   // nullopt: it is in none of the files
   std::uint32_t rank;         // as in Tensor
+  std::string missing_file;   // the name of the file that it is in, if that is not there
 };
 
 struct Metadata {
@@ -74,9 +76,11 @@ OpenOptions with_own_globals(OpenOptions options);
 // `files` is .metadata alone, or the __0.metadata, __1.metadata ... of all ranks, each with its own
 // chunks. Reads each file whole. Fails with corrupt if its form differs from torch's, or a file
 // does not lie beside the metadata or below; with unsafe_pickle and limit_exceeded as for any
-// pickle. Errors name the file by `names`.
+// pickle. Errors name the file by `names`. A file that has no tensors and is not there by
+// `is_there` is left out of Metadata::files.
 Result<Metadata> read_metadata(std::span<format::Input> files,
                                std::span<const std::string_view> names, const OpenOptions& options,
-                               std::pmr::memory_resource& memory);
+                               std::pmr::memory_resource& memory,
+                               const std::function<bool(const std::string&)>& is_there = {});
 
 }  // namespace weightmap::dcp

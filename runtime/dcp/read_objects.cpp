@@ -131,8 +131,11 @@ Result<void> ObjectReader::read_pickles() {
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (const std::size_t object : order)
     if (!objects_[object].item)
-      return about(object,
-                   {ErrorCode::corrupt, "it is in none of the files", Error::no_offset, {}});
+      return about(object, objects_[object].missing_file.empty()
+                               ? Error{ErrorCode::corrupt, "it is in none of the files"}
+                               : Error{ErrorCode::not_found,
+                                       "its file " + bytes::quote(objects_[object].missing_file) +
+                                           " is missing"});
   std::ranges::sort(order, {}, [this](std::size_t object) {
     return std::tuple(objects_[object].item->file, objects_[object].item->offset);
   });

@@ -2,6 +2,7 @@
 // nested dict, and what is said of an item that cannot be read.
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -158,6 +159,28 @@ TEST_CASE("an object that is in none of the files is refused") {
   DcpFolder made = with_tensor().add_object("a", integer(1));
   made.places.pop_back();
   CHECK_FAILS(values_of(made), ErrorCode::corrupt, "\"a\": it is in none of the files");
+}
+
+TEST_CASE("a missing file that has no tensors is an error of the values alone") {
+  TemporaryFolder folder;
+  with_tensor()
+      .add_object("a", integer(1))
+      .put_object("b", "an item", "__1_0.distcp")
+      .write(folder);
+  std::filesystem::remove(folder.path() / "__1_0.distcp");
+  const Checkpoint opened = test::opened(folder.path(), {});
+  CHECK(opened.source_count() == 2);
+  REQUIRE(opened.find("w"));
+  CHECK(static_cast<char>(opened.find("w")->bytes()[5]) == 'f');
+  CHECK_FAILS(opened.values(), ErrorCode::not_found, "\"b\": its file \"__1_0.distcp\" is missing");
+}
+
+TEST_CASE("a missing file that has tensors is an error of the open") {
+  TemporaryFolder folder;
+  with_tensor().add_object("a", integer(1)).write(folder);
+  std::filesystem::remove(folder.path() / file);
+  CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::io,
+              "cannot open the file: No such file or directory; the metadata ");
 }
 
 TEST_CASE("a name that only an attack needs is refused in an item") {
