@@ -5,11 +5,11 @@ import collections
 import io
 import json
 import pickle
-import random
 import types
 
 import pytest
 import torch
+from random_trees import RandomTrees
 
 import weightmap
 from weightmap import Object, Tensor
@@ -87,40 +87,7 @@ class CPickler(pickle.Pickler):
         return identifier(thing)
 
 
-class Trees:
-    """Random trees, in which containers may be shared."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-        self.tensors = 0
-        self.containers = []
-
-    def tensor(self):
-        self.tensors += 1
-        return Stub(self.tensors - 1)
-
-    def value(self, depth):
-        if depth == 0 or self.random.random() < 0.35:
-            return self.random.choice([self.tensor, self.tensor, lambda: 5, lambda: "text"])()
-        if self.containers and self.random.random() < 0.15:
-            return self.random.choice(self.containers)
-        made = self.container(depth)
-        self.containers.append(made)
-        return made
-
-    def values(self, depth):
-        return [self.value(depth - 1) for _ in range(self.random.randrange(1, 4))]
-
-    def items(self, depth):
-        keys = ["weight", "bias", 7, "a.b", "ä", f"x{self.random.randrange(100)}"]
-        self.random.shuffle(keys)
-        return zip(keys, self.values(depth))
-
-    def attributes(self, made, depth):
-        for number, value in enumerate(self.values(depth)):
-            setattr(made, f"attribute{number}", value)
-        return made
-
+class Trees(RandomTrees):
     def container(self, depth):
         make = {
             "dict": lambda: dict(self.items(depth)),
@@ -162,7 +129,7 @@ def test_names_are_those_of_the_values(archive, pickler, protocol):
     if pickler is CPickler and protocol == 0:
         pytest.skip("protocol 0 of C writes the text of a persistent id")
     for seed in range(25):
-        trees = Trees(seed)
+        trees = Trees(seed, Stub)
         tree = {"state": collections.OrderedDict(trees.items(4)), "other": trees.value(4)}
         text = io.BytesIO()
         pickler(text, protocol).dump(tree)

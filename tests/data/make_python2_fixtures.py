@@ -13,11 +13,14 @@ import base64
 import cPickle
 import collections
 import json
+import os
 import pickle
-import random
 import StringIO
 import sys
 import types
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "support"))
+from random_trees import RandomTrees
 
 
 def module(name):
@@ -68,40 +71,10 @@ for kind in (Thing, Old, Many):
     setattr(sys.modules.get("things") or module("things"), kind.__name__, kind)
 
 
-class Trees(object):
-    """Random trees, in which containers may be shared."""
-
+class Trees(RandomTrees):
     def __init__(self, seed, protocol):
-        self.random = random.Random(seed)
+        RandomTrees.__init__(self, seed, Tensor)
         self.protocol = protocol
-        self.tensors = 0
-        self.containers = []
-
-    def tensor(self):
-        self.tensors += 1
-        return Tensor(self.tensors - 1)
-
-    def value(self, depth):
-        if depth == 0 or self.random.random() < 0.35:
-            return self.random.choice([self.tensor, self.tensor, lambda: 5, lambda: "text"])()
-        if self.containers and self.random.random() < 0.15:
-            return self.random.choice(self.containers)
-        made = self.container(depth)
-        self.containers.append(made)
-        return made
-
-    def values(self, depth):
-        return [self.value(depth - 1) for _ in range(self.random.randrange(1, 4))]
-
-    def items(self, depth):
-        keys = ["weight", u"bias", 7, "a.b", u"\u00e4", "x%d" % self.random.randrange(100)]
-        self.random.shuffle(keys)
-        return zip(keys, self.values(depth))
-
-    def attributes(self, made, depth):
-        for number, value in enumerate(self.values(depth)):
-            setattr(made, "attribute%d" % number, value)
-        return made
 
     def container(self, depth):
         kinds = ["dict", "ordered", "ordered", "ordered", "default", "list", "tuple", "deque",

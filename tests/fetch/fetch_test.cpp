@@ -54,6 +54,15 @@ struct FetchFixture {
   Result<FetchReport> fetch(bool replaces = false) {
     return weightmap::fetch(*source_of(store), path, options, replaces);
   }
+  // A fetch that is broken off, and one that takes nothing from it.
+  void begin_again() {
+    store.arriving = 3;
+    CHECK_FAILS(fetch(), ErrorCode::io, "503");
+    store.arriving = Store::never;
+    const Result<FetchReport> report = fetch();
+    REQUIRE_OK(report);
+    CHECK(report->resumed_bytes == 0);
+  }
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder.path()))
@@ -273,12 +282,7 @@ TEST_CASE_FIXTURE(FetchFixture, "Another version begins again") {
 
 TEST_CASE_FIXTURE(FetchFixture, "A version without a name begins again") {
   store.tag = "";
-  store.arriving = 3;
-  CHECK_FAILS(fetch(), ErrorCode::io, "503");
-  store.arriving = Store::never;
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(report->resumed_bytes == 0);
+  begin_again();
   CHECK(os::attribute_of(path, "user.weightmap.version").value_or("").empty());
 }
 
@@ -561,12 +565,7 @@ TEST_CASE_FIXTURE(SetFixture,
 
 TEST_CASE_FIXTURE(FetchFixture, "A part of a weak ETag is not gone on with") {
   store.tag = "W/\"1\"";
-  store.arriving = 3;
-  CHECK_FAILS(fetch(), ErrorCode::io, "503");
-  store.arriving = Store::never;
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(report->resumed_bytes == 0);
+  begin_again();
   CHECK(read_file(path) == content);
 }
 
