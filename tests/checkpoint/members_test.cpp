@@ -12,6 +12,7 @@
 #include "tests/support/tar_builder.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/convert.hpp"
 #include "weightmap/stage.hpp"
 
 using namespace weightmap;
@@ -181,6 +182,30 @@ TEST_CASE_FIXTURE(Fixture, "the records of an archive within an archive have off
     CHECK(*archive->header_offset(record.name) == *alone->header_offset(record.name) + 512);
     CHECK(*archive->read(record.name) == *alone->read(record.name));
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a member is converted as the file that it is") {
+  for (const char* const name : {"training.pt", "aligned_4096.pt", "scripted.pt", "legacy/dict.pt",
+                                 "rezipped_deflated.pt", "npz/stored.npz"})
+    for (const char* const target : {"pt", "safetensors"}) {
+      CAPTURE(name);
+      CAPTURE(target);
+      const fs::path path = test::data / name;
+      const fs::path within =
+          member(test::tar({{.name = "m", .content = test::read_file(path)}}), "m");
+      const fs::path from_file = folder.path() / ("file."s + target);
+      const fs::path from_member = folder.path() / ("member."s + target);
+      const Result<ConvertReport> one = convert(path, from_file);
+      const Result<ConvertReport> other = convert(within, from_member);
+      CHECK(one.has_value() == other.has_value());
+      if (!one || !other) continue;
+      CHECK(one->left_out == other->left_out);
+      CHECK(one->tensors == other->tensors);
+      const Checkpoint made = test::opened(from_file);
+      const Checkpoint made_of_member = test::opened(from_member);
+      CHECK(made.info().storage_alignment == made_of_member.info().storage_alignment);
+      check_same(made, made_of_member, from_member);
+    }
 }
 
 TEST_CASE_FIXTURE(Fixture, "errors have the member's name and the offset in the file") {

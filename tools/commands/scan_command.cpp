@@ -141,7 +141,7 @@ class Walk {
   void add(const fs::path& path) {
     std::error_code failed;
     const fs::file_status status = fs::status(path, failed);
-    if (failed)
+    if (failed && failed != std::errc::not_a_directory)
       into_.push_back(unreadable(path, failed));
     else if (fs::is_directory(status))
       add_directory(path);
