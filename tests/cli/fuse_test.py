@@ -5,12 +5,15 @@
 """
 
 import json
+import mmap
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 from tool_case import ENVIRONMENT, FolderCase
@@ -69,6 +72,18 @@ class Mounted(FolderCase):
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
+    def keeper(self, *arguments):
+        """A daemon, and what it holds by now."""
+        process = subprocess.Popen([TOOL, "hold", "--json", *map(str, arguments)],
+                                   env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, text=True)
+        limit = threading.Timer(100, process.kill)
+        limit.start()
+        self.addCleanup(limit.cancel)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process, json.loads(process.stdout.readline())["files"]
+
     def served_for(self, *arguments, **options):
         before = self.served()
         done = self.run_tool(*arguments, **options)
@@ -97,12 +112,33 @@ class Keeps(Mounted):
         self.assertLess(second, SMALL)
 
     def test_hold_holds_it(self):
-        process = subprocess.Popen([TOOL, "hold", "--json", self.model], env=self.environment,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        with process:
-            [file] = json.loads(process.stdout.readline())["files"]
-            process.terminate()
+        _, [file] = self.keeper(self.model)
         self.assertEqual((file["state"], file["cached_bytes"]), ("held", self.bytes))
+
+
+    def test_hold_reads_again_what_the_system_has_dropped(self):
+        keeper, _ = self.keeper("--interval", "0.05", self.model)
+        keeper.send_signal(signal.SIGSTOP)
+        self.write_again()
+        self.assertLess(self.resident_of(keeper), self.bytes)
+        keeper.send_signal(signal.SIGCONT)
+        while self.resident_of(keeper) < self.bytes:
+            self.assertIsNone(keeper.poll())
+
+    def write_again(self):
+        """Past the cache, so that the first 2 MiB of it are dropped; the file is as it was."""
+        before = self.model.stat()
+        memory = mmap.mmap(-1, 2 << 20)
+        memory.write(self.model.read_bytes()[:2 << 20])
+        file = os.open(self.model, os.O_WRONLY | os.O_DIRECT)
+        os.pwritev(file, [memory], 0)
+        os.close(file)
+        os.utime(self.model, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def resident_of(self, process):
+        areas = pathlib.Path(f"/proc/{process.pid}/smaps").read_text(encoding="ascii")
+        return sum(int(re.search("Rss: +([0-9]+) kB", area)[1]) << 10
+                   for area in areas.split("VmFlags") if str(self.model) in area)
 
 
 class DropsAtOpen(Mounted):
@@ -158,13 +194,9 @@ class DropsAtOpen(Mounted):
                  "memory, which stays\n")
         done = self.run_tool("hold", self.model, code=1)
         self.assertEqual((done.stdout, done.stderr), ("", f"weightmap: {self.model}: {error}"))
-        process = subprocess.Popen([TOOL, "hold", "--json"], env=self.environment,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        with process:
-            process.stdout.readline()
-            done = self.run_tool("hold", "--add", self.model, code=1)
-            status = json.loads(self.run_tool("hold", "--status", "--json").stdout)
-            process.terminate()
+        self.keeper()
+        done = self.run_tool("hold", "--add", self.model, code=1)
+        status = json.loads(self.run_tool("hold", "--status", "--json").stdout)
         self.assertEqual((done.stderr, status["files"]), (f"weightmap: {error}", []))
 
 

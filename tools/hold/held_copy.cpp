@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "tools/support/source_files.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/residency.hpp"
+#include "weightmap/surroundings.hpp"
 
 namespace weightmap::cli::hold {
 
@@ -55,8 +57,17 @@ Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& pa
   TRY_ASSIGN(std::vector<FileSum> wanted, sums_of(checkpoint, sums));
   std::unique_ptr<HeldCopy> copy(
       new HeldCopy(std::move(checkpoint), std::move(wanted), wants_lock));
+  copy->may_lose_pages_ =
+      std::ranges::any_of(surroundings(copy->checkpoint_).files,
+                          [](const FileSurroundings& file) { return is_remote(file.file_system); });
   copy->touch();
   return copy;
+}
+
+bool HeldCopy::has_lost_pages() const {
+  if (!may_lose_pages_) return false;
+  const Result<ResidencyReport> seen = residency(checkpoint_);
+  return seen && seen->file.resident_bytes + bytes_left_out_ < checkpoint_.info().file_bytes;
 }
 
 void HeldCopy::compare() {

@@ -47,6 +47,9 @@ class HeldCopy {
   // The number of warm-ups in which this process was the elected reader.
   std::uint64_t elections() const noexcept { return elections_; }
 
+  // A server, such as one of FUSE, has dropped pages of it that are mapped, maybe locked ones.
+  bool has_lost_pages() const;
+
   // Takes the result of a finished warm-up; starts one without locking if that was refused.
   void advance();
   // Starts a warm-up again: reads evicted pages, and marks the others as recently used.
@@ -63,7 +66,8 @@ class HeldCopy {
   void take_comparison();
 
   Checkpoint checkpoint_;
-  std::vector<FileSum> sums_;  // of its files; empty: nothing is compared
+  bool may_lose_pages_ = false;  // that are mapped: the file is a server's
+  std::vector<FileSum> sums_;    // of its files; empty: nothing is compared
   bool wants_lock_;
   bool is_compared_ = false;
   bool is_refused_ = false;

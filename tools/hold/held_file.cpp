@@ -77,7 +77,7 @@ void HeldFile::finish_reload() {
   next_->advance();
   if (next_->is_warming()) return;
   if (!next_->problem().empty()) {
-    if (next_->is_refused()) refused_ = next_->generation();
+    if (next_->is_refused()) refused_ = next_generation_;
     file_problem_ = next_->problem();  // the content is not at fault, so it is tried again
     past_elections_ += next_->elections();
     next_.reset();
@@ -122,7 +122,8 @@ void HeldFile::look(bool counts) {
     return begin_reload(**found);
   }
   if (counts) count_evicted();
-  if (!current_->is_locked() || current_->bytes_left_out() > 0) current_->touch();
+  if (!current_->is_locked() || current_->bytes_left_out() > 0 || current_->has_lost_pages())
+    current_->touch();
 }
 
 // Counts bytes that were read and are no longer cached.
@@ -142,6 +143,7 @@ void HeldFile::begin_reload(const Generation& found) {
     for (std::size_t i = 0; i < current_->checkpoint().source_count(); ++i)
       if (found.same_content(current_->checkpoint().source(i).generation)) is_copied_up_ = true;
     next_ = std::move(*copy);
+    next_generation_ = found;
     return;
   }
   // A refusal by the system may be temporary.

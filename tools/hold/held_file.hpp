@@ -59,9 +59,10 @@ class HeldFile {
   const Sha256Sums* sums_;
   Say say_;
   std::unique_ptr<HeldCopy> current_;
-  std::unique_ptr<HeldCopy> next_;     // being prefetched; nullptr if there is none
-  std::optional<Generation> refused_;  // a version that cannot be held
-  std::string file_problem_;           // the fault of the file that the path names now; or empty
+  std::unique_ptr<HeldCopy> next_;             // being prefetched; nullptr if there is none
+  std::optional<Generation> next_generation_;  // of its file that was replaced
+  std::optional<Generation> refused_;          // a version that cannot be held
+  std::string file_problem_;  // the fault of the file that the path names now; or empty
   std::string told_problem_;
   bool is_copied_up_ = false;   // next_: the content is the same, in another file of an overlay
   bool was_in_memory_ = false;  // true once the current version was in memory
