@@ -7,6 +7,7 @@ with which it is refused.
 
 import dataclasses
 import itertools
+import time
 from typing import Optional
 
 from range_server import (
@@ -38,6 +39,14 @@ def endless(write, first, again):
     write(first)
     while True:
         write(again)
+
+
+def drip(write, answer):
+    """A byte now and then, without end as far as a client's patience goes."""
+    write(head_of(answer, Content_Length=len(answer.body)))
+    for at in range(len(answer.body)):
+        write(answer.body[at:at + 1])
+        time.sleep(0.01)
 
 
 def chunks(parts, trailer=b""):

@@ -1,0 +1,99 @@
+"""Python's calls on URLs, against every lie that tests/remote/lies.py knows, and against silence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import weightmap
+from weightmap import remote
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "remote"))
+import lies  # noqa: E402
+import range_server  # noqa: E402
+
+NAME = "model.safetensors"
+
+
+def file_of(byte):
+    length = 3 << 20
+    header = b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (length, length)
+    return len(header).to_bytes(8, "little") + header + bytes([byte]) * length
+
+
+RIGHT_FILE, OLD_FILE = file_of(1), file_of(2)
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / NAME).write_bytes(RIGHT_FILE)
+    with range_server.RangeServer(tmp_path / "store") as running:
+        yield running
+
+
+def look(source, _folder):
+    assert remote.metadata(source)["a"].shape == (3 << 20,)
+
+
+def fetch(source, folder):
+    (folder / NAME).write_bytes(OLD_FILE)
+    try:
+        remote.fetch(source, folder / NAME, replace=True)
+    except weightmap.Error:
+        assert (folder / NAME).read_bytes() == OLD_FILE
+        raise
+    assert (folder / NAME).read_bytes() == RIGHT_FILE
+
+
+def stage(source, _folder):
+    with remote.stage(source) as staging:
+        assert Path(staging.finish().path).read_bytes() == RIGHT_FILE
+
+
+def read(source, _folder):
+    found = bytearray(source.size)
+    source.read_into(0, found)
+    assert found == RIGHT_FILE
+
+
+CALLS = [look, fetch, stage, read]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+@pytest.mark.parametrize("honest", [0, 1])
+@pytest.mark.parametrize("lie", lies.LIES, ids=lambda lie: lie.name)
+def test_what_a_server_says_is_right_or_refused(server, tmp_path, lie, honest, call):
+    server.fault(lie.fault, first=1 + honest, times=range_server.ALWAYS)
+    source = remote.open_url(server.url(NAME), connections=1, retries=1)
+    if call is look and honest:
+        call(source, tmp_path)  # which asks no second time
+    elif lie.follows(honest) == lies.RIGHT:
+        call(source, tmp_path)
+    else:
+        with pytest.raises(weightmap.Error, match=lie.follows(honest)):
+            call(source, tmp_path)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+@pytest.mark.parametrize(
+    "fault",
+    [range_server.stalled(0), range_server.stalled(), range_server.raw(lies.drip)],
+    ids=["nothing", "half", "drip"],
+)
+def test_what_never_ends_is_ended_by_the_deadline(server, tmp_path, fault, call):
+    server.fault(fault, times=range_server.ALWAYS)
+    source = remote.open_url(server.url(NAME), deadline=0.3)
+    with pytest.raises(weightmap.Error, match="the deadline"):
+        call(source, tmp_path)
+
+
+def test_nothing_is_left_in_shared_memory(server, tmp_path):
+    before = set(os.listdir("/dev/shm"))
+    server.fault(range_server.gzipped(), first=2, times=range_server.ALWAYS)
+    with pytest.raises(weightmap.Error, match="gzip"):
+        remote.stage(remote.open_url(server.url(NAME)), name=f"lies-{os.getpid()}").finish()
+    assert f"lies-{os.getpid()}" not in set(os.listdir("/dev/shm")) - before
