@@ -110,7 +110,8 @@ WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
 WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
                                         const FetchOptions& options = {}, bool replaces = false);
 // Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, which
-// is made if it is missing, under their own names. Files that fetch() or this has brought from this
+// is made if it is missing, under their own names. All are of versions that the source had at one
+// moment; otherwise it fails with io, and the message says "changed". Files that fetch() or this has brought from this
 // source, that are of the same version and were not written to since, stay, if the file system
 // keeps extended attributes. Others are fetched beside the old ones, as NAME.part, and get their
 // names once all are there and compared: until then the old set stays, so there is room for both.
