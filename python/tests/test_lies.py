@@ -81,8 +81,13 @@ def test_what_a_server_says_is_right_or_refused(server, tmp_path, lie, honest, c
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 @pytest.mark.parametrize(
     "fault",
-    [range_server.stalled(0), range_server.stalled(), range_server.raw(lies.drip)],
-    ids=["nothing", "half", "drip"],
+    [
+        range_server.stalled(0),
+        range_server.stalled(),
+        range_server.raw(lies.drip),
+        range_server.status(503, Retry_After="1000"),
+    ],
+    ids=["nothing", "half", "drip", "later"],
 )
 def test_what_never_ends_is_ended_by_the_deadline(server, tmp_path, fault, call):
     server.fault(fault, times=range_server.ALWAYS)

@@ -23,8 +23,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-from lies import LIES, RIGHT  # noqa: E402
-from range_server import ALWAYS, RangeServer, after  # noqa: E402
+from lies import LIES, RIGHT, drip  # noqa: E402
+from range_server import ALWAYS, RangeServer, after, raw, stalled, status  # noqa: E402
 from remote_case import CLEAN, FOLDER, TOOL, digest, make  # noqa: E402
 from safetensors_files import file_of  # noqa: E402
 
@@ -228,6 +228,45 @@ class Lies(unittest.TestCase):
             for command in COMMANDS:
                 with self.subTest(command, honest=honest):
                     self.told[lie.name, honest, command].result()
+
+
+SILENCE = {"no_answer": stalled(0), "half_an_answer": stalled(), "a_byte_now_and_then": raw(drip),
+           "in_a_thousand_seconds": status(503, Retry_After="1000")}
+
+
+class Silent(unittest.TestCase):
+    """What never ends is ended by Ctrl-C, and leaves no name."""
+
+    def interrupted(self, fault):
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder, RangeServer(FOLDER) as server:
+            place = pathlib.Path(folder)
+            make(place / "model.pt", count=1)
+            (place / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"a": "a.safetensors"}}')
+            server.fault(fault, times=ALWAYS)
+            url, index = (server.url(f"{place.relative_to(FOLDER)}/{name}")
+                          for name in ("model.pt", "model.safetensors.index.json"))
+            name = f"weightmap-lies-{place.name}"
+            for words in (["ls", url], ["info", url], ["tree", url], ["du", url],
+                          ["fetch", url, place / "here.pt"], ["fetch", index, f"{place}/here/"],
+                          ["stage", url, "--name", name],
+                          ["hold", "--socket", f"/tmp/{name}", "--name", name, url]):
+                seen = len(server.requests)
+                with self.subTest(words[0]), subprocess.Popen(
+                        [TOOL, *map(str, words)], env=CLEAN, stdout=subprocess.DEVNULL,
+                        stderr=subprocess.PIPE) as process:
+                    server.wait(lambda asked, before=seen: len(asked.requests) > before)
+                    process.send_signal(signal.SIGINT)
+                    process.wait(LIMIT)
+                    self.assertIn(process.returncode, (0, 1) if words[0] == "hold"
+                                  else (1, 130, -signal.SIGINT))
+            self.assertEqual(sorted(path.name for path in place.iterdir()),
+                             ["model.pt", "model.safetensors.index.json"])
+            self.assertFalse((SHARED / name).exists())
+
+
+for what, silence in SILENCE.items():
+    setattr(Silent, f"test_{what}", lambda self, fault=silence: self.interrupted(fault))
 
 
 class ReplacedSets(unittest.TestCase):
