@@ -195,6 +195,46 @@ def taken(mapping, *prefix):
     return model.state_dict()
 
 
+class Versioned(torch.nn.Module):
+    """As torchvision's MNASNet: takes no state without the version of its modules."""
+
+    _version = 2
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 3)
+
+    def _load_from_state_dict(self, state, prefix, metadata, *others):
+        if metadata.get("version") != 2:
+            raise ValueError(f"version is {metadata.get('version')}")
+        super()._load_from_state_dict(state, prefix, metadata, *others)
+
+
+@pytest.mark.parametrize("save", [lambda each: each, lambda each: each.state_dict()])
+def test_versions_of_modules_reach_the_model(tmp_path, save):
+    module, path, deep = Versioned(), tmp_path / "model.pt", tmp_path / "checkpoint.pt"
+    torch.save(save(module), path)
+    torch.save({"a": {"model": save(module)}}, deep)
+    loaded = weightmap.torch.load_model(Versioned, path)
+    assert torch.equal(loaded.layer.weight, module.layer.weight)
+    for mapping, prefix in (
+        (weightmap.open(path), ()),
+        (weightmap.open(deep).subtree("a.model"), ()),
+        (weightmap.open(deep), ("a.model",)),
+    ):
+        model = Versioned()
+        mapping.load_into(model, *prefix)
+        assert torch.equal(model.layer.weight, module.layer.weight)
+
+
+def test_a_file_without_versions_has_none(tmp_path):
+    torch.save(dict(Versioned().state_dict()), tmp_path / "plain.pt")
+    weightmap.save_safetensors(Versioned().state_dict(), tmp_path / "plain.safetensors")
+    for path in tmp_path.iterdir():
+        with pytest.raises(ValueError, match="version is None"):
+            weightmap.torch.load_model(Versioned, path)
+
+
 def test_a_graph_module_of_torch_fx_is_a_module_too(tmp_path):
     made = torch.fx.symbolic_trace(Detector().layer)
     made.anchors = torch.ones(2)

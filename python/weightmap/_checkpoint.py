@@ -321,7 +321,8 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         if found is not None:
             path = found[0]
             state = tensors.state_for(
-                model, state, self._below(prefix), lambda: root_at(self._core, path, self.path)
+                model, state, self._below(prefix),
+                lambda below: root_at(self._core, (*path, *below), self.path),
             )
         return LoadReport(*tensors.load_into(model, state, strict, self.path, base))
 

@@ -99,7 +99,10 @@ class Subtree(Mapping[str, "CheckpointTensor"]):
         """Makes these tensors the model's; see Checkpoint.load_into()."""
         from weightmap._torch import tensors
 
-        state = tensors.state_for(model, self.torch(), self.items(), self.root)
+        state = tensors.state_for(
+            model, self.torch(), self.items(),
+            lambda below: root_at(self._opened, (*self.path, *below), self._file),
+        )
         base = f"{self._shown}."
         return LoadReport(*tensors.load_into(model, state, strict, self._file, base))
 

@@ -14,6 +14,7 @@ from torch.utils.hooks import unserializable_hook
 
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import UnsupportedError
+from weightmap._place import root_at
 from weightmap._torch import tensors as _tensors
 from weightmap._torch.load import loaded
 from weightmap._torch.served_memory import mappings_of, summary
@@ -61,7 +62,10 @@ def make(factory: Factory, checkpoint: Checkpoint, strict: bool) -> torch.nn.Mod
 def _state_for(model: torch.nn.Module, checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """The tensors by name. A file of torch has those within one that wraps others under names of
     their own; where the model wants the wrapper, it is made as torch.load makes it."""
-    state = _tensors.state_for(model, checkpoint.torch(), checkpoint.items(), checkpoint.root)
+    state = _tensors.state_for(
+        model, checkpoint.torch(), checkpoint.items(),
+        lambda path: root_at(checkpoint._core, path, checkpoint.path),
+    )
     lacking = [name for name in model.state_dict() if name not in state]
     beginnings = tuple(f"{name}." for name in lacking)
     if not any(name.startswith(beginnings) for name in state):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from weightmap import _core
-from weightmap._errors import MissingPackageError
+from weightmap._errors import Error, MissingPackageError
 
 try:
     import torch
@@ -149,19 +150,41 @@ _SECTIONS = {"_parameters", "_buffers", "_modules"}
 
 def state_for(
     model: torch.nn.Module, state: dict[str, torch.Tensor],
-    named: Iterable[tuple[str, CheckpointTensor]], root: Callable[[], Any],
+    named: Iterable[tuple[str, CheckpointTensor]], at: Callable[[tuple[str, ...]], Any],
 ) -> dict[str, torch.Tensor]:
-    """The state without what the model does not know and a pickled module, if root() is one, has as
-    plain attributes: its state_dict() leaves them out, too, such as the anchors of a detector."""
-    unknown = state.keys() - model.state_dict().keys()
+    """The state as load_state_dict() would get it from torch.load(); at(()) is where it lies in the
+    file. With the versions of its modules, if one looks at them; and without what the model does not
+    know and a pickled module has as plain attributes, such as the anchors of a detector: its
+    state_dict() leaves them out, too."""
+    expected = model.state_dict()
+    unknown = state.keys() - expected.keys()
     extra = {name for name, tensor in named
              if name in unknown and isinstance(tensor, _core.Tensor)
              and not (tensor.is_parameter or tensor.is_buffer)}
-    made = root() if extra else None
-    insides = (getattr(made, "state", None), *getattr(made, "arguments", ()))  # of torch.fx
-    if any(isinstance(inside, dict) and _SECTIONS <= inside.keys() for inside in insides):
-        return {name: tensor for name, tensor in state.items() if name not in extra}
-    return state
+    reads = torch.nn.Module._load_from_state_dict
+    has_versions = any(type(each)._load_from_state_dict is not reads for each in model.modules())
+    if not extra and not has_versions:
+        return state
+    made: OrderedDict[str, torch.Tensor] = OrderedDict(state)
+    versions = _found(at, "_metadata")
+    if isinstance(versions, dict):
+        made._metadata = versions  # type: ignore[attr-defined]
+    elif _is_module(at(())):
+        made = OrderedDict((name, each) for name, each in state.items() if name not in extra)
+        made._metadata = expected._metadata  # type: ignore[attr-defined]
+    return made
+
+
+def _found(at: Callable[[tuple[str, ...]], Any], name: str) -> Any:
+    try:
+        return at((name,))
+    except Error:
+        return None
+
+
+def _is_module(value: Any) -> bool:
+    insides = (getattr(value, "state", None), *getattr(value, "arguments", ()))  # of torch.fx
+    return any(isinstance(inside, dict) and _SECTIONS <= inside.keys() for inside in insides)
 
 
 def load_into(
