@@ -5,7 +5,7 @@
 //   report->file.cached_bytes;                    // a read of these needs no disk
 //   auto evicted = weightmap::evict("model.pt");  // the next read is cold
 //
-// All sizes are in bytes. All figures are snapshots: the system and other processes change them at
+// All sizes are in bytes. Figures are of one moment: the system and other processes change them at
 // any time. Reports are plain values; they do not refer to the Checkpoint. All functions may be
 // called from any thread, also while others read tensors.
 //

@@ -3,7 +3,7 @@
 //   const weightmap::Surroundings around = weightmap::surroundings(checkpoint);
 //   around.files[0].file_system;  // "nfs4"
 //
-// `weightmap doctor` uses this. All sizes are in bytes; all figures are snapshots. No file content
+// `weightmap doctor` uses this. All sizes are in bytes; all figures are of now. No file content
 // is read. May be called from any thread.
 #pragma once
 
