@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -25,6 +26,15 @@ inline constexpr std::uint64_t tail_bytes = 1024;
 // Reading a gap of this size costs less than another read.
 inline constexpr std::uint64_t close_bytes = 32768;
 inline constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
+
+// Fails with corrupt unless the item lies in its file.
+inline Result<void> check_place(const Item& item, const bytes::ByteSource& file) {
+  if (item.length != 0 && bytes::contains(file.size(), item.offset, item.length)) return {};
+  return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
+                                         " bytes leave the file of " + std::to_string(file.size()) +
+                                         "; it is truncated, or from another save");
+}
+
 // Parts of a file that were read ahead; the file serves the rest.
 class PartsOfFile {
  public:
@@ -37,6 +47,13 @@ class PartsOfFile {
       wanted_.back().end = std::max(end, wanted_.back().end);
     else
       wanted_.push_back({begin, end, {}});
+  }
+  // What a parser reads of an item; a short one whole.
+  void want_ends(const Item& item, std::uint64_t most_whole = head_bytes + tail_bytes) {
+    const std::uint64_t end = item.offset + item.length;
+    if (item.length <= most_whole) return want(item.offset, end);
+    want(item.offset, item.offset + head_bytes);
+    want(end - tail_bytes, end);
   }
   Result<void> read_wanted() {
     std::uint64_t size = 0;

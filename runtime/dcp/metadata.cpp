@@ -343,29 +343,21 @@ class MetadataReader {
   Result<void> add(Tensor tensor) {
     const auto [at, is_new] =
         tensors_.try_emplace(names_.of(tensor.name), metadata_.tensors.size());
-    if (is_new) {
-      std::vector<Chunk> chunks = std::exchange(tensor.chunks, {});
-      metadata_.tensors.push_back(std::move(tensor));
-      Tensor& added = metadata_.tensors.back();
-      for (Chunk& chunk : chunks) {
-        const bool is_new_box =
-            boxes_.try_emplace(key_of(added.name, chunk.offsets), chunk.sizes).second;
-        // Ranks without a part of it may all have the same empty box, with one item for it.
-        if (is_new_box || !BoxRef{chunk.offsets, chunk.sizes}.is_empty())
-          added.chunks.push_back(std::move(chunk));
-      }
-      return {};
-    }
+    std::vector<Chunk> chunks = std::exchange(tensor.chunks, {});
+    if (is_new) metadata_.tensors.push_back(tensor);
     Tensor& known = metadata_.tensors[at->second];
     if (known.dtype != tensor.dtype || known.sizes != tensor.sizes)
       return corrupt(tensor.name, "is of " + std::string(to_string(known.dtype)) + " and " +
                                       to_text(known.sizes) + " for one rank, and of " +
                                       std::string(to_string(tensor.dtype)) + " and " +
                                       to_text(tensor.sizes) + " for another");
-    for (Chunk& chunk : tensor.chunks) {
+    for (Chunk& chunk : chunks) {
       const auto [box, is_new_box] =
           boxes_.try_emplace(key_of(tensor.name, chunk.offsets), chunk.sizes);
-      if (is_new_box || box->second != chunk.sizes) known.chunks.push_back(std::move(chunk));
+      // Ranks without a part of it may all have the same empty box, with one item for it.
+      const bool is_repeated =
+          is_new ? BoxRef{chunk.offsets, chunk.sizes}.is_empty() : box->second == chunk.sizes;
+      if (is_new_box || !is_repeated) known.chunks.push_back(std::move(chunk));
     }
     return {};
   }

@@ -191,26 +191,14 @@ Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& parts, cons
   return {};
 }
 
-Result<void> check_place(const ItemRead& read, const bytes::ByteSource& file) {
-  const Item& item = read.chunk->item;
-  if (item.length == 0) return failure(ErrorCode::corrupt, "it has no bytes");
-  if (bytes::contains(file.size(), item.offset, item.length)) return {};
-  return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
-                                         " bytes leave the file of " + std::to_string(file.size()) +
-                                         "; it is truncated, or from another save");
-}
-
 // Reads items of one file, in file order.
 Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const OpenOptions& options,
                        OpenStats& stats, ProvenItems& proven) {
   PartsOfFile parts(*file.file, stats);
   for (const ItemRead& read : items) {
-    if (Result<void> fits = check_place(read, *file.file); !fits)
+    if (Result<void> fits = check_place(read.chunk->item, *file.file); !fits)
       return about_item(read, std::move(fits.error()));
-    const Item& item = read.chunk->item;
-    const std::uint64_t end = item.offset + item.length;
-    parts.want(item.offset, item.offset + std::min(head_bytes, item.length));
-    parts.want(end - std::min(tail_bytes, item.length), end);
+    parts.want_ends(read.chunk->item);
   }
   TRY(parts.read_wanted());
   for (auto begin = items.begin(); begin != items.end();) {

@@ -157,21 +157,9 @@ Result<void> ObjectReader::read_some(std::span<const std::size_t> some) {
   PartsOfFile parts(*file.file, unused_);
   for (const std::size_t object : some) {
     const Item& item = *objects_[object].item;
-    const std::uint64_t size = file.file->size();
-    if (item.length == 0 || !bytes::contains(size, item.offset, item.length))
-      return about_item(object,
-                        {ErrorCode::corrupt,
-                         "its " + std::to_string(item.length) + " bytes are not in the file of " +
-                             std::to_string(size) + "; it is truncated, or from another save",
-                         Error::no_offset,
-                         {}});
-    const std::uint64_t end = item.offset + item.length;
-    if (item.length <= most_whole) {
-      parts.want(item.offset, end);
-    } else {
-      parts.want(item.offset, item.offset + head_bytes);
-      parts.want(end - tail_bytes, end);
-    }
+    if (Result<void> fits = check_place(item, *file.file); !fits)
+      return about_item(object, std::move(fits.error()));
+    parts.want_ends(item, most_whole);
   }
   if (Result<void> read = parts.read_wanted(); !read)
     return about(some.front(), std::move(read.error()));
