@@ -29,12 +29,8 @@
 #include "weightmap/chunks.hpp"
 #include "weightmap/composed_tensor.hpp"
 #include "weightmap/publish.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/surroundings.hpp"
 #include "weightmap/tensor_match.hpp"
-#include "weightmap/tensor_order.hpp"
 #include "weightmap/value_path.hpp"
-#include "weightmap/warmer.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -261,123 +257,6 @@ nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
 
-// A warm-up has its own threads; this one asks how far they are.
-Result<WarmReport> warm_up(const Checkpoint& checkpoint, const WarmOptions& options,
-                           const Progress& go_on) {
-  Result<Warmer> warmer = Warmer::start(checkpoint, options);
-  if (!warmer) return tl::unexpected<Error>(warmer.error());
-  while (!warmer->wait_for(std::chrono::milliseconds(50))) {
-    const WarmProgress progress = warmer->progress();
-    if (!go_on(progress.bytes_done, progress.bytes_all)) warmer->cancel();
-  }
-  const WarmProgress progress = warmer->progress();
-  go_on(progress.bytes_done, progress.bytes_all);
-  return warmer->wait();
-}
-
-nb::dict warm(const OpenCheckpoint& self, std::vector<std::size_t> tensors,
-              const std::vector<Tensor>& parts, unsigned threads, std::uint64_t budget_bytes,
-              bool crc, bool one_reader, nb::handle told) {
-  const Checkpoint& checkpoint = self.with_bytes();
-  WarmOptions options;
-  options.tensors = std::move(tensors);
-  for (const Tensor& part : parts)
-    options.slices.push_back(value_or_raise(TensorSlice::of(part.view())));
-  options.threads = threads;
-  options.budget_bytes = budget_bytes;
-  options.verify_crc = crc;
-  options.one_reader = one_reader;
-  LongCall call(told);
-  const Result<WarmReport> warmed =
-      call.run([&] { return warm_up(checkpoint, options, call.progress()); });
-  const WarmReport report = value_or_raise(warmed);
-  if (!report.crc.faults.empty()) raise(report.crc.faults.front());
-  nb::dict fields;
-  fields["bytes"] = report.bytes_done;
-  fields["bytes_left_out"] = report.bytes_left_out;
-  fields["budget_bytes"] = report.budget_bytes;
-  fields["budget_reason"] = report.budget_reason;
-  fields["method"] = report.method;
-  fields["method_reason"] = report.method_reason;
-  fields["storages_checked"] = report.crc.storages_checked;
-  fields["seconds"] = seconds(report.time);
-  fields["was_reader"] = report.was_reader;
-  fields["takeovers"] = report.takeovers;
-  fields["bytes_read"] = report.bytes_read;
-  fields["bytes_waited_for"] = report.bytes_waited_for;
-  fields["why_alone"] = report.why_alone;
-  return fields;
-}
-
-void demand(const OpenCheckpoint& self, const Tensor& tensor) {
-  const Checkpoint& checkpoint = self.with_bytes();
-  value_or_raise(without_gil([&] { return checkpoint.demand(tensor.view()); }));
-}
-
-void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file = text_of(path);
-  value_or_raise(without_gil([&] {
-    return save_tensor_order(self.checkpoint(), self.checkpoint().demand_order(), file);
-  }));
-}
-
-std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes& path) {
-  const std::filesystem::path file = text_of(path);
-  return value_or_raise(without_gil([&] { return load_tensor_order(self.checkpoint(), file); }))
-      .tensors;
-}
-
-nb::tuple range_fields(const RangeResidency& range) {
-  return nb::make_tuple(range.file_offset, range.extent_bytes, range.cached_bytes,
-                        range.resident_bytes, range.anonymous_bytes, range.huge_mapped_bytes);
-}
-
-nb::dict residency(const OpenCheckpoint& self) {
-  const ResidencyReport report =
-      value_or_raise(without_gil([&] { return weightmap::residency(self.checkpoint()); }));
-  nb::list tensors;
-  for (const TensorResidency& tensor : report.tensors) tensors.append(range_fields(tensor));
-  nb::list storages;
-  for (const StorageResidency& storage : report.storages)
-    storages.append(nb::make_tuple(to_str(storage.key), storage.source, range_fields(storage)));
-  nb::dict fields;
-  fields["file_bytes"] = report.file.file_bytes;
-  fields["cached_bytes"] = report.file.cached_bytes;
-  fields["resident_bytes"] = report.file.resident_bytes;
-  fields["anonymous_bytes"] = report.file.anonymous_bytes;
-  fields["huge_mapped_bytes"] = report.file.huge_mapped_bytes;
-  fields["pss_bytes"] = report.file.pss_bytes;
-  fields["pss_anonymous_bytes"] = report.file.pss_anonymous_bytes;
-  fields["minor_faults_since_open"] = report.file.minor_faults_since_open;
-  fields["major_faults_since_open"] = report.file.major_faults_since_open;
-  fields["is_fragmented"] = report.file.is_fragmented;
-  fields["tensors"] = tensors;
-  fields["storages"] = storages;
-  return fields;
-}
-
-std::uint64_t anonymous_bytes(const OpenCheckpoint& self) {
-  return value_or_raise(without_gil([&] { return weightmap::anonymous_bytes(self.checkpoint()); }));
-}
-
-bool lies_on_remote_files(const OpenCheckpoint& self) {
-  const nb::gil_scoped_release release;
-  const Surroundings around = surroundings(self.checkpoint());
-  return std::any_of(around.files.begin(), around.files.end(), [](const FileSurroundings& file) {
-    return weightmap::is_remote(file.file_system);
-  });
-}
-
-nb::tuple evict(const nb::bytes& path, nb::handle progress) {
-  const std::filesystem::path file = text_of(path);
-  LongCall call(progress);
-  const Result<EvictReport> evicted =
-      call.run([&] { return weightmap::evict(file, call.progress()); });
-  const EvictReport report = value_or_raise(evicted);
-  return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after,
-                        report.unwritten_bytes, report.lives_in_memory);
-}
-
 void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer) {
   const Checkpoint& checkpoint = self.with_bytes();
   const WritableBuffer memory(buffer);
@@ -471,7 +350,8 @@ nb::list files_of(const OpenCheckpoint& self) {
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
-  nb::class_<OpenCheckpoint>(module, "Checkpoint", nb::is_weak_referenceable())
+  nb::class_<OpenCheckpoint> checkpoint(module, "Checkpoint", nb::is_weak_referenceable());
+  checkpoint
       .def(
           "id",
           [](const OpenCheckpoint& c) { return reinterpret_cast<std::uintptr_t>(c.owner.get()); },
@@ -486,18 +366,18 @@ void bind_checkpoint(nb::module_& module) {
            "options.")
       .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
-      .def("find", find, nb::arg("name"), nb::sig("def find(self, name: str, /) -> Tensor | None"),
+      .def("find", find, nb::sig("def find(self, name: str, /) -> Tensor | None"),
            "The tensor of this name; None if there is none, or more than one.")
       .def(
           "get",
           [](const OpenCheckpoint& self, const nb::str& name) {
             return tensor_of(self, value_or_raise(self.checkpoint().get(to_utf8(name))));
           },
-          nb::arg("name"), nb::sig("def get(self, name: str, /) -> Tensor"),
+          nb::sig("def get(self, name: str, /) -> Tensor"),
           "The same with an error that says why not.")
-      .def("get_path", get_path, nb::arg("path"),
+      .def("get_path", get_path,
            nb::sig("def get_path(self, path: tuple[str | int, ...], /) -> Tensor"))
-      .def("at", at, nb::arg("index"), nb::sig("def at(self, index: int, /) -> Tensor"))
+      .def("at", at, nb::sig("def at(self, index: int, /) -> Tensor"))
       .def(
           "name",
           [](const OpenCheckpoint& self, std::size_t index) {
@@ -511,8 +391,7 @@ void bind_checkpoint(nb::module_& module) {
       .def("keys", keys_of, nb::sig("def keys(self) -> list[str]"),
            "As names(), with the whole in place of its pieces.")
       .def("key_count", key_count, "How many keys() there are.")
-      .def("path", path_of, nb::arg("index"),
-           nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
+      .def("path", path_of, nb::sig("def path(self, index: int, /) -> tuple[str | int, ...]"))
       .def("info", info, nb::sig("def info(self) -> dict[str, typing.Any]"))
       .def("stats", stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
       .def("evaluate", evaluate_from, nb::arg("machine"), nb::arg("path") = nb::tuple(),
@@ -524,7 +403,7 @@ void bind_checkpoint(nb::module_& module) {
           nb::sig("def left_out_values(self) -> tuple[str, ...]"),
           "Names of what the values of a folder in pieces cannot have; empty before they are asked "
           "for.")
-      .def("look", look, nb::arg("name"),
+      .def("look", look,
            nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
            "Where these keys, joined by dots, lead to, and the type of what is there.")
       .def(
@@ -534,10 +413,10 @@ void bind_checkpoint(nb::module_& module) {
       .def("files", files_of,
            nb::sig("def files(self) -> list[tuple[bytes, tuple[int, int, int, int, int]]]"),
            "The files that it was opened from, and their generations.")
-      .def("storage_place", storage_place, nb::arg("index"),
+      .def("storage_place", storage_place,
            nb::sig("def storage_place(self, index: int, /) -> tuple[int, int]"),
            "Offset in the mapping and bytes of a storage.")
-      .def("find_storage", find_storage, nb::arg("key"),
+      .def("find_storage", find_storage,
            nb::sig("def find_storage(self, key: str, /) -> tuple[int, int] | None"),
            "Offset in the mapping and bytes of the record of this storage.")
       .def(
@@ -548,37 +427,16 @@ void bind_checkpoint(nb::module_& module) {
           [](const OpenCheckpoint& self, std::uint64_t storage_bytes) {
             return lent_bytes(self.owner, storage_bytes);
           },
-          nb::arg("storage_bytes"), nb::sig("def lend(self, storage_bytes: int, /) -> MappedBytes"),
+          nb::sig("def lend(self, storage_bytes: int, /) -> MappedBytes"),
           "The file as memory for torch tensors of a storage of so many bytes: copy on write, or "
           "the mapping as it is, which then must only be read.")
-      .def("warm", warm, nb::arg("tensors"), nb::arg("parts"), nb::arg("threads"),
-           nb::arg("budget_bytes"), nb::arg("crc"), nb::arg("one_reader"),
-           nb::arg("progress").none(),
-           nb::sig("def warm(self, tensors: list[int], parts: list[Tensor], threads: int, "
-                   "budget_bytes: int, crc: bool, one_reader: bool, "
-                   "progress: typing.Callable[[int, int], typing.Any] | None, "
-                   "/) -> dict[str, typing.Any]"))
-      .def("demand", demand, nb::arg("tensor"),
-           nb::sig("def demand(self, tensor: Tensor, /) -> None"))
-      .def("demand_order",
-           [](const OpenCheckpoint& self) { return self.checkpoint().demand_order(); })
-      .def("save_order", save_order, nb::arg("path"),
-           nb::sig("def save_order(self, path: bytes, /) -> None"),
-           "Writes demand_order() to an order file.")
       .def(
           "match",
           [](const OpenCheckpoint& self, const nb::str& pattern) {
             return match_tensors(self.checkpoint(), to_utf8(pattern));
           },
-          nb::arg("pattern"), nb::sig("def match(self, pattern: str, /) -> list[int]"),
+          nb::sig("def match(self, pattern: str, /) -> list[int]"),
           "Indices of the tensors whose names match.")
-      .def("load_order", load_order, nb::arg("path"),
-           nb::sig("def load_order(self, path: bytes, /) -> list[int]"))
-      .def("is_remote", lies_on_remote_files,
-           "Whether one of its files comes from a server or a daemon.")
-      .def("anonymous_bytes", anonymous_bytes, nb::sig("def anonymous_bytes(self) -> int"),
-           "What this process has copied of the mapping by writing to it.")
-      .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"))
       .def(
           "generation",
           [](const OpenCheckpoint& self) {
@@ -588,12 +446,11 @@ void bind_checkpoint(nb::module_& module) {
       .def("state", [](const OpenCheckpoint& self) { return to_string(self.checkpoint().state()); })
       .def("is_current", [](const OpenCheckpoint& self) { return self.checkpoint().is_current(); })
       .def("reopen", reopen)
-      .def("copy_to", copy_to, nb::arg("tensor"), nb::arg("buffer"),
+      .def("copy_to", copy_to,
            nb::sig("def copy_to(self, tensor: Tensor, buffer: typing.Any, /) -> None"))
-      .def("check_unchanged", check_unchanged_since, nb::arg("tensor"),
+      .def("check_unchanged", check_unchanged_since,
            nb::sig("def check_unchanged(self, tensor: Tensor, /) -> None"))
-      .def("gather", gather, nb::arg("name"), nb::arg("offsets"), nb::arg("sizes"),
-           nb::arg("buffer"),
+      .def("gather", gather,
            nb::sig("def gather(self, name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], "
                    "buffer: typing.Any, /) -> None"))
       .def("has_chunks", has_chunks, "Whether composed() has chunked tensors.")
@@ -602,6 +459,7 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def verify_crc(self, progress: typing.Callable[[int, int], typing.Any] | "
                    "None, /) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
+  bind_pages(module, checkpoint);
   module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
              nb::arg("progress") = nb::none(),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "
@@ -635,9 +493,6 @@ void bind_checkpoint(nb::module_& module) {
                      "typing.Any], progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"),
              "Keeps the buffer exported until the last tensor is gone.");
-  module.def("evict", evict, nb::arg("path"), nb::arg("progress").none(),
-             nb::sig("def evict(path: bytes, progress: typing.Callable[[int, int], typing.Any] | "
-                     "None, /) -> tuple[int, int, int, int, bool]"));
 }
 
 }  // namespace weightmap::python

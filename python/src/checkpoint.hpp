@@ -20,5 +20,7 @@ struct OpenCheckpoint {
 };
 
 void bind_checkpoint(nanobind::module_& module);
+// What concerns pages: of warming, of residency, evict().
+void bind_pages(nanobind::module_& module, nanobind::class_<OpenCheckpoint>& checkpoint);
 
 }  // namespace weightmap::python

@@ -372,27 +372,8 @@ class Checkpoint:
         The file as memory for torch tensors of a storage of so many bytes: copy on write, or the mapping as it is, which then must only be read.
         """
 
-    def warm(self, tensors: list[int], parts: list[Tensor], threads: int, budget_bytes: int, crc: bool, one_reader: bool, progress: Callable[[int, int], Any] | None, /) -> dict[str, Any]: ...
-
-    def demand(self, tensor: Tensor, /) -> None: ...
-
-    def demand_order(self) -> list[int]: ...
-
-    def save_order(self, path: bytes, /) -> None:
-        """Writes demand_order() to an order file."""
-
     def match(self, pattern: str, /) -> list[int]:
         """Indices of the tensors whose names match."""
-
-    def load_order(self, path: bytes, /) -> list[int]: ...
-
-    def is_remote(self) -> bool:
-        """Whether one of its files comes from a server or a daemon."""
-
-    def anonymous_bytes(self) -> int:
-        """What this process has copied of the mapping by writing to it."""
-
-    def residency(self) -> dict[str, Any]: ...
 
     def generation(self) -> tuple[int, int, int, int, int]: ...
 
@@ -416,6 +397,27 @@ class Checkpoint:
     def verify_crc(self, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
+    def warm(self, tensors: list[int], parts: list[Tensor], threads: int, budget_bytes: int, crc: bool, one_reader: bool, progress: Callable[[int, int], Any] | None, /) -> dict[str, Any]: ...
+
+    def demand(self, tensor: Tensor, /) -> None: ...
+
+    def demand_order(self) -> list[int]: ...
+
+    def save_order(self, path: bytes, /) -> None:
+        """Writes demand_order() to an order file."""
+
+    def load_order(self, path: bytes, /) -> list[int]: ...
+
+    def is_remote(self) -> bool:
+        """Whether one of its files comes from a server or a daemon."""
+
+    def anonymous_bytes(self) -> int:
+        """What this process has copied of the mapping by writing to it."""
+
+    def residency(self) -> dict[str, Any]: ...
+
+def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
+
 def open(path: bytes, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
     """
     like_torch: private and writable, without reserving swap, where nothing says otherwise.
@@ -434,8 +436,6 @@ def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool =
 
 def open_memory(buffer: Any, trusted: bool, options: dict[str, Any], progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
     """Keeps the buffer exported until the last tensor is gone."""
-
-def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
 
 class StagedFile:
     def descriptor(self) -> int: ...
