@@ -1,7 +1,6 @@
 #include "runtime/pickle/write.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "runtime/bytes/utf8.hpp"
 #include "runtime/pickle/opcode.hpp"
 #include "runtime/pickle/opcode_output.hpp"
+#include "runtime/pickle/write_task.hpp"
 #include "runtime/pickle/written_nodes.hpp"
 #include "runtime/value/tree.hpp"
 
@@ -23,70 +23,6 @@ using value::Tree;
 using enum Value::Kind;
 
 constexpr std::uint64_t batch_values = 1000;  // between MARK and APPENDS or SETITEMS
-
-// True if a pickler memoizes the value.
-bool has_memo_id(const Cell& cell) noexcept {
-  const Value::Kind kind = kind_of(cell);
-  if (kind == tuple) return cell.count > 0;
-  return kind >= Value::Kind::string && kind != persistent_id;
-}
-
-// True if a value is written at once, without a task.
-bool is_simple(const Cell& cell) noexcept {
-  switch (kind_of(cell)) {
-    case tuple:
-      return cell.count == 0;
-    case list:
-    case dict:
-    case set:
-    case frozen_set:
-    case Value::Kind::object:
-    case persistent_id:
-      return false;
-    default:
-      return true;
-  }
-}
-bool has_simple_elements(const Cell& tuple_cell) noexcept {
-  for (std::uint32_t i = 0; i < tuple_cell.count; ++i)
-    if (!is_simple(tuple_element(tuple_cell, i))) return false;
-  return true;
-}
-bool is_flat(const Cell& cell) noexcept {
-  return is_simple(cell) || (kind_of(cell) == tuple && has_simple_elements(cell));
-}
-
-// The remaining work on a value that was begun.
-enum class Step : std::uint8_t {
-  value,        // all of it
-  tuple,        // its further elements, then TUPLE
-  batches,      // further elements or items, then APPENDS or SETITEMS
-  reduce,       // REDUCE or NEWOBJ
-  build,        // BUILD
-  persist,      // BINPERSID
-  call_of_set,  // TUPLE1, REDUCE
-  replaced,     // the same for a replacement, which is `cell`
-};
-
-struct Task {
-  static constexpr WrittenNodes::Number unshared = 0xFFFFFFFF;
-  Step step;
-  bool is_pairs = false;  // batches: of a dict's items
-  bool is_exact = false;  // batches: of a list or dict, not of an object
-  bool is_in_batch = false;
-  bool is_single = false;  // the batch: has no mark
-  bool is_full = false;    // the batch has the maximum length
-  WrittenNodes::Number node = unshared;
-  const Tree* tree = nullptr;
-  Cell cell{};
-  value::CellCursor cursor{};
-  std::uint64_t left = 0;      // cells to come, after the current batch if there is one
-  std::uint64_t in_batch = 0;  // cells to come in the current batch
-
-  std::uint64_t cells(std::uint64_t values) const noexcept {
-    return is_pairs ? 2 * values : values;
-  }
-};
 
 class Writer {
  public:
@@ -114,8 +50,6 @@ class Writer {
   bool long_integer(std::string_view digits);
 
   // These cannot fail, since reserve() was called before.
-  void integer(std::int64_t value);
-  void number_of(std::uint64_t bits);  // a float's
   void container(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   void reduce(const Tree* tree, const Cell& cell, WrittenNodes::Number number);
   void end_tuple(std::size_t count, WrittenNodes::Number number);
@@ -195,10 +129,8 @@ bool Writer::step() {
       reduce(task.tree, task.cell, task.node);
       return true;
     case Step::build:
-      out_.byte(op_BUILD);
-      return true;
     case Step::persist:
-      out_.byte(op_BINPERSID);
+      out_.byte(task.step == Step::build ? op_BUILD : op_BINPERSID);
       return true;
     case Step::call_of_set:
       out_.byte(op_TUPLE1);
@@ -222,10 +154,10 @@ bool Writer::value(const Tree* tree, const Cell& cell, bool may_replace) {
       out_.byte(cell.payload != 0 ? op_NEWTRUE : op_NEWFALSE);
       return true;
     case Value::Kind::integer:
-      integer(static_cast<std::int64_t>(cell.payload));
+      out_.integer(static_cast<std::int64_t>(cell.payload));
       return true;
     case real:
-      number_of(cell.payload);
+      out_.real(cell.payload);
       return true;
     case big_integer:
       return long_integer(tree->text(cell.payload, cell.count));
@@ -387,11 +319,7 @@ bool Writer::more_of_batches() {
 }
 
 void Writer::push(Step step, const Tree* tree, const Cell& cell, WrittenNodes::Number number) {
-  Task& task = tasks_.emplace_back();
-  task.step = step;
-  task.node = number;
-  task.tree = tree;
-  task.cell = cell;
+  tasks_.push_back({.step = step, .node = number, .tree = tree, .cell = cell});
 }
 
 void Writer::push_batches(const Tree* tree, const value::Sequence* sequence, bool is_pairs,
@@ -463,16 +391,16 @@ bool Writer::packed(const Tree* tree, const value::PackedCall& call, WrittenNode
   out_.byte(op_MARK);
   if (!constant(header.tag, ids.tag) || !constant(header.type, ids.type)) return false;
   if (!value(tree, packed_key_cell(call)) || !constant(header.location, ids.location)) return false;
-  integer(shape.numel);
+  out_.integer(shape.numel);
   out_.byte(op_TUPLE);
   put();
   out_.byte(op_BINPERSID);
-  integer(shape.storage_offset);
+  out_.integer(shape.storage_offset);
   for (const std::span<const std::int64_t> dims : {shape.sizes(), shape.strides()}) {
     constexpr std::uint64_t longest_integer = 10;
     if (!reserve(dims.size() * longest_integer)) return false;
     if (dims.size() > 3) out_.byte(op_MARK);
-    for (const std::int64_t dim : dims) integer(dim);
+    for (const std::int64_t dim : dims) out_.integer(dim);
     end_tuple(dims.size(), Task::unshared);
   }
   out_.byte(call.requires_grad ? op_NEWTRUE : op_NEWFALSE);
@@ -511,8 +439,7 @@ bool Writer::string(std::string_view text, WrittenNodes::Number number) {
                                                  " is not UTF-8 at its byte " +
                                                  std::to_string(valid) + ", so no string holds it");
   if (!reserve(text.size())) return false;
-  out_.opcode(op_BINUNICODE, text.size(), 4);
-  out_.text(text);
+  out_.string(text);
   put(number);
   return true;
 }
@@ -545,15 +472,7 @@ bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
   const std::uint64_t length = content.size() + wide;
   if (!reserve(length)) return false;
   out_.opcode(op_BINUNICODE, length, 4);
-  for (const char signed_byte : content) {
-    const auto byte = static_cast<std::uint8_t>(signed_byte);
-    if (byte < 0x80) {
-      out_.byte(byte);
-    } else {
-      out_.byte(0xC0 | byte >> 6);
-      out_.byte(0x80 | (byte & 0x3F));
-    }
-  }
+  out_.latin1_text(content);
   put();
   latin1();
   out_.byte(op_TUPLE2);
@@ -565,10 +484,8 @@ bool Writer::encoded(std::string_view content, WrittenNodes::Number number) {
 
 void Writer::latin1() {
   if (latin1_) return get(*latin1_);
-  constexpr std::string_view name = "latin1";
   latin1_ = next_id_;
-  out_.opcode(op_BINUNICODE, name.size(), 4);
-  out_.text(name);
+  out_.string("latin1");
   put();
 }
 
@@ -586,22 +503,6 @@ bool Writer::byte_array_like(std::string_view content, WrittenNodes::Number numb
   return true;
 }
 
-void Writer::integer(std::int64_t value) {
-  const auto bits = static_cast<std::uint64_t>(value);
-  if (bits <= 0xFF) {
-    out_.opcode(op_BININT1, bits, 1);
-  } else if (bits <= 0xFFFF) {
-    out_.opcode(op_BININT2, bits, 2);
-  } else if (value == static_cast<std::int32_t>(value)) {
-    out_.opcode(op_BININT, bits, 4);
-  } else {
-    unsigned length = 5;
-    while (length < 8 && value >> (8 * length - 1) != value >> 63) ++length;
-    out_.opcode(op_LONG1, length, 1);
-    for (unsigned i = 0; i < length; ++i) out_.byte(static_cast<std::uint8_t>(bits >> (8 * i)));
-  }
-}
-
 bool Writer::long_integer(std::string_view digits) {
   // CPython omits bytes that only repeat the sign.
   const auto byte_at = [&](std::size_t i) { return static_cast<std::uint8_t>(digits[i]); };
@@ -611,7 +512,7 @@ bool Writer::long_integer(std::string_view digits) {
   if (digits.size() <= 8) {
     std::uint64_t bits = (byte_at(digits.size() - 1) & 0x80) != 0 ? ~std::uint64_t{0} : 0;
     for (std::size_t i = digits.size(); i-- > 0;) bits = bits << 8 | byte_at(i);
-    integer(static_cast<std::int64_t>(bits));
+    out_.integer(static_cast<std::int64_t>(bits));
     return true;
   }
   constexpr std::size_t most = 0x7FFFFFFF;  // LONG4 has a signed length
@@ -624,11 +525,6 @@ bool Writer::long_integer(std::string_view digits) {
   out_.opcode(is_short ? op_LONG1 : op_LONG4, digits.size(), is_short ? 1 : 4);
   out_.text(digits);
   return true;
-}
-
-void Writer::number_of(std::uint64_t bits) {
-  out_.byte(op_BINFLOAT);
-  for (int shift = 56; shift >= 0; shift -= 8) out_.byte(static_cast<std::uint8_t>(bits >> shift));
 }
 
 void Writer::put(WrittenNodes::Number number) {
