@@ -278,13 +278,14 @@ Result<int> run_residency(Output& out, ResidencyOptions options) {
 // none, since modules are often called like folders.
 void take_files(ResidencyOptions& options) {
   std::vector<std::string>& patterns = options.selection.patterns;
-  const auto files = std::ranges::stable_partition(patterns, [](const std::string& text) {
+  const auto is_pattern = [](const std::string& text) {
     std::error_code failed;
     return !std::filesystem::is_regular_file(text, failed);
-  });
+  };
+  const auto files = std::stable_partition(patterns.begin(), patterns.end(), is_pattern);
   options.files = {options.file};
-  options.files.insert(options.files.end(), files.begin(), files.end());
-  patterns.erase(files.begin(), files.end());
+  options.files.insert(options.files.end(), files, patterns.end());
+  patterns.erase(files, patterns.end());
   if (options.files.size() > 1 && (options.watch || options.style.tsv))
     throw CLI::ValidationError(options.watch ? "--watch" : "--tsv", "takes one FILE");
 }
