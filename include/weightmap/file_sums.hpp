@@ -21,6 +21,7 @@ struct FileSum {
   std::filesystem::path file;  // absolute
   std::string sha256;          // 64 lower-case digits
   std::string source;          // who says so, for error messages: "SHA256SUMS, line 3"
+  std::string name = {};       // in a list
 };
 
 // Returns a line of 64 digits in lower case; empty for any other text.

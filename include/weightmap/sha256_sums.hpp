@@ -21,8 +21,8 @@ using Sha256Sums = std::map<std::string, std::array<std::byte, 32>>;
 // Of 64 hexadecimal digits of either case; nullopt for other texts.
 WEIGHTMAP_API std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noexcept;
 
-// Lines of "SHA256  NAME" or "SHA256 *NAME"; names lose "./" before them. Fails with io if the file
-// cannot be read, with invalid_argument if a line is another one or there is none.
+// As read_sums() of file_sums.hpp reads it, by the names in it, which lose "./" before them. Fails
+// as that does; with corrupt for a list of no file.
 WEIGHTMAP_API Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file);
 
 }  // namespace weightmap

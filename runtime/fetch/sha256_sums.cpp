@@ -1,9 +1,11 @@
 #include "weightmap/sha256_sums.hpp"
 
-#include <fstream>
+#include <vector>
 
+#include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/sha256.hpp"
+#include "weightmap/file_sums.hpp"
 
 namespace weightmap {
 
@@ -12,25 +14,11 @@ std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noe
 }
 
 Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file) {
-  constexpr std::size_t hex_digits = 64;
-  std::ifstream stream(file);
-  if (!stream) return about_file({ErrorCode::io, "cannot be read"}, file);
+  TRY_ASSIGN(const std::vector<FileSum> listed, read_sums(file));
+  if (listed.empty()) return about_file({ErrorCode::corrupt, "lists no file"}, file);
   Sha256Sums sums;
-  std::string line;
-  for (std::size_t number = 1; std::getline(stream, line); ++number) {
-    const auto sum = bytes::parse_sha256(std::string_view(line).substr(0, hex_digits));
-    const bool is_line = sum && line.size() > hex_digits + 2 && line[hex_digits] == ' ' &&
-                         (line[hex_digits + 1] == ' ' || line[hex_digits + 1] == '*');
-    if (!is_line)
-      return about_file(
-          {ErrorCode::invalid_argument,
-           "line " + std::to_string(number) + " is not \"SHA256  NAME\", as sha256sum prints it"},
-          file);
-    std::string name = line.substr(hex_digits + 2);
-    if (name.starts_with("./")) name.erase(0, 2);
-    sums[name] = *sum;
-  }
-  if (sums.empty()) return about_file({ErrorCode::invalid_argument, "lists no file"}, file);
+  for (const FileSum& sum : listed)
+    sums[std::filesystem::path(sum.name).lexically_normal()] = *bytes::parse_sha256(sum.sha256);
   return sums;
 }
 

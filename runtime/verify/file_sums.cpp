@@ -98,9 +98,9 @@ Result<std::vector<FileSum>> parse_list(std::string_view text, const fs::path& l
     const std::string source =
         bytes::escape(list.filename().native()) + ", line " + std::to_string(number);
     const fs::path beside = full_path(list.parent_path() / parsed->name);
-    sums.push_back({beside, parsed->sha256, source});
+    sums.push_back({beside, parsed->sha256, source, parsed->name});
     if (const fs::path here = full_path(parsed->name); here != beside)
-      sums.push_back({here, parsed->sha256, source});
+      sums.push_back({here, parsed->sha256, source, parsed->name});
   }
   return sums;
 }
@@ -159,7 +159,8 @@ std::vector<FileSum> hub_sums(std::span<const fs::path> files) {
     const fs::path blob = fs::canonical(file, failed);
     if (failed || blob.parent_path().filename() != "blobs") continue;
     if (std::string sum = normal_sha256(blob.filename().native()); !sum.empty())
-      sums.push_back({full_path(file), std::move(sum), "the name of its blob in the hub's cache"});
+      sums.push_back(
+          {full_path(file), std::move(sum), "the name of its blob in the hub's cache", {}});
   }
   return sums;
 }

@@ -281,8 +281,11 @@ class Fetching(RemoteCase):
         run(*command, code=0)
         for path in shards:
             self.assertEqual(digest(path), digest(folder / path.name))
-        sums.write_text("no sums\n")
-        self.assertIn("line 1 is not", run(*command, code=2).stderr)
+        sums.write_text("".join(f"SHA256 ({path.name}) = {digest(path)}\r\n" for path in shards))
+        run(*command, code=0)
+        for none, words in (("no sums\n", "line 1 is none of sha256sum's"), ("\n", "lists no file")):
+            sums.write_text(none)
+            self.assertIn(words, run(*command, code=2).stderr)
 
     # One test for each row of the table of failures, or more.
 
