@@ -95,13 +95,9 @@ WeightName weight_name(std::string_view name, std::string_view extension) {
   return read;
 }
 
-struct IndexName {
-  std::string_view variant;
-};
-
-// Matches x.safetensors.index.json, x.safetensors.index.fp16.json, x.safetensors.fp16.index.json
-// and x.fp16.safetensors.index.json.
-std::optional<IndexName> index_name(std::string_view name, std::string_view extension) {
+// Of x.safetensors.index.json, x.safetensors.index.fp16.json, x.safetensors.fp16.index.json and
+// x.fp16.safetensors.index.json; nullopt for what is no index.
+std::optional<std::string_view> index_variant(std::string_view name, std::string_view extension) {
   constexpr std::string_view index = ".index", end = ".json";
   if (!name.ends_with(end)) return std::nullopt;
   const std::size_t at = name.find(extension);
@@ -113,8 +109,8 @@ std::optional<IndexName> index_name(std::string_view name, std::string_view exte
   std::string_view last = name.substr(index_at + index.size());
   last.remove_suffix(std::min(last.size(), end.size()));
   std::string_view stem = name.substr(0, at);
-  if (!between.empty()) return IndexName{between.substr(1)};
-  return IndexName{last.empty() ? take_variant(stem) : last.substr(1)};
+  if (!between.empty()) return between.substr(1);
+  return last.empty() ? take_variant(stem) : last.substr(1);
 }
 
 tl::unexpected<Error> ambiguous(const Names& candidates) {
@@ -165,8 +161,8 @@ class FamilySelection {
       if (name.ends_with(family.extension) && !std::ranges::count(no_weights, name) &&
           (variant.empty() || weight_name(name, family.extension).variant == variant))
         files_.push_back(name);
-      const std::optional<IndexName> index = index_name(name, family.extension);
-      if (index && (variant.empty() || index->variant == variant)) indexes_.push_back(name);
+      const auto index = index_variant(name, family.extension);
+      if (index && (variant.empty() || *index == variant)) indexes_.push_back(name);
     }
   }
 
@@ -176,7 +172,7 @@ class FamilySelection {
     if (std::ranges::count(files_, usual) != 0) return Selection{{usual}, std::move(indexes_)};
     if (!indexes_.empty()) {
       Names others = leave_plain(indexes_, [](const Names& names, std::size_t i, auto extension) {
-        return index_name(names[i], extension)->variant.empty();
+        return index_variant(names[i], extension)->empty();
       });
       if (indexes_.size() > 1) return ambiguous(indexes_);
       return Selection{std::move(indexes_), std::move(others)};
