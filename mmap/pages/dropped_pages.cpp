@@ -7,25 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/page_table.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "runtime/os/kernel.hpp"
 #include "runtime/os/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {
-
-namespace fs = std::filesystem;
-
-bool may_drop(const struct statfs& status) noexcept {
-  return status.f_type == FUSE_SUPER_MAGIC || status.f_type == OVERLAYFS_SUPER_MAGIC;
-}
 
 bool is_resident(std::span<const std::byte> page) {
   const Result<MappedPages> pages = MappedPages::of(page);
@@ -43,13 +35,6 @@ std::optional<bool> stays_at_open(const os::File& file, std::span<std::byte> pag
   return is_resident(page);
 }
 
-fs::path first_file_of(const fs::path& folder) {
-  std::error_code error, unknown;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (at->is_regular_file(unknown)) return at->path();
-  return {};
-}
-
 }  // namespace
 
 bool is_on_fuse(const os::File& file) noexcept {
@@ -58,9 +43,7 @@ bool is_on_fuse(const os::File& file) noexcept {
 }
 
 bool drops_pages_at_open(const os::File& file) {
-  struct statfs status {};
-  if (file.size() == 0 || ::fstatfs(file.descriptor(), &status) != 0 || !may_drop(status))
-    return false;
+  if (file.size() == 0 || !(is_on_fuse(file) || os::is_overlay(file))) return false;
   const ByteRange first{0, std::min(file.size(), os::page_bytes())};
   const FileWindow window(file, {&first, 1}, os::page_bytes());
   if (window.bytes().empty()) return false;
@@ -68,21 +51,6 @@ bool drops_pages_at_open(const os::File& file) {
   ::madvise(page.data(), page.size(), MADV_RANDOM);  // or more would be read
   // Twice, since the system may take a page back at any time.
   return stays_at_open(file, page) == false && stays_at_open(file, page) == false;
-}
-
-bool drops_pages_at_open(const fs::path& path) {
-  struct statfs status {};
-  if (::statfs(path.c_str(), &status) != 0 || !may_drop(status)) return false;
-  std::error_code error;
-  const fs::path file_path = fs::is_directory(path, error) ? first_file_of(path) : path;
-  const Result<Generation> there = generation_at(file_path);
-  if (!there) return false;
-  static std::mutex mutex;
-  static std::map<std::uint64_t, bool> known;  // by device
-  const std::lock_guard guard(mutex);
-  if (const auto found = known.find(there->device); found != known.end()) return found->second;
-  const Result<os::File> file = os::File::open_foreign(file_path);
-  return known[there->device] = file && drops_pages_at_open(*file);
 }
 
 }  // namespace weightmap::mmap

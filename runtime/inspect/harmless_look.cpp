@@ -5,7 +5,7 @@
 #include <system_error>
 #include <vector>
 
-#include "mmap/pages/page_cache.hpp"
+#include "mmap/pages/dropped_pages.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
@@ -19,17 +19,6 @@ namespace weightmap {
 namespace {
 
 namespace fs = std::filesystem;
-
-// True if a second open leaves in the page cache what was read of a file after the first.
-bool survives_an_open(const fs::path& path) {
-  const Result<os::File> file = os::File::open(path, false);
-  if (!file) return false;
-  file->advise_metadata();
-  std::byte first{};
-  if (!file->read(0, {&first, 1})) return false;
-  const auto is_cached = [&] { return mmap::cached_bytes_of(*file).value_or(0) > 0; };
-  return is_cached() && os::File::open(path, false) && is_cached();
-}
 
 // Asks the server by a file beside this one that no process has mapped.
 bool keeps_cache(const fs::path& file) {
@@ -45,8 +34,10 @@ bool keeps_cache(const fs::path& file) {
       return mapped.device == beside->device && mapped.inode == beside->inode;
     };
     if (std::error_code unknown;
-        fs::is_regular_file(entry->path(), unknown) && std::ranges::none_of(report->mapped, is_it))
-      return survives_an_open(entry->path());
+        !fs::is_regular_file(entry->path(), unknown) || std::ranges::any_of(report->mapped, is_it))
+      continue;
+    const Result<os::File> other = os::File::open(entry->path(), false);
+    return other && !mmap::drops_pages_at_open(*other);
   }
   return false;
 }

@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "mmap/pages/dropped_pages.hpp"
+#include "tools/run/dropped_pages.hpp"
 #include "tools/run/mounts.hpp"
 #include "tools/support/text.hpp"
 
@@ -45,7 +45,7 @@ OpenedFiles::OpenedFiles(const std::vector<std::string>& paths) : OpenedFiles() 
   bool watches_any = false;
   // The system opens for us what others open, which drops the pages of some file systems.
   for (const std::string& path : paths)
-    watches_any = (!mmap::drops_pages_at_open(path) && watch(path)) || watches_any;
+    watches_any = (!drops_pages_at_open(path) && watch(path)) || watches_any;
   if (!watches_any) watch_ = Descriptor();
 }
 

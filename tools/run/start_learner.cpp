@@ -12,11 +12,11 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/pages/dropped_pages.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/process_maps.hpp"
 #include "runtime/os/file/file.hpp"
 #include "runtime/os/page_size.hpp"
+#include "tools/run/dropped_pages.hpp"
 #include "tools/run/files_in_use.hpp"
 
 namespace weightmap::cli::start {
@@ -95,7 +95,7 @@ std::string module_folder_of(const std::string& path) {
 }
 
 bool is_cached(const std::string& path) {
-  if (mmap::drops_pages_at_open(path)) return false;
+  if (drops_pages_at_open(path)) return false;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   char byte = 0;
   iovec into{&byte, 1};
@@ -186,7 +186,7 @@ StartPlan StartLearner::plan(std::string key) {
   if (!opened_.is_watching()) add_bytecode();
   std::vector<std::pair<std::size_t, PlannedFile>> planned;
   for (const auto& [path, seen] : files_) {
-    if (mmap::drops_pages_at_open(path)) continue;  // of who has it open now, and of the next
+    if (drops_pages_at_open(path)) continue;  // of who has it open now, and of the next
     const Result<os::File> file = os::File::open_foreign(path);
     if (!file || file->generation().mtime_ns >= began_ns_ ||
         is_for_another_reader(path, file->size()))

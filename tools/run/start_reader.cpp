@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "mmap/pages/dropped_pages.hpp"
 #include "runtime/os/file/file.hpp"
 #include "runtime/os/memory/memory_limit.hpp"
+#include "tools/run/dropped_pages.hpp"
 
 namespace weightmap::cli::start {
 namespace {
@@ -25,7 +25,7 @@ constexpr std::uint64_t memory_reserve = std::uint64_t{256} << 20;
 // Returns nullopt if the file is not there, none that may be opened, or one that the command's open
 // would drop again. `has_changed` says that it is another version.
 std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_changed) {
-  if (mmap::drops_pages_at_open(planned.path)) return std::nullopt;
+  if (drops_pages_at_open(planned.path)) return std::nullopt;
   Result<os::File> file = os::File::open_foreign(planned.path);
   if (!file) return std::nullopt;
   has_changed = file->size() != planned.size || file->generation().mtime_ns != planned.mtime_ns;

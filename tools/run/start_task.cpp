@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/pages/dropped_pages.hpp"
+#include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/support/text.hpp"
@@ -76,7 +76,7 @@ CompanionTask task_for(const StartOptions& options, const StartCommand& command,
 void probe_mounts(const StartOptions& options, const StartCommand& command) {
   std::vector<std::string> remarks;
   for (const fs::path& model : models_of(options, command, remarks))
-    static_cast<void>(mmap::drops_pages_at_open(model));
+    static_cast<void>(drops_pages_at_open(model));
 }
 
 }  // namespace weightmap::cli::start

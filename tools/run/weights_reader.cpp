@@ -5,10 +5,10 @@
 #include <system_error>
 #include <vector>
 
-#include "mmap/pages/dropped_pages.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/os/file/file.hpp"
+#include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
 #include "tools/support/source_files.hpp"
@@ -59,7 +59,7 @@ std::vector<std::size_t> order_of(const Checkpoint& checkpoint, const fs::path& 
 
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
   WeightsRead read;
-  if (mmap::drops_pages_at_open(model)) {
+  if (drops_pages_at_open(model)) {
     read.trouble =
         printable(model.native()) +
         ": is not read ahead: its file system drops what is in memory of a file whenever "
