@@ -43,6 +43,13 @@ def names_of(value, name=""):
     ]
 
 
+class PaddleTensor(tuple):
+    """As paddle pickles a tensor within a dict: tuple((name, array))."""
+
+    def __reduce_ex__(self, protocol):
+        return tuple, (tuple(self),)
+
+
 class Storage:
     def __init__(self, number):
         self.number = number
@@ -97,6 +104,7 @@ class Trees(RandomTrees):
             "counter": lambda: collections.Counter(dict(self.items(depth))),
             "list": lambda: self.values(depth),
             "tuple": lambda: tuple(self.values(depth)),
+            "called": lambda: PaddleTensor(self.values(depth)),
             "deque": lambda: collections.deque(self.values(depth)),
             "bounded": lambda: collections.deque(self.values(depth), 10),
             "set": lambda: {self.tensor()},

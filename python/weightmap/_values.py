@@ -30,6 +30,8 @@ def _no_bytes() -> bytes:
 
 
 def _tuple(elements: Any = ()) -> tuple[Any, ...]:
+    if type(elements) not in (tuple, list, set, frozenset):
+        raise ValueError
     return tuple(elements)
 
 
@@ -74,6 +76,7 @@ _PLAIN: dict[tuple[str, str], Any] = {
 }
 for _module in ("builtins", "__builtin__"):
     _PLAIN[_module, "bytes"] = _no_bytes
+    _PLAIN[_module, "tuple"] = _tuple
     for _kind in (dict, set, frozenset, bytearray, complex):
         _PLAIN[_module, _kind.__name__] = _kind
 # Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,

@@ -97,8 +97,9 @@ std::optional<Value> contents_of_call(const Value& object) noexcept {
   const std::string_view module = callable.module();
   const std::string_view name = callable.name();
   const bool is_deque = module == "collections" && name == "deque";
+  const bool is_builtin = module == "builtins" || module == "__builtin__";
   const bool is_set =
-      (module == "builtins" || module == "__builtin__") && (name == "set" || name == "frozenset");
+      is_builtin && (name == "set" || name == "frozenset" || name == "tuple");  // paddle: tuple
   const std::size_t count = object.arguments().size();
   if (object.is_new_object() || count == 0 || !(is_deque ? count <= 2 : is_set && count == 1))
     return std::nullopt;

@@ -12,8 +12,8 @@ namespace weightmap::torch {
 // collections.OrderedDict with a number. Empty if it may succeed, or only Python can judge.
 std::string impossible_call(const Value& object);
 
-// Returns what a set, frozenset or deque is called with, whose elements are its own; it has not
-// changed since the call. nullopt for all else.
+// Returns what a set, frozenset, deque or tuple is called with, whose elements are its own; it has
+// not changed since the call. nullopt for all else.
 std::optional<Value> contents_of_call(const Value& object) noexcept;
 
 }  // namespace weightmap::torch
