@@ -41,7 +41,7 @@ struct CheckpointInfo {
   // The sum of nbytes over all tensors; views of one storage count separately.
   std::uint64_t tensor_bytes = 0;
   std::uint64_t file_bytes = 0;    // of all files
-  std::uint64_t pickle_bytes = 0;  // of data.pkl, or of the header of a safetensors or GGUF file
+  std::uint64_t pickle_bytes = 0;  // of data.pkl, a bare pickle, or a safetensors or GGUF header
   // Items that were dropped because a later item of their dict has the same key: the last wins, as
   // in Python. 0 for every file of a pickler, and if no such dict leads to a tensor.
   std::uint64_t duplicate_keys = 0;

@@ -184,11 +184,15 @@ bool is_script_name(std::string_view module, std::string_view name) noexcept {
 }
 
 Error harmful(const value::Global& global, std::uint64_t file_offset) {
-  return {ErrorCode::unsafe_pickle,
-          "the pickle names " + bytes::escape(full_name(global.module, global.name)) +
-              ", which no checkpoint needs; nothing was run",
-          file_offset + global.position,
-          {}};
+  const bool is_dumped = global.module == "torch.storage" && global.name == "_load_from_bytes";
+  return {
+      ErrorCode::unsafe_pickle,
+      "the pickle names " + bytes::escape(full_name(global.module, global.name)) +
+          (is_dumped ? ", as pickle.dump writes tensors of torch; nothing was run, load it where "
+                       "you trust it and save it with torch.save"
+                     : ", which no checkpoint needs; nothing was run"),
+      file_offset + global.position,
+      {}};
 }
 
 Error not_allowed(const value::Global& global, std::uint64_t file_offset) {

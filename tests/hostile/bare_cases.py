@@ -99,6 +99,8 @@ def add_cases():
     refused("pickle_in_a_pickle", "corrupt", "where an opcode should be",
             wrapper(p.pickle(wrapper(b"\x01\xff" + A)), dtype=dtype("O8", flags=63)))
     refused("call", "unsafe_pickle", "posix.system", SYSTEM)
+    refused("tensors_by_pickle_dump", "unsafe_pickle", "save it with torch.save",
+            p.call(p.name("torch.storage", "_load_from_bytes"), p.text("x")))
     refused("storage_elsewhere", "unsupported", "which lie in another file", p.tensor())
     end = struct.pack("<I", 2**31 - 1)
     refused("text_beyond_the_end", "corrupt", "needs 2147483647 bytes", b"X" + end)
