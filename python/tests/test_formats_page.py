@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import re
 import shutil
+import tarfile
 import warnings
 
 import pytest
@@ -183,10 +184,18 @@ def dcp_folder(folder):
     return Kind(folder / "dcp", flat(state), TRAINING_VALUES)
 
 
+def nemo(folder):
+    kind = training_checkpoint(folder)
+    with tarfile.open(folder / "model.nemo", "w:") as archive:
+        archive.add(kind.path, arcname="./model_weights.ckpt")
+    return Kind(f"{folder}/model.nemo//model_weights.ckpt", kind.tensors, kind.values)
+
+
 KINDS = {
     "a state dict of torch.save": state_dict,
     "a training checkpoint of torch.save": training_checkpoint,
     "the stream of torch before 1.6": stream,
+    "the weights in a `.nemo` (`FILE//MEMBER`)": nemo,
     "a pickled `nn.Module`": whole_module,
     "objects that hold themselves (OmegaConf)": holds_itself,
     "TorchScript": torchscript,
