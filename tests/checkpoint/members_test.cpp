@@ -310,3 +310,20 @@ TEST_CASE_FIXTURE(Fixture, "staging a member is refused") {
   CHECK_FAILS(stage(member(test::tar({{.name = "m", .content = gguf()}}), "m"), {}),
               ErrorCode::unsupported, "is a member of an archive, and whole files are staged");
 }
+
+TEST_CASE_FIXTURE(Fixture,
+                  "an archive with any byte changed has its member within its bounds, or none") {
+  for (const std::string& whole :
+       {test::tar({{.name = "pax", .content = "17 GNU.other.a=1\n", .type = 'x'},
+                   {.name = "m", .content = gguf()}}),
+        zip("m", gguf())})
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      for (const int change : {1, 0x80, 0xff}) {
+        std::string changed = whole;
+        changed[i] = static_cast<char>(changed[i] ^ change);
+        const Result<Checkpoint> opened = open(changed, "m");
+        if (!opened) continue;
+        for (const NamedTensor& tensor : opened->tensors())
+          CHECK(tensor.file_offset + tensor.view.bytes().size() <= changed.size());
+      }
+}
