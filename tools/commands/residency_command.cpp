@@ -244,16 +244,16 @@ Result<OfFile> run_repair(Output& out, const Checkpoint& checkpoint,
                 show(out, after, options, repair)};
 }
 
-struct Chosen {
+struct OpenedPart {
   Checkpoint checkpoint;
   std::vector<std::size_t> indices;
 };
 
-Result<Chosen> choose(const ResidencyOptions& options) {
+Result<OpenedPart> open_part(const ResidencyOptions& options) {
   if (!options.repair) TRY(check_look_is_harmless(options.file));
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
   Result<std::vector<std::size_t>> indices = select(checkpoint, options.selection);
-  if (indices) return Chosen{std::move(checkpoint), std::move(*indices)};
+  if (indices) return OpenedPart{std::move(checkpoint), std::move(*indices)};
   indices.error().file = printable(options.file);
   return tl::unexpected<Error>(indices.error());
 }
@@ -261,12 +261,12 @@ Result<Chosen> choose(const ResidencyOptions& options) {
 Result<int> run_residency(Output& out, ResidencyOptions options) {
   options.file = options.files.front();
   if (options.watch) {
-    TRY_ASSIGN(const Chosen chosen, choose(options));
+    TRY_ASSIGN(const OpenedPart chosen, open_part(options));
     return watch(out, chosen.checkpoint, chosen.indices, options);
   }
   const auto examine = [&](const std::string& file) -> Result<OfFile> {
     options.file = file;
-    TRY_ASSIGN(const Chosen chosen, choose(options));
+    TRY_ASSIGN(const OpenedPart chosen, open_part(options));
     if (options.repair) return run_repair(out, chosen.checkpoint, chosen.indices, options);
     TRY_ASSIGN(const Picture picture, look(chosen.checkpoint, chosen.indices, options));
     return OfFile{exit_good, show(out, picture, options, std::nullopt)};
