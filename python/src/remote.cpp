@@ -3,7 +3,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -75,6 +80,7 @@ nb::dict fetch_report(const FetchReport& report) {
   fields["resumed_bytes"] = report.resumed_bytes;
   fields["verified_bytes"] = report.verified_bytes;
   fields["summed_bytes"] = report.summed_bytes;
+  fields["in_one_request"] = report.in_one_request;
   fields["seconds"] = seconds(report.time);
   return fields;
 }
@@ -92,9 +98,21 @@ OpenCheckpoint read_metadata(nb::handle source) {
                                          metadata_only)};
 }
 
+// Digests of 32 bytes by the names of files.
+std::map<std::string, std::array<std::byte, 32>> digests_of(const nb::dict& sums) {
+  std::map<std::string, std::array<std::byte, 32>> digests;
+  for (const auto& [name, digest] : sums) {
+    const std::string bytes = text_of(nb::cast<nb::bytes>(digest));
+    auto& sum = digests[to_utf8(nb::cast<nb::str>(name))];
+    std::memcpy(sum.data(), bytes.data(), std::min(bytes.size(), sum.size()));
+  }
+  return digests;
+}
+
 FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
-                           Progress progress) {
+                           const nb::dict& sums, Progress progress) {
   FetchOptions options;
+  options.sha256 = digests_of(sums);
   options.order = std::move(order);
   options.verify = verify;
   if (chunk_bytes != 0) options.chunk_bytes = chunk_bytes;
@@ -104,12 +122,12 @@ FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uin
 
 RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, bool verify,
                             std::uint64_t chunk_bytes, const nb::bytes& name,
-                            std::uint64_t budget_bytes) {
+                            std::uint64_t budget_bytes, const nb::dict& sums) {
   const auto watched = std::make_shared<Watched>();
   std::unique_ptr<RangeSource> from = source_of(source, watched);
   const std::string called = from->name();
   RemoteStageOptions options;
-  options.fetch = fetch_options(std::move(order), verify, chunk_bytes, progress_of(watched));
+  options.fetch = fetch_options(std::move(order), verify, chunk_bytes, sums, progress_of(watched));
   options.name = text_of(name);
   options.budget_bytes = budget_bytes;
   const nb::object nobody = nb::none();
@@ -136,12 +154,12 @@ StagedFile finish_staging(const RemoteStaging& self, nb::handle progress) {
 
 nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
                   std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
-                  bool replaces, nb::handle progress) {
+                  bool replaces, const nb::dict& sums, nb::handle progress) {
   const std::filesystem::path target = text_of(path);
   LongCall call(progress);
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   const FetchOptions options =
-      fetch_options(std::move(order), verify, chunk_bytes, call.progress());
+      fetch_options(std::move(order), verify, chunk_bytes, sums, call.progress());
   const auto fetched = call.run([&]() -> Result<std::vector<FetchReport>> {
     if (is_folder) return fetch_into(std::move(from), target, options);
     return fetch(*from, target, options, replaces).transform([](const FetchReport& report) {
@@ -192,16 +210,19 @@ void bind_remote(nb::module_& module) {
   module.def("remote_metadata", read_metadata, nb::arg("source"),
              nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
   module.def("start_staging", begin_staging, nb::arg("source"), nb::arg("order"), nb::arg("verify"),
-             nb::arg("chunk_bytes"), nb::arg("name"), nb::arg("budget_bytes"),
+             nb::arg("chunk_bytes"), nb::arg("name"), nb::arg("budget_bytes"), nb::arg("sums"),
              nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
-                     "chunk_bytes: int, name: bytes, budget_bytes: int, /) -> Staging"));
-  module.def("fetch", fetch_to, nb::arg("source"), nb::arg("path"), nb::arg("is_folder"),
-             nb::arg("order"), nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("replaces"),
-             nb::arg("progress").none(),
-             nb::sig("def fetch(source: typing.Any, path: bytes, is_folder: bool, "
-                     "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
-                     "progress: typing.Callable[[int, int], typing.Any] | None, /) "
-                     "-> list[dict[str, typing.Any]]"));
+                     "chunk_bytes: int, name: bytes, budget_bytes: int, "
+                     "sums: dict[str, bytes], /) -> Staging"));
+  module.def(
+      "fetch", fetch_to, nb::arg("source"), nb::arg("path"), nb::arg("is_folder"), nb::arg("order"),
+      nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("replaces"), nb::arg("sums"),
+      nb::arg("progress").none(),
+      nb::sig(
+          "def fetch(source: typing.Any, path: bytes, is_folder: bool, "
+          "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
+          "sums: dict[str, bytes], progress: typing.Callable[[int, int], typing.Any] | None, /) "
+          "-> list[dict[str, typing.Any]]"));
 }
 
 }  // namespace weightmap::python

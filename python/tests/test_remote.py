@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import hashlib
 import importlib.util
 import json
 import os
@@ -854,3 +855,125 @@ def test_wrong_arguments_of_open_url():
         remote.open_url("https://host/model", headers="Authorization: x")
     with pytest.raises(weightmap.InvalidArgumentError, match="chosen by open_url"):
         remote.metadata(remote.open_url("https://host/model"), connections=4)
+
+
+# --- what is fetched, and by whom ---------------------------------------------------------------
+
+
+def hex_digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_the_sha256_is_compared(training, tmp_path):
+    right = hex_digest(training.content)
+    [report] = remote.fetch(training, tmp_path / "model.pt", sha256=right.upper())
+    assert report.summed_bytes == training.size
+    with remote.stage(training, sha256=right) as staging:
+        staging.finish()
+    with pytest.raises(weightmap.CorruptError, match=f"has the SHA-256 {right}, not 00"):
+        remote.fetch(training, tmp_path / "other.pt", sha256="0" * 64)
+    with remote.stage(training, sha256="0" * 64) as staging:
+        with pytest.raises(weightmap.CorruptError, match="has the SHA-256"):
+            staging.finish()
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_the_sha256s_of_a_set_are_by_name(shards, tmp_path):
+    folder, _ = shards
+    source = Folder(folder, "model.safetensors.index.json")
+    sums = {path.name: hex_digest(path.read_bytes()) for path in folder.iterdir()}
+    reports = remote.fetch(source, f"{tmp_path}/new/", sha256=sums)
+    assert all(report.summed_bytes == report.file_bytes for report in reports)
+    del sums["one.safetensors"]
+    with pytest.raises(weightmap.InvalidArgumentError, match="is not among the files"):
+        remote.fetch(source, f"{tmp_path}/other/", sha256=sums)
+
+
+@pytest.mark.parametrize("wrong", ["", "0" * 63, "g" * 64])
+def test_what_is_no_sha256_is_refused(training, tmp_path, wrong):
+    with pytest.raises(weightmap.InvalidArgumentError, match="expected 64 hexadecimal digits"):
+        remote.fetch(training, tmp_path / "model.pt", sha256=wrong)
+
+
+def test_unproven_is_of_urls(training):
+    with pytest.raises(weightmap.InvalidArgumentError, match="unproven is of a URL"):
+        remote.metadata(training, unproven=True)
+
+
+@needs_libcurl
+def test_a_server_that_names_no_version(server, data, tmp_path):
+    (server.folder / "model.pt").write_bytes((data / "training.pt").read_bytes())
+    with server.module.RangeServer(server.folder, tags="none") as nameless:
+        url = nameless.url("model.pt")
+        for call in (remote.metadata, remote.stage, lambda url: remote.fetch(url, tmp_path / "x")):
+            with pytest.raises(weightmap.UnsupportedError, match="names no version"):
+                call(url)
+        remote.metadata(url, unproven=True)
+        remote.fetch(url, tmp_path / "here.pt", unproven=True)
+        with remote.stage(url, unproven=True) as staging:
+            staging.finish()
+
+
+@needs_libcurl
+def test_a_server_without_ranges(server, data, tmp_path):
+    content = (data / "training.pt").read_bytes()
+    (server.folder / "model.pt").write_bytes(content)
+    server.fault(server.module.whole(), times=server.module.ALWAYS)
+    [report] = remote.fetch(server.url("model.pt"), tmp_path / "here.pt")
+    assert (report.in_one_request, (tmp_path / "here.pt").read_bytes()) == (True, content)
+    with pytest.raises(weightmap.UnsupportedError, match="the server ignores ranges"):
+        remote.metadata(server.url("model.pt"))
+
+
+@needs_libcurl
+def test_the_configuration_comes_with_the_index(server, shards, tmp_path):
+    folder, _ = shards
+    for path in folder.iterdir():
+        (server.folder / path.name).write_bytes(path.read_bytes())
+    (server.folder / "config.json").write_text("{}")
+    remote.fetch(server.url("model.safetensors.index.json"), f"{tmp_path}/new/")
+    assert (tmp_path / "new" / "config.json").read_text() == "{}"
+
+
+class Hub:
+    """In place of huggingface_hub."""
+
+    def __init__(self):
+        self.asked = []
+
+    def snapshot_download(self, model, *, revision, local_dir):
+        self.asked.append((model, revision))
+        self._bring(local_dir, "model.safetensors")
+
+    def hf_hub_download(self, model, file, *, revision, local_dir):
+        self.asked.append((model, file, revision))
+        return self._bring(local_dir, file)
+
+    def _bring(self, folder, name):
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"four")
+        return str(path)
+
+
+def test_models_of_the_hub_are_fetched_by_its_package(tmp_path, monkeypatch):
+    hub = Hub()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    target = f"{tmp_path}/new/"
+    for url in ("hf://org/name", "hf://org/name@a%2Fb", "hf://org/name@v1/sub/x.gguf"):
+        [*_, report] = remote.fetch(url, target)
+        assert report.file_bytes == 4
+    assert hub.asked == [("org/name", None), ("org/name", "a/b"), ("org/name", "sub/x.gguf", "v1")]
+    for option in ({"order": ["a"]}, {"replace": True}, {"sha256": "0" * 64}, {"verify": False}):
+        with pytest.raises(weightmap.InvalidArgumentError, match=f"has no {list(option)[0]}"):
+            remote.fetch("hf://org/name", target, **option)
+    with pytest.raises(weightmap.InvalidArgumentError, match="is fetched into a folder"):
+        remote.fetch("hf://org/name/model.pt", tmp_path / "model.pt")
+    with pytest.raises(weightmap.InvalidArgumentError, match="expected hf://org/name"):
+        remote.fetch("hf://name", target)
+
+
+def test_without_the_hubs_package_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(weightmap.UnsupportedError, match="pip install huggingface_hub"):
+        remote.fetch("hf://org/name", f"{tmp_path}/new/")

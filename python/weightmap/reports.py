@@ -305,6 +305,7 @@ class FetchReport(Record):
     resumed_bytes: int  # that an earlier fetch, which was ended, had left
     summed_bytes: int  # of the file, if its SHA-256 was compared
     verified_bytes: int  # of storages whose CRC-32 was compared
+    in_one_request: bool  # as its server knows no ranges, or it lies beside a set
     seconds: float
 
 

@@ -6,13 +6,14 @@ import os
 
 from weightmap import _core
 from weightmap._checkpoint import Checkpoint
+from weightmap._errors import InvalidArgumentError
 from weightmap._remote.source import core_source
 from weightmap._staging import bytes_allowed
 from weightmap.reports import FetchReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from weightmap._remote.source import Source
@@ -29,21 +30,34 @@ def chunk_size(chunk_bytes: int | None) -> int:
     return bytes_allowed("chunk_bytes", chunk_bytes)
 
 
+def sums_of(sha256: str | Mapping[str, str] | None) -> dict[str, bytes]:
+    """Digests by the names of files; "" is the only one."""
+    texts = {} if sha256 is None else {"": sha256} if isinstance(sha256, str) else dict(sha256)
+    for name, text in texts.items():
+        if len(text) != 64 or not set(text.lower()) <= set("0123456789abcdef"):
+            raise InvalidArgumentError(
+                f"sha256 is {text!r}, expected 64 hexadecimal digits", file=name or None
+            )
+    return {name: bytes.fromhex(text) for name, text in texts.items()}
+
+
 def fetch_report(fields: dict[str, Any]) -> FetchReport:
     return FetchReport(**{**fields, "path": os.fsdecode(fields["path"])})
 
 
-def metadata(source: str | Source | RangeSource, *, connections: int = 0) -> Checkpoint:
+def metadata(
+    source: str | Source | RangeSource, *, connections: int = 0, unproven: bool = False
+) -> Checkpoint:
     """The metadata of a remote checkpoint, or of a set by its index: names, shapes, dtypes, root().
 
     A few requests, whatever the size of the tensors. Their bytes are not there: what would read
     them raises UnsupportedError, and stage() and fetch() bring them.
 
-    source, connections: as of stage(). Raises weightmap.Error. The GIL is released meanwhile.
+    source, connections, unproven: as of stage(). Raises weightmap.Error. The GIL is released meanwhile.
 
     Any thread may call it, and a forked child; the result is safe to use from any thread.
     """
-    core = _core.remote_metadata(core_source(source, connections))
+    core = _core.remote_metadata(core_source(source, connections, unproven))
     return Checkpoint(core, os.fsdecode(core.file()))
 
 
@@ -56,6 +70,8 @@ def fetch(
     verify: bool = True,
     chunk_bytes: int | None = None,
     connections: int = 0,
+    sha256: str | Mapping[str, str] | None = None,
+    unproven: bool = False,
     progress: Progress | None = None,
 ) -> list[FetchReport]:
     """Fetches a remote checkpoint into a file, or, with all files of its set, into a folder.
@@ -63,25 +79,38 @@ def fetch(
     path: of the file, which must not be there yet; or of a folder, which is there or whose path ends
         with a slash. There files of the same version stay.
     replace: the file may be there.
-    order, verify, chunk_bytes, connections: as of stage().
+    order, verify, chunk_bytes, connections, sha256, unproven: as of stage(). The SHA-256s of a set
+        are those of all its files, by their names beside the first.
     progress: is called with the bytes that have come and the bytes in all. What it raises, and
         Ctrl-C, ends the fetch.
 
     Until it is whole the file is `path`.part; a fetch that was ended or killed goes on where it was.
-    One report for each file. Raises weightmap.Error. The GIL is released meanwhile.
+    One report for each file. A model of the hub, "hf://org/name@revision" or a file of it, is brought
+    into a folder by huggingface_hub, which compares what it gets with the hub's SHA-256s; only `path`
+    applies then. Raises weightmap.Error. The GIL is released meanwhile.
 
     Any thread may call it, and a forked child.
     """
     target = os.fsencode(path)
     is_folder = target.endswith(b"/") or os.path.isdir(target)
+    if isinstance(source, str) and source.startswith("hf://"):
+        from weightmap._remote.hub import fetch_model
+
+        given = {
+            "replace": replace, "order": list(order), "verify": not verify, "sha256": sha256,
+            "chunk_bytes": chunk_bytes, "connections": connections, "unproven": unproven,
+            "progress": progress,
+        }  # fmt: skip
+        return fetch_model(source, target, is_folder, [name for name in given if given[name]])
     reports = _core.fetch(
-        core_source(source, connections),
+        core_source(source, connections, unproven),
         target,
         is_folder,
         order_of(order),
         verify,
         chunk_size(chunk_bytes),
         replace,
+        sums_of(sha256),
         progress,
     )
     return [fetch_report(fields) for fields in reports]

@@ -117,10 +117,14 @@ def _curl(url: str) -> ModuleType:
 _CONNECTIONS = 16  # of a source of one's own
 
 
-def core_source(source: str | Source | RangeSource, connections: int) -> Any:
+def core_source(
+    source: str | Source | RangeSource, connections: int, unproven: bool = False
+) -> Any:
     """As the extension module takes it."""
     if isinstance(source, str):
-        return open_url(source, connections=connections)._opened
+        return open_url(source, connections=connections, unproven=unproven)._opened
+    if unproven:
+        raise InvalidArgumentError("unproven is of a URL, or of open_url()", file=source.name)
     if isinstance(source, Source):
         if connections:
             raise InvalidArgumentError(

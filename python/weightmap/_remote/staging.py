@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from weightmap import _core
 from weightmap._checkpoint import Checkpoint
-from weightmap._remote.fetching import chunk_size, fetch_report, order_of
+from weightmap._remote.fetching import chunk_size, fetch_report, order_of, sums_of
 from weightmap._remote.source import core_source
 from weightmap._staging import StagedFile, bytes_allowed
 
@@ -107,6 +107,8 @@ def stage(
     verify: bool = True,
     chunk_bytes: int | None = None,
     connections: int = 0,
+    sha256: str | None = None,
+    unproven: bool = False,
     progress: Progress | None = None,
 ) -> Staging:
     """Brings a remote checkpoint into shared memory: metadata first, which is there on return.
@@ -122,6 +124,8 @@ def stage(
     verify: compare the CRC-32 of each storage of a zip archive once it has come.
     chunk_bytes: what one request asks for, rounded up to 2 MiB. None: 16 MiB.
     connections: reads on their way at a time; 0: 16 of a source of one's own, and up to 64 of a URL.
+    sha256: of the file, in hexadecimal digits; finish() compares it before the copy is there.
+    unproven: take a URL of a server that names no version, as open_url() has it.
     progress: is called by finish() with the bytes that have come and the bytes in all.
 
     Raises weightmap.Error. The GIL is released meanwhile, and the fetch goes on in threads of its
@@ -129,7 +133,7 @@ def stage(
 
     Any thread may call it, and a forked child.
     """
-    opened = core_source(source, connections)
+    opened = core_source(source, connections, unproven)
     staging = _core.start_staging(
         opened,
         order_of(order),
@@ -137,5 +141,6 @@ def stage(
         chunk_size(chunk_bytes),
         os.fsencode(name),
         bytes_allowed("budget_bytes", budget_bytes),
+        sums_of(sha256),
     )
     return Staging(staging, os.fsdecode(staging.checkpoint().file()), progress)
