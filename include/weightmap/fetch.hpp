@@ -83,6 +83,8 @@ class WEIGHTMAP_API Staging {
  private:
   friend WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource>,
                                                      const RemoteStageOptions&);
+  friend WEIGHTMAP_API Result<Staging> start_staging_again(std::unique_ptr<RangeSource>,
+                                                           const RemoteStageOptions&, Staging&);
   explicit Staging(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
@@ -92,7 +94,12 @@ class WEIGHTMAP_API Staging {
 // Fails as Checkpoint::open() of the same file and stage() of a path do.
 WEIGHTMAP_API Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
                                             const RemoteStageOptions& options = {});
-// The same, finished.
+// The same after a staging whose finish() has failed: what that got of the same version is taken
+// over, if the version has a name. `failed` is of no more use once the metadata was read.
+WEIGHTMAP_API Result<Staging> start_staging_again(std::unique_ptr<RangeSource> source,
+                                                  const RemoteStageOptions& options,
+                                                  Staging& failed);
+// The same as start_staging(), finished.
 WEIGHTMAP_API Result<StagedFile> stage(std::unique_ptr<RangeSource> source,
                                        const RemoteStageOptions& options = {});
 

@@ -260,6 +260,7 @@ void Fetching::stop() {
 }
 
 void Fetching::note(ByteRange range, std::span<const StorageSums::Complete> complete) {
+  kept_.add(range);
   for (const ByteRange& part : sums_.without_storages(range)) done_.add(part);
   for (const StorageSums::Complete& storage : complete) compare(storage);
 }

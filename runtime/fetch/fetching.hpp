@@ -48,6 +48,8 @@ class Fetching final : private RangeReader {
   void prefer(ByteRange range);
   // Prefers the range, and blocks until it has arrived and has been compared. Fails as run() does.
   Result<void> wait(ByteRange range);
+  // What is in its place, compared or not. Of a run that has ended.
+  const bytes::RangeSet& kept() const noexcept { return kept_; }
   // Of now: the counts of the source, and verified_bytes.
   FetchReport report() const;
 
@@ -111,6 +113,7 @@ class Fetching final : private RangeReader {
   bool is_stopped_ = false;         // no more will arrive
   bool has_ended_ = false;          // run()
   std::optional<Error> failure_;    // the first one
+  bytes::RangeSet kept_;            // what is in its place
   bytes::RangeSet done_;            // what is in its place, and proven if it can be
   std::set<std::uint64_t> again_;   // offsets of storages that were fetched once more
   std::uint64_t verified_bytes_ = 0;

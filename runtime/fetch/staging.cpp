@@ -14,6 +14,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/fetch/compare_sum.hpp"
+#include "runtime/fetch/fetched_version.hpp"
 #include "runtime/fetch/fetching.hpp"
 #include "runtime/fetch/file_content.hpp"
 #include "runtime/fetch/into_memory.hpp"
@@ -119,17 +120,42 @@ struct Staging::State {
 
 namespace {
 
+std::uint64_t bytes_in(const bytes::RangeSet& ranges) {
+  std::uint64_t all = 0;
+  for (const ByteRange& range : ranges.ranges()) all += range.length;
+  return all;
+}
+
+// What `failed` has of this version.
+bytes::RangeSet kept_of(const Staging::State* failed, const RemoteVersion& version) {
+  const bool has_same = failed != nullptr && failed->memory && is_exact(version) &&
+                        failed->source().remote->version() == version;
+  return has_same ? failed->fetching.kept() : bytes::RangeSet();
+}
+
 Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> source,
-                                                const RemoteStageOptions& options) {
+                                                const RemoteStageOptions& options,
+                                                Staging::State* failed = nullptr) {
   std::filesystem::path path;
   if (!options.name.empty()) {
     TRY_ASSIGN(path, path_of_copy(options.name));
   }
   TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name())));
   const std::uint64_t bytes = known.version.size;
-  TRY(check_fits(bytes, options.budget_bytes, !path.empty()));
-  TRY_ASSIGN(NewCopy copy, make_copy(path, source->name(), bytes));
+  const bytes::RangeSet kept = kept_of(failed, known.version);
+  NewCopy copy;
+  if (kept.ranges().empty()) {
+    TRY(check_fits(bytes, options.budget_bytes, !path.empty()));
+    TRY_ASSIGN(copy, make_copy(path, source->name(), bytes));
+  } else {
+    TRY(check_fits(bytes - bytes_in(kept), options.budget_bytes, !path.empty()));
+    failed->memory.reset();
+    copy = std::move(failed->copy);
+    copy.path = path;
+  }
   TRY_ASSIGN(Checkpoint opened, open_in(copy, source, std::move(known)));
+  for (const ByteRange& range : kept.ranges())
+    Checkpoint::Access::state(opened).sources.front().remote->add_arrived(range);
   TRY_ASSIGN(mmap::MemoryToFill memory, mmap::MemoryToFill::map(copy.descriptor(), bytes));
   return std::make_unique<Staging::State>(std::move(copy), std::move(memory), std::move(opened),
                                           options.fetch);
@@ -206,17 +232,34 @@ Result<StagedFile> Staging::finish() {
   return staged;
 }
 
-Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
-                              const RemoteStageOptions& options) {
+namespace {
+
+Result<std::unique_ptr<Staging::State>> begin_staging(std::unique_ptr<RangeSource> source,
+                                                      const RemoteStageOptions& options,
+                                                      Staging::State* failed) {
   const std::string name = source->name();
-  Result<std::unique_ptr<Staging::State>> state = prepare(std::move(source), options);
+  Result<std::unique_ptr<Staging::State>> state = prepare(std::move(source), options, failed);
   if (!state) return about_file(std::move(state.error()), name);
   try {
     (*state)->thread = std::thread([running = state->get()] { running->run(); });
   } catch (const std::system_error& error) {
     return about_file({ErrorCode::io, std::string("cannot start a thread: ") + error.what()}, name);
   }
-  return Staging(std::move(*state));
+  return state;
+}
+
+}  // namespace
+
+Result<Staging> start_staging(std::unique_ptr<RangeSource> source,
+                              const RemoteStageOptions& options) {
+  TRY_ASSIGN(auto state, begin_staging(std::move(source), options, nullptr));
+  return Staging(std::move(state));
+}
+
+Result<Staging> start_staging_again(std::unique_ptr<RangeSource> source,
+                                    const RemoteStageOptions& options, Staging& failed) {
+  TRY_ASSIGN(auto state, begin_staging(std::move(source), options, failed.state_.get()));
+  return Staging(std::move(state));
 }
 
 Result<StagedFile> stage(std::unique_ptr<RangeSource> source, const RemoteStageOptions& options) {

@@ -200,6 +200,16 @@ class HoldUrl(RemoteCase):
         self.assertEqual(file["versions_fetched"], 0)
         self.assertEqual({request.range for request in self.server.requests[seen:]}, {"bytes=0-0"})
 
+    def test_what_came_before_a_failure_does_not_come_again(self):
+        self.replace(count=20)
+        size = self.file.stat().st_size
+        self.server.fault(status(404), match=lambda request: request.has(33 << 20))
+        self.keeper(self.url, "--connections", "1")
+        sent = sum(request.span[1] - request.span[0] + 1 for request in self.server.requests
+                   if request.status == 206 and request.span[0] is not None)
+        self.assertEqual(digest(self.copy), digest(self.file))
+        self.assertLess(sent, size + (4 << 20))  # what is known of the metadata comes twice
+
     def test_what_a_killed_daemon_has_not_named_is_removed(self):
         (SHARED / self.version_of(self.url, "old")).write_bytes(b"old")
         (SHARED / f"weightmap-hold-new.{self.file.name}").write_bytes(b"old")

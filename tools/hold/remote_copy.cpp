@@ -114,7 +114,7 @@ Result<RemoteVersion> RemoteCopy::ask() const {
   return version;
 }
 
-RemoteCopy::Round RemoteCopy::try_round() const {
+RemoteCopy::Round RemoteCopy::try_round() {
   try {
     return run_round();
   } catch (const std::exception& error) {  // memory, or a thread
@@ -125,7 +125,7 @@ RemoteCopy::Round RemoteCopy::try_round() const {
   }
 }
 
-RemoteCopy::Round RemoteCopy::run_round() const {
+RemoteCopy::Round RemoteCopy::run_round() {
   Round round;
   const Result<RemoteVersion> version = ask();
   if (!version) {
@@ -144,7 +144,7 @@ RemoteCopy::Round RemoteCopy::run_round() const {
 }
 
 Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version,
-                               Round& round) const {
+                               Round& round) {
   std::vector<FileSum> wanted;
   if (!file_.sums.empty()) {
     TRY_ASSIGN(wanted.emplace_back(),
@@ -161,11 +161,16 @@ Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& ver
   RemoteStageOptions options;
   options.name = names_.new_name();
   options.fetch.sha256 = file_.sums;
-  TRY_ASSIGN(Staging staging, start_staging(std::move(store), options));
+  TRY_ASSIGN(Staging staging, unfinished_
+                                  ? start_staging_again(std::move(store), options, *unfinished_)
+                                  : start_staging(std::move(store), options));
+  unfinished_.reset();
   if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
-  TRY(staging.finish());
+  const Result<StagedFile> staged = staging.finish();
   round.how = ": " + fetch_words(staging.report());
-  return {};
+  if (staged) return {};
+  if (!is_of_the_content(staged.error().code)) unfinished_ = std::move(staging);
+  return tl::unexpected<Error>(staged.error());
 }
 
 void RemoteCopy::advance() {

@@ -11,6 +11,7 @@
 
 #include "tools/hold/shared_names.hpp"
 #include "tools/support/json_out.hpp"
+#include "weightmap/fetch.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
 #include "weightmap/sha256_sums.hpp"
@@ -71,10 +72,10 @@ class RemoteCopy {
   RemoteCopy(RemoteFile file, std::string shown, std::string identity, std::string file_name,
              SharedNames names, Say say);
   Result<std::unique_ptr<RangeSource>> source() const;
-  // In the background, of a state that does not change meanwhile:
-  Round run_round() const;
-  Round try_round() const;
-  Result<void> bring(const std::string& name, const RemoteVersion& version, Round& round) const;
+  // In the background, of a state that does not change meanwhile but for `unfinished_`:
+  Round run_round();
+  Round try_round();
+  Result<void> bring(const std::string& name, const RemoteVersion& version, Round& round);
   void tell();
 
   RemoteFile file_;
@@ -91,6 +92,7 @@ class RemoteCopy {
   unsigned looks_to_wait_ = 0;
   std::string told_problem_;
   std::uint64_t fetched_ = 0;
+  std::optional<Staging> unfinished_;  // failed, and has what came until then
   std::atomic<bool> stops_ = false;
   std::future<Round> round_;
 };
