@@ -55,7 +55,7 @@ def stage(source, _folder):
 
 
 def read(source, _folder):
-    found = bytearray(source.size)
+    found = bytearray(min(source.size, 2 * len(RIGHT_FILE)))
     source.read_into(0, found)
     assert found == RIGHT_FILE
 
@@ -69,9 +69,9 @@ CALLS = [look, fetch, stage, read]
 def test_what_a_server_says_is_right_or_refused(server, tmp_path, lie, honest, call):
     server.fault(lie.fault, first=1 + honest, times=range_server.ALWAYS)
     source = remote.open_url(server.url(NAME), connections=1, retries=1)
-    if call is look and honest:
-        call(source, tmp_path)  # which asks no second time
-    elif lie.follows(honest) == lies.RIGHT:
+    asks_twice = call is not look  # as a file that begins with its metadata needs no second answer
+    takes_two = honest or lie.name == "each_time_another_tag"
+    if lie.follows(honest) == lies.RIGHT or (takes_two and not asks_twice):
         call(source, tmp_path)
     else:
         with pytest.raises(weightmap.Error, match=lie.follows(honest)):
