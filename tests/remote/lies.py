@@ -27,6 +27,7 @@ class Lie:
     fault: Fault
     first: str
     later: Optional[str] = None  # as the first, unless given
+    comes_whole: bool = False  # by a request without a range, by which fetch may copy a single file
 
     def __post_init__(self):
         self.later = self.later or self.first
@@ -79,12 +80,12 @@ _tags = itertools.count()
 
 LIES = [
     # The status.
-    Lie("whole_file_for_a_range", whole(), "the server ignores ranges"),
+    Lie("whole_file_for_a_range", whole(), "the server ignores ranges", comes_whole=True),
     Lie("part_as_whole", lambda request, right: dataclasses.replace(right(), status=200),
-        "the server ignores ranges"),
+        "the server ignores ranges", comes_whole=True),
     Lie("page_to_log_in", lambda request, right: dataclasses.replace(
         whole()(request, right), headers={"Content-Type": "text/html"}, body=b"<html>"),
-        "a page of HTML"),
+        "a page of HTML|a web page"),
     Lie("nothing", status(204), "the server answers HTTP 204"),
     Lie("not_modified", status(304), "the server answers HTTP 304"),
     Lie("precondition_failed", status(412), "the server answers HTTP 412", CHANGED),
