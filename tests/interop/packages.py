@@ -125,18 +125,19 @@ def read_torch(path):
 
 
 def listed(loaded):
-    """What is to be listed, by its name: tensors and arrays in plain containers, in objects and in
-    state dicts of modules; other attributes of modules unless they share bytes with those."""
-    found, attributes, bytes_of = {}, {}, {}
-    for path, value, is_attribute in walk(loaded, ()):
-        (attributes if is_attribute else found)[".".join(path)] = value
-    for value in found.values():
+    """What is to be listed, as (name, value): tensors and arrays in plain containers, in objects and
+    in state dicts of modules; other attributes of modules unless they share bytes with those."""
+    walked = [(".".join(path), *others) for path, *others in walk(loaded, ())]
+    found = [(name, value) for name, value, is_attribute in walked if not is_attribute]
+    bytes_of = {}
+    for _, value in found:
         bytes_of.setdefault(place_of(value)[0], []).append(place_of(value)[1:])
-    for name, value in attributes.items():
+    for name, value, is_attribute in walked:
         storage, begin, end = place_of(value)
-        if not any(begin < other[1] and other[0] < end for other in bytes_of.get(storage, ())):
-            bytes_of.setdefault(storage, []).append((begin, end))
-            found[name] = value
+        others = bytes_of.setdefault(storage, [])
+        if is_attribute and not any(begin < last and first < end for first, last in others):
+            others.append((begin, end))
+            found.append((name, value))
     return found
 
 
@@ -145,7 +146,8 @@ def place_of(value):
         return id(value), 0, 1
     begin = value.storage_offset() * value.itemsize
     extent = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride())) + 1
-    return value.untyped_storage()._cdata, begin, begin + extent * value.itemsize * bool(value.numel())
+    end = begin + extent * value.itemsize if value.numel() else begin
+    return value.untyped_storage()._cdata, begin, end
 
 
 def walk(value, path, is_attribute=False, seen=None):
@@ -173,13 +175,17 @@ def children(value):
     if {"_parameters", "_buffers", "_modules"} <= attributes.keys():
         yield from children_of_module(attributes)
     elif isinstance(value, dict):
-        yield from (((str(key),), child, False) for key, child in value.items())
+        yield from (((text_of(key),), child, False) for key, child in value.items())
         yield from (((name,), child, False) for name, child in attributes.items()
                     if isinstance(value, StandIn))
     elif isinstance(value, (list, tuple, collections.deque)):
         yield from (((str(index),), child, False) for index, child in enumerate(value))
     else:
         yield from (((name,), child, False) for name, child in attributes.items())
+
+
+def text_of(key):
+    return str(key) if isinstance(key, (str, int)) else "<key>"
 
 
 def children_of_module(attributes):
@@ -229,24 +235,30 @@ def differences(path, expected=None):
     """(tensors that are equal in everything, sentences)."""
     if expected is None:
         expected = READERS.get(path.suffix, read_torch)(path)
+    expected = list(expected.items() if isinstance(expected, dict) else expected)
+    wanted = {name for name, _ in expected}
     with weightmap.open(path) as opened:
-        names = list(opened)
-        faults = [f"lists {name!r}, which the reference has not" for name in names
-                  if name not in expected and opened.info.format != "torchscript"]
+        tensors = {}  # by name, several of one name in their order
+        for name, tensor in zip(opened, opened.values()):
+            tensors.setdefault(name, collections.deque()).append(tensor)
+        faults = [f"lists {name!r}, which the reference has not" for name in tensors
+                  if name not in wanted and opened.info.format != "torchscript"]
         equal = 0
-        for name, reference in expected.items():
-            fault = difference(opened, names, name, reference)
+        for name, reference in expected:
+            fault = difference(opened, tensors.get(name), name, reference)
             equal += fault is None
             faults += [f"{name!r}: {fault}"] if fault else []
+        faults += [f"lists {name!r} once more" for name, left in tensors.items()
+                   if left and name in wanted]
     return equal, faults
 
 
-def difference(opened, names, name, reference):
-    if name not in names and is_array(reference):  # of protocol 2: text in the pickle, no storage
+def difference(opened, tensors, name, reference):
+    if not tensors and is_array(reference):  # of protocol 2: text in the pickle, no storage
         return None if name in opened_arrays(opened, reference) else "is not in root() either"
-    if name not in names:
+    if not tensors:
         return "is not listed"
-    found = opened[name].torch()
+    found = tensors.popleft().torch()
     reference = torch.as_tensor(reference).detach()
     if (found.dtype, found.shape) != (reference.dtype, reference.shape):
         return f"{found.dtype} {list(found.shape)}, expected {reference.dtype} {list(reference.shape)}"
