@@ -328,6 +328,12 @@ Result<Selection> select_names(Names names, std::string_view variant) {
   if (!variant.empty())
     return failure(ErrorCode::not_found, "is a folder in which no checkpoint has the variant " +
                                              bytes::quote(variant, 40) + " in its name");
+  if (std::ranges::binary_search(names, "zero_to_fp32.py"))
+    return failure(
+        ErrorCode::not_a_checkpoint,
+        "is a checkpoint of DeepSpeed, whose file \"latest\" names the folder of its files; "
+        "open one of these, or join the parts of all ranks with zero_to_fp32.py and open "
+        "what that writes");
   return failure(ErrorCode::not_a_checkpoint,
                  "is a folder in which there is no checkpoint: expected an index of shards, "
                  "*.safetensors, *.bin, or *.gguf");

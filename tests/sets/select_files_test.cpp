@@ -280,6 +280,15 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
                   "*.safetensors, *.bin, or *.gguf");
 }
 
+TEST_CASE("a folder of DeepSpeed is refused, with where its files are") {
+  check_refused(
+      {"latest", "zero_to_fp32.py", "zero_to_torch.py"}, ErrorCode::not_a_checkpoint,
+      "is a checkpoint of DeepSpeed, whose file \"latest\" names the folder of its files; "
+      "open one of these, or join the parts of all ranks with zero_to_fp32.py and open "
+      "what that writes");
+  check_chosen({"latest", "zero_to_fp32.py", "pytorch_model.bin"}, {"pytorch_model.bin"});
+}
+
 TEST_CASE("a folder of a distributed checkpoint is that, whatever else is in it") {
   check_chosen({".metadata", "__0.metadata", "__0_0.distcp", "model.safetensors"}, {".metadata"});
   check_chosen({"__0.metadata", "__0_0.distcp", "__1.metadata", "model.safetensors"},
