@@ -279,8 +279,8 @@ WRITERS = {each.__name__: each
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=list(WRITERS), choices=[*WRITERS, []])
-    names = parser.parse_args().names
+    parser.add_argument("names", nargs="*", default=[], choices=[*WRITERS, []])
+    names = parser.parse_args().names or list(WRITERS)
     warnings.simplefilter("ignore")
     total = 0
     for name in names:
