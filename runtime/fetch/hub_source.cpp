@@ -51,9 +51,9 @@ Result<std::string> file_of(const sets::HubName& name, const sets::HubListing& l
 }
 
 // A file that was read as a whole.
-class WholeFile final : public RangeSource {
+class HubWholeFile final : public RangeSource {
  public:
-  WholeFile(HubClient& client, std::string path, std::string content, std::string tag)
+  HubWholeFile(HubClient& client, std::string path, std::string content, std::string tag)
       : client_(client),
         path_(std::move(path)),
         content_(std::move(content)),
@@ -132,8 +132,8 @@ Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets
   // The hub need not serve ranges of the files that are in git itself.
   if (!file.ends_with(".json")) return client.open(path);
   TRY_ASSIGN(std::string content, client.get(path));
-  return std::make_unique<WholeFile>(client, std::move(path), std::move(content),
-                                     '"' + commit + '"');
+  return std::make_unique<HubWholeFile>(client, std::move(path), std::move(content),
+                                        '"' + commit + '"');
 }
 
 class HubSource final : public RangeSource {
