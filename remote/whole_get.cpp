@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t longest_small = std::size_t{64} << 20;
 constexpr int longest_wait_ms = 50;
 constexpr std::chrono::milliseconds pause{20};
-constexpr long good = 200;
+constexpr long http_ok = 200;
 
 class BodyTransfer final : public Transfer {
  public:
@@ -28,14 +28,14 @@ class BodyTransfer final : public Transfer {
 
   // Also of a body without bytes.
   Result<void> begin() {
-    if (std::exchange(has_begun_, true) || answer().status != good) return {};
+    if (std::exchange(has_begun_, true) || answer().status != http_ok) return {};
     return body_.begins(answer());
   }
   const std::optional<Error>& refusal() const noexcept { return refusal_; }
 
  private:
   bool take(std::span<const std::byte> bytes) override {
-    if (answer().status != good) return true;
+    if (answer().status != http_ok) return true;
     counts_.bytes += bytes.size();
     Result<void> taken = begin();
     if (taken) taken = body_.take(bytes);

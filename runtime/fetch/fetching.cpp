@@ -22,7 +22,7 @@ namespace {
 // How often the progress is told while nothing arrives.
 constexpr std::chrono::milliseconds turn{100};
 // What is kept of a range that is on its way begins and ends with a multiple of this.
-constexpr std::uint64_t unit = std::uint64_t{1} << 20;
+constexpr std::uint64_t kept_unit = std::uint64_t{1} << 20;
 // Ranges whose memory is prepared.
 constexpr std::size_t ahead = 16;
 
@@ -173,7 +173,7 @@ Result<void> Fetching::arrived(const RangeRequest& request) {
 // But for the last unit, which comes with arrived().
 void Fetching::began(const RangeRequest& request, std::size_t bytes) {
   const std::uint64_t last = request.offset + request.into.size() - 1;
-  const std::uint64_t end = std::min(request.offset + bytes, last) / unit * unit;
+  const std::uint64_t end = std::min(request.offset + bytes, last) / kept_unit * kept_unit;
   if (end > request.offset) add_arrival(request, end - request.offset, false);
 }
 

@@ -10,20 +10,20 @@ namespace weightmap {
 namespace {
 
 // What transformers reads of a folder; no code.
-constexpr std::array<const char*, 14> names = {"config.json",
-                                               "generation_config.json",
-                                               "tokenizer.json",
-                                               "tokenizer_config.json",
-                                               "tokenizer.model",
-                                               "special_tokens_map.json",
-                                               "added_tokens.json",
-                                               "vocab.json",
-                                               "vocab.txt",
-                                               "merges.txt",
-                                               "chat_template.json",
-                                               "chat_template.jinja",
-                                               "preprocessor_config.json",
-                                               "processor_config.json"};
+constexpr std::array<const char*, 14> names_beside = {"config.json",
+                                                      "generation_config.json",
+                                                      "tokenizer.json",
+                                                      "tokenizer_config.json",
+                                                      "tokenizer.model",
+                                                      "special_tokens_map.json",
+                                                      "added_tokens.json",
+                                                      "vocab.json",
+                                                      "vocab.txt",
+                                                      "merges.txt",
+                                                      "chat_template.json",
+                                                      "chat_template.jinja",
+                                                      "preprocessor_config.json",
+                                                      "processor_config.json"};
 
 // Also a web page in place of what is not there.
 bool is_absent(const Error& error) {
@@ -35,10 +35,10 @@ bool is_absent(const Error& error) {
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
                                 const FetchOptions& options) {
   if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
-  for (const char* name : names) {
+  for (const char* name : names_beside) {
     if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
     TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
-    auto file = std::make_unique<WholeFile>(folder / name, options);
+    auto file = std::make_unique<WholeFetch>(folder / name, options);
     Result<FetchReport> report = file->bring(*source, dynamic_cast<WholeSource&>(*source));
     if (!report && is_absent(report.error())) continue;
     if (!report) return about_file(std::move(report.error()), folder / name);

@@ -23,7 +23,7 @@ class FilesBeside {
   Result<void> publish();
 
  private:
-  std::vector<std::unique_ptr<WholeFile>> files_;
+  std::vector<std::unique_ptr<WholeFetch>> files_;
   std::vector<FetchReport> reports_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace weightmap {
 
-Result<FetchReport> WholeFile::bring(RangeSource& source, WholeSource& whole) {
+Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
   const auto began = std::chrono::steady_clock::now();
   const std::string name = std::filesystem::path(source.name()).filename();
   TRY_ASSIGN(const auto* const wanted, sum_for(name, options_));
@@ -33,7 +33,7 @@ Result<FetchReport> WholeFile::bring(RangeSource& source, WholeSource& whole) {
   return report;
 }
 
-Result<void> WholeFile::begins(const RemoteVersion& version) {
+Result<void> WholeFetch::begins(const RemoteVersion& version) {
   version_ = version;
   taken_ = 0;
   part_.reset();  // with its lock
@@ -41,7 +41,7 @@ Result<void> WholeFile::begins(const RemoteVersion& version) {
   return {};
 }
 
-Result<void> WholeFile::take(std::span<const std::byte> bytes) {
+Result<void> WholeFetch::take(std::span<const std::byte> bytes) {
   if (bytes.size() > version_.size - taken_)
     return failure(ErrorCode::io, "the server sends more bytes than it said");
   TRY(part_->write(taken_, bytes));
@@ -76,7 +76,7 @@ Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path
                        "its server knows no ranges, so a set is not found by its index: fetch each "
                        "of its files by a URL of its own"},
                       source.name());
-  WholeFile file(path, options);
+  WholeFetch file(path, options);
   Result<FetchReport> report = file.bring(source, *without_ranges(source));
   if (!report) return about_file(std::move(report.error()), path);
   Result<std::uint64_t> verified = check_checkpoint(file.part(), options.verify);

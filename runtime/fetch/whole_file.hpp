@@ -14,10 +14,10 @@
 namespace weightmap {
 
 // Errors name no file.
-class WholeFile final : private WholeReader {
+class WholeFetch final : private WholeReader {
  public:
   // All must outlive it.
-  WholeFile(const std::filesystem::path& path, const FetchOptions& options)
+  WholeFetch(const std::filesystem::path& path, const FetchOptions& options)
       : path_(path), options_(options) {}
 
   // Brings all of it, as `path`.part, and compares it if a SHA-256 is known. Nothing is left of one
