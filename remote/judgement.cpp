@@ -108,7 +108,7 @@ Judgement judge_missing(const Answer& answer, const Pinned* pinned) {
   return failed(ErrorCode::io, "the store has no such file (" + http(answer) + ")", ENOENT);
 }
 
-bool is_transient(long status) {
+bool may_pass(long status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
 }
 
@@ -171,7 +171,7 @@ Judgement judge(const Answer& answer, const Ask& ask, const Pinned* pinned) {
     default:
       break;
   }
-  if (is_transient(answer.status)) return {.outcome = Outcome::again, .why = http(answer)};
+  if (may_pass(answer.status)) return {.outcome = Outcome::again, .why = http(answer)};
   return failed(ErrorCode::io, "the server answers " + http(answer));
 }
 

@@ -29,7 +29,8 @@ inline constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
 
 // Fails with corrupt unless the item lies in its file.
 inline Result<void> check_place(const Item& item, const bytes::ByteSource& file) {
-  if (item.length != 0 && bytes::contains(file.size(), item.offset, item.length)) return {};
+  if (item.length == 0) return failure(ErrorCode::corrupt, "it has no bytes");
+  if (bytes::contains(file.size(), item.offset, item.length)) return {};
   return failure(ErrorCode::corrupt, "its " + std::to_string(item.length) +
                                          " bytes leave the file of " + std::to_string(file.size()) +
                                          "; it is truncated, or from another save");

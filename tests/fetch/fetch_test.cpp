@@ -158,8 +158,11 @@ TEST_CASE_FIXTURE(FetchFixture, "Whichever range fails, the next fetch goes on w
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A source without memory is an error, and nothing waits for it") {
-  store.before_next = [] { throw std::bad_alloc(); };
+  store.before_next = [asked = 0]() mutable {
+    if (++asked > 3) throw std::bad_alloc();  // the end of the file is asked for before
+  };
   CHECK_FAILS(fetch(), ErrorCode::io, "cannot be read: std::bad_alloc");
+  store.before_next = [] { throw std::bad_alloc(); };
   const auto staging = start_staging(source_of(store));
   REQUIRE(staging);
   CHECK_FAILS(staging->wait("t3"), ErrorCode::io, "cannot be read: std::bad_alloc");

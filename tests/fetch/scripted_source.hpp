@@ -8,12 +8,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "weightmap/range_source.hpp"
 
 namespace weightmap::test {
@@ -24,7 +26,7 @@ struct Asked {
   std::uint64_t length;
 };
 
-// What sources share. Used by one thread at a time.
+// What sources share, each used by one thread at a time. Tests look at it when no source is read.
 struct Store {
   static constexpr std::size_t never = ~std::size_t{0};
 
@@ -57,6 +59,7 @@ class ScriptedSource final : public RangeSource {
   const std::string& name() const noexcept override { return name_; }
 
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
+    const std::lock_guard guard(mutex_);
     const std::string& content = store_.files.at(file_);
     const std::size_t front = std::min(head.size(), content.size());
     const std::size_t back = std::min(tail.size(), content.size());
@@ -72,9 +75,7 @@ class ScriptedSource final : public RangeSource {
       const std::vector<RangeRequest> requests = next_of(reader);
       if (requests.empty()) return {};
       for (auto request = requests.rbegin(); request != requests.rend(); ++request) {
-        if (store_.arriving == 0) return tl::unexpected<Error>(store_.error);
-        if (store_.arriving != Store::never) --store_.arriving;
-        serve(*request);
+        TRY(serve(*request));
         if (Result<void> ok = reader.arrived(*request); !ok) return ok;
         received += request->into.size();
         if (!reader.goes_on(received)) return failure(ErrorCode::cancelled, "was cancelled");
@@ -88,29 +89,41 @@ class ScriptedSource final : public RangeSource {
     return std::make_unique<ScriptedSource>(store_, beside);
   }
 
-  RangeCounts counts() const noexcept override { return {.bytes = store_.bytes}; }
+  RangeCounts counts() const noexcept override {
+    const std::lock_guard guard(mutex_);
+    return {.bytes = store_.bytes};
+  }
 
  private:
   std::vector<RangeRequest> next_of(RangeReader& reader) {
     std::vector<RangeRequest> requests;
     while (requests.size() < store_.at_a_time) {
-      store_.before_next();
-      const std::optional<RangeRequest> request = reader.next();
+      {
+        const std::lock_guard guard(mutex_);
+        store_.before_next();
+      }
+      const std::optional<RangeRequest> request = reader.next();  // which may wait for others
       if (!request) break;
+      const std::lock_guard guard(mutex_);
       store_.asked.push_back({file_, request->offset, request->into.size()});
       requests.push_back(*request);
     }
     return requests;
   }
 
-  void serve(const RangeRequest& request) {
+  Result<void> serve(const RangeRequest& request) {
+    const std::lock_guard guard(mutex_);
+    if (store_.arriving == 0) return tl::unexpected<Error>(store_.error);
+    if (store_.arriving != Store::never) --store_.arriving;
     const auto content = std::as_bytes(std::span(store_.files.at(file_)));
     std::copy_n(content.begin() + static_cast<std::ptrdiff_t>(request.offset), request.into.size(),
                 request.into.begin());
     store_.damage(request.offset, request.into);
     store_.bytes += request.into.size();
+    return {};
   }
 
+  static inline std::mutex mutex_;  // of what a store has, for all of them
   Store& store_;
   const std::string file_;
   const std::string name_;

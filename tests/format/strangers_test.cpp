@@ -76,7 +76,7 @@ TEST_CASE_FIXTURE(Fixture, "TensorFlow: SavedModel, a frozen graph, the index of
 TEST_CASE_FIXTURE(Fixture, "TensorFlow's variables, and folders of TensorFlow and Core ML") {
   names("model.ckpt.data-00000-of-00001", "\1\2\3" + zeros,
         "has variables of TensorFlow, whose names are in the .index beside it");
-  const auto names_folder = [this](const std::vector<std::string>& files, const char* kind) {
+  const auto names_folder = [](const std::vector<std::string>& files, const char* kind) {
     const test::TemporaryFolder made;
     for (const std::string& file : files) {
       std::filesystem::create_directories((made.path() / file).parent_path());

@@ -113,8 +113,9 @@ def content_range(first=0, last=0, size=0) -> Fault:
     """A Content-Range whose numbers are wrong by so much."""
     def fault(_request, right):
         answer = right()
-        begin, end, total = map(int, re.findall(r"\d+", answer.headers["Content-Range"]))
-        answer.headers["Content-Range"] = f"bytes {begin + first}-{end + last}/{total + size}"
+        *span, total = map(int, re.findall(r"\d+", answer.headers["Content-Range"]))
+        told = f"{span[0] + first}-{span[1] + last}" if span else "*"  # of none that it has
+        answer.headers["Content-Range"] = f"bytes {told}/{total + size}"
         return answer
     return fault
 

@@ -458,14 +458,22 @@ class Fetching(RemoteCase):
         self.assertIn("cancelled", process.stderr.read())
         self.nothing_is_there()
 
+    @staticmethod
+    def wait_for_record(journal, size):
+        """Until the journal says that so many bytes are on the disk."""
+        while True:
+            lines = journal.read_text().splitlines(keepends=True)[1:]
+            ranges = [line.split() for line in lines if line.endswith("\n")]
+            if sum(int(length) for _, _, length in ranges) >= size:
+                return
+
     def test_goes_on_where_it_was_killed(self):
         make(self.file, count=12)
         self.server.fault(stalled(), first=11, times=ALWAYS)
         process = self.start("fetch", self.url, self.target, *SMALL)
         self.server.wait(lambda server: len(server.requests) >= 11)
         journal = self.target.with_suffix(".pt.part.journal")
-        while journal.read_text().count("\n") < 2:  # what has come is being written
-            pass
+        self.wait_for_record(journal, 8 * MIB)
         self.end(process)
         self.is_not_fetched()
         self.server.heal()
