@@ -118,15 +118,16 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
                                         const FetchOptions& options = {}, bool replaces = false);
 // Fetches a checkpoint of one or several files, as open_metadata() finds them, into a folder, which
 // is made if it is missing, under their own names. All are of versions that the source had at one
-// moment; otherwise it fails with io, and the message says "changed". Files that fetch() or this has brought from this
-// source, that are of the same version and were not written to since, stay, if the file system
-// keeps extended attributes. Others are fetched beside the old ones, as NAME.part, and get their
-// names once all are there and compared: until then the old set stays, so there is room for both.
-// While they get their names the folder has the file .weightmap-update, with which no checkpoint of
-// several files is opened there: a fetch that is killed at this moment is to be run again. Beside
-// an index (NAME.index.json) and model.safetensors the files that transformers reads (config.json,
-// those of the tokenizer) are fetched as well, as far as the store has them. Returns a report for
-// each file, of the one that leads to the others last. Fails as fetch() does.
+// moment; otherwise it fails with io, and the message says "changed". Files that fetch() or this
+// has brought from this source, that are of the same version and were not written to since, stay,
+// if the file system keeps extended attributes. Others are fetched beside the old ones, as
+// NAME.part, and get their names once all are there and compared: until then the old set stays, so
+// there is room for both. While they get their names the folder has the file .weightmap-update,
+// with which no checkpoint of several files is opened there: a fetch that is killed at this moment
+// is to be run again. Beside an index (NAME.index.json) and model.safetensors the files that
+// transformers reads (config.json, those of the tokenizer) are fetched as well, as far as the store
+// has them. Returns a report for each file, of the one that leads to the others last. Fails as
+// fetch() does.
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});

@@ -15,9 +15,10 @@
 //   persistent_id            payload -> Cell
 //
 // Cell::depth is the nesting below and including a tuple or persistent id; the others know their
-// own. Of a text it is python_2_text if Python 2 wrote it, as a str, which may be bytes. A cell with part != whole_value is a piece of a PackedCall, which payload points to instead:
-// see there. Every cell is reachable from the root or garbage; the arena frees all of them at once,
-// so nothing recurses, however deep a file nests.
+// own. Of a text it is python_2_text if Python 2 wrote it, as a str, which may be bytes. A cell
+// with part != whole_value is a piece of a PackedCall, which payload points to instead: see there.
+// Every cell is reachable from the root or garbage; the arena frees all of them at once, so nothing
+// recurses, however deep a file nests.
 #pragma once
 
 #include <array>
