@@ -2,6 +2,7 @@
 
 import ast
 import os
+import signal
 import subprocess
 import sys
 from importlib import metadata, resources
@@ -280,8 +281,11 @@ def test_bench_measures_with_the_interpreter_that_it_is_called_by(tool, tmp_path
 def test_the_tool_gets_this_interpreter_where_it_takes_one(monkeypatch, arguments, becomes):
     called = []
     monkeypatch.setattr(os, "execv", lambda _path, words: called.extend(words))
+    defaults = []  # not set here, or a closed connection would end this process
+    monkeypatch.setattr(signal, "signal", lambda number, _handler: defaults.append(number))
     monkeypatch.setattr(sys, "argv", ["weightmap", *arguments])
     main()
+    assert defaults == [signal.SIGPIPE, signal.SIGXFSZ]
     assert called == ["weightmap", *(sys.executable if word == "{}" else word for word in becomes)]
 
 

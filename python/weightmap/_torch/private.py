@@ -27,6 +27,7 @@ _NAMES = (
     "_utils._rebuild_tensor_v3",
     "_utils._validate_loaded_sparse_tensors",
     "_utils.set_tensor_metadata",
+    "nn.Module._load_from_state_dict",
     "_weights_only_unpickler._blocklisted_modules",
     "_weights_only_unpickler._get_allowed_globals",
     "_weights_only_unpickler._get_user_allowed_globals",

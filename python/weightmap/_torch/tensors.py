@@ -161,7 +161,7 @@ def state_for(
     extra = {name for name, tensor in named
              if name in unknown and isinstance(tensor, _core.Tensor)
              and not (tensor.is_parameter or tensor.is_buffer)}
-    reads = torch.nn.Module._load_from_state_dict
+    reads = private._load_from_state_dict
     has_versions = any(type(each)._load_from_state_dict is not reads for each in model.modules())
     if not extra and not has_versions:
         return state
