@@ -101,7 +101,7 @@ def test_an_interrupted_warm_leaves_a_checkpoint_that_warms_as_a_whole(float_arc
             alarm.clear()
             assert checkpoint.warm().bytes == path.stat().st_size
             assert checkpoint["w"].tobytes() == NEW
-    assert len(os.listdir("/proc/self/task")) == threads
+    assert len(os.listdir("/proc/self/task")) <= threads  # one of another test may have ended
 
 
 def test_after_an_interrupted_patch_the_next_one_works_and_ends(torch, alarm):

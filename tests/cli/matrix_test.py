@@ -144,7 +144,7 @@ def info_globals(cell):
 
 SCAN = {"pt": "plain data", "pt, protocol 5": "plain data", "legacy": "plain data",
         "pickle": "plain data",
-        "torchscript": "unsafe", "npz": "not a checkpoint"}
+        "torchscript": "unsafe"}
 
 
 def scan(cell):

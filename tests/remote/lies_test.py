@@ -248,15 +248,17 @@ class Silent(unittest.TestCase):
             url, index = (server.url(f"{place.relative_to(FOLDER)}/{name}")
                           for name in ("model.pt", "model.safetensors.index.json"))
             name = f"weightmap-lies-{place.name}"
-            for words in (["ls", url], ["info", url], ["tree", url], ["du", url],
-                          ["fetch", url, place / "here.pt"], ["fetch", index, f"{place}/here/"],
-                          ["stage", url, "--name", name],
-                          ["hold", "--socket", f"/tmp/{name}", "--name", name, url]):
-                seen = len(server.requests)
+            commands = (["ls", url], ["info", url], ["tree", url], ["du", url],
+                        ["fetch", url, place / "here.pt"], ["fetch", index, f"{place}/here/"],
+                        ["stage", url, "--name", name],
+                        ["hold", "--socket", f"/tmp/{name}", "--name", name, url])
+            for number, words in enumerate(commands):
+                words[words.index(index if index in words else url)] += f"?of={number}"
                 with self.subTest(words[0]), subprocess.Popen(
                         [TOOL, *map(str, words)], env=CLEAN, stdout=subprocess.DEVNULL,
                         stderr=subprocess.PIPE) as process:
-                    server.wait(lambda asked, before=seen: len(asked.requests) > before)
+                    server.wait(lambda asked, of=str(number): any(
+                        request.query.get("of") == of for request in asked.requests))
                     process.send_signal(signal.SIGINT)
                     process.wait(LIMIT)
                     self.assertIn(process.returncode, (0, 1) if words[0] == "hold"
