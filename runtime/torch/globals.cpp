@@ -217,8 +217,9 @@ GlobalVerdict judge(std::string_view module, std::string_view name,
     return GlobalVerdict::torch_safe;
   if (is_script && is_script_name(module, name)) return GlobalVerdict::torchscript;
   if (allowed.contains(full)) return GlobalVerdict::allowed;
-  const bool is_plain = std::ranges::find(plain_data, full) != plain_data.end() ||
-                        pickle::is_joblib_array(module, name);
+  // joblib's class of arrays is none of them: what its load() reads behind one, as elements or as
+  // opcodes, is up to dtypes and lengths that another version may read otherwise.
+  const bool is_plain = std::ranges::find(plain_data, full) != plain_data.end();
   return is_plain ? GlobalVerdict::plain_data : GlobalVerdict::unknown;
 }
 

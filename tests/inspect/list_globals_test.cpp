@@ -219,7 +219,7 @@ std::string joblib(const std::string& elements, const std::string& more) {
 }
 
 TEST_CASE_FIXTURE(Fixture, "goes on behind an array of joblib, and reads it as opcodes as well") {
-  const Lines plain = {"joblib.numpy_pickle.NumpyArrayWrapper plain_data x1",
+  const Lines plain = {"joblib.numpy_pickle.NumpyArrayWrapper unknown x1",
                        "numpy.ndarray plain_data x1", "numpy.dtype plain_data x1"};
   const auto check = [&](const std::string& elements, const std::string& more,
                          const Lines& others) {
