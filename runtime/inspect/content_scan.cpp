@@ -33,20 +33,43 @@ Error beyond(std::string what) {
   return {ErrorCode::limit_exceeded, std::move(what), Error::no_offset, {}};
 }
 
+// Python joins two texts that follow one another.
+bool has_joined_texts(std::string_view literal) noexcept {
+  char quote = 0;  // of the text that this is in
+  bool ends_text = false;
+  for (const char c : literal) {
+    const bool is_quote = c == '\'' || c == '"';
+    if (quote != 0) {
+      ends_text = c == quote;
+      if (ends_text) quote = 0;
+    } else if (is_quote) {
+      if (ends_text) return true;
+      quote = c;
+    } else if (c != ' ' && c != '\t') {
+      ends_text = false;
+    }
+  }
+  return false;
+}
+
 // Names of types with objects in them have these letters, and those of numbers and texts do not;
-// what is not all in `head` may have them.
+// what is not all in `head`, or not written as numpy does, may have them.
 bool may_have_objects(std::span<const std::byte> head) noexcept {
   const auto length = npz::header_length(head);
-  return !length || *length > head.size() ||
-         as_text(head.first(*length)).find('O') != std::string_view::npos ||
-         as_text(head.first(*length)).find("object") != std::string_view::npos;
+  if (!length || *length > head.size()) return true;
+  const std::string_view text = as_text(head.first(*length));
+  const std::size_t literal = std::min(text.size(), text.find('{'));
+  return text.find('O') != std::string_view::npos || text.find("object") != text.npos ||
+         text.find("'T'") != text.npos || text.substr(literal).find('\\') != text.npos ||
+         has_joined_texts(text.substr(literal));
 }
 
 }  // namespace
 
 Look look_of(std::span<const std::byte> head) noexcept {
   if (begins_as_pickle(head)) return Look::pickle;
-  if (as_text(head).starts_with("PK\3\4")) return Look::zip;
+  // The second is the end of an archive, behind which another may lie.
+  if (as_text(head).starts_with("PK\3\4") || as_text(head).starts_with("PK\5\6")) return Look::zip;
   if (as_text(head).starts_with("\x1f\x8b")) return Look::gzip;
   if (format::identify_head(head) == format::Kind::npy)
     return may_have_objects(head) ? Look::objects : Look::nothing;
@@ -117,7 +140,12 @@ std::optional<Look> ContentScan::look_inside(const bytes::ByteSource& compressed
   const auto head = head_of(compressed, enough);
   if (!head) return std::nullopt;
   const auto inflated = zip::inflate_head(*head, wrapping);
-  return inflated ? std::optional(look_of(*inflated)) : std::nullopt;
+  if (!inflated) return std::nullopt;
+  const Look look = look_of(*inflated);
+  // Behind a short member of gzip the content goes on with the next one.
+  const bool may_go_on =
+      wrapping == zip::Wrapping::gzip && inflated->size() < zip::inflated_head_bytes;
+  return look == Look::nothing && may_go_on ? std::nullopt : std::optional(look);
 }
 
 Result<void> ContentScan::scan_gzip(const Content& content) {

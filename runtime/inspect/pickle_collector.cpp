@@ -52,14 +52,13 @@ bool begins_as_pickle(Bytes bytes) noexcept {
          static_cast<std::uint8_t>(bytes[1]) <= 5;
 }
 
-// A name that a pickle computes is made of others that it has: an opcode with an extension code
-// alone is a byte of any data, such as the first one of msgpack.
+// Who reads one with a fault runs all that is in front of it. A name that a pickle computes is made
+// of others that it has: an opcode with an extension code alone is a byte of any data, such as the
+// first one of msgpack.
 bool is_believable(const PickleGlobals& pickle) noexcept {
-  if (!pickle.fault) return true;
-  const bool has_names = std::ranges::any_of(pickle.globals, is_name);
-  return has_names && std::ranges::any_of(pickle.globals, [](const NamedGlobal& global) {
-           return global.verdict == GlobalVerdict::harmful;
-         });
+  return !pickle.fault || std::ranges::any_of(pickle.globals, [](const NamedGlobal& global) {
+    return is_name(global) && global.verdict >= GlobalVerdict::unknown;
+  });
 }
 
 GlobalVerdict PickleCollector::judge(const pickle::ScannedGlobal& global,

@@ -374,6 +374,21 @@ class Containers(Case):
         self.assertIn("the tar archive is truncated: a member states", said)
         self.assertIn("is cut off or its checksum is wrong", said)
 
+    def test_what_a_record_runs_before_a_fault_or_behind_a_first_part_is_unsafe(self):
+        """Whatever name it is: python runs all in front of a fault, reads the members of a gzip file
+        as one, and finds an archive behind the end of an empty one."""
+        call = b"\x80\x02c%s\nX\x01\x00\x00\x00a\x85R\xff"
+        for name in (b"joblib.numpy_pickle\nload", b"builtins\ngetattr", b"site\nexecsitecustomize"):
+            self.archive("fault.pt", **{"w.dat": call % name})
+            self.assertEqual(self.verdicts("fault.pt", code=1), {"fault.pt": "unsafe"})
+        for first in (b"", EVIL[:1]):
+            members = gzip.compress(first) + gzip.compress(EVIL[len(first):])
+            self.archive("members.pt", **{"w.gz": members})
+            self.assertEqual(self.verdicts("members.pt", code=1), {"members.pt": "unsafe"})
+        behind = b"PK\5\6" + bytes(18) + self.packed("stored", {"x.pkl": EVIL})
+        self.archive("behind.pt", **{"w.bin": behind})
+        self.assertEqual(self.verdicts("behind.pt", code=1), {"behind.pt": "unsafe"})
+
     def test_an_archive_too_deep_in_others_is_unchecked(self):
         content = self.packed("stored", {"m.pkl": EVIL})
         for _ in range(7):
