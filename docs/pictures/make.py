@@ -120,21 +120,6 @@ def workers():
     finish("workers.svg")
 
 
-def timeline(tool):
-    """The second start of a program under `weightmap run`, with nothing cached of its model."""
-    pathlib.Path("serve.py").write_text(
-        "import sys\nimport torch\nimport weightmap.torch\n"
-        "state = weightmap.torch.load(sys.argv[1])\n"
-        "print(sum(tensor.sum().item() for tensor in state.values()))\n")
-    command = ["--", sys.executable, "serve.py", "model.pt"]
-    environment = {**os.environ, "WEIGHTMAP_START_DIR": os.getcwd()}
-    for options in ([], ["--timeline", FOLDER / "timeline.svg"]):
-        weightmap.evict("model.pt")
-        # Standard error is open until the companion is done.
-        subprocess.run([tool, "run", *options, *command], check=True, capture_output=True,
-                       env=environment)
-
-
 if __name__ == "__main__":
     tool = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
@@ -142,4 +127,3 @@ if __name__ == "__main__":
         write_model()
         residency(tool)
         workers()
-        timeline(tool)

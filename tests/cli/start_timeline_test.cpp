@@ -96,7 +96,7 @@ TEST_CASE("a start without weights is code and work") {
   CHECK(text_of(timeline).empty());
   timeline.samples.clear();
   CHECK(text_of(timeline).empty());
-  CHECK(timeline_svg(timeline).starts_with("<svg "));
+  CHECK(timeline_page(timeline).starts_with("<!DOCTYPE html>"));
 }
 
 TEST_CASE("a process that is gone takes nothing back") {
@@ -132,14 +132,6 @@ TEST_CASE("lanes have rates, amounts and the largest of them") {
   CHECK(lanes[3].series[0].values == std::vector<double>{0, 0, 0, 0, 0, 0, 0, 4});
 }
 
-TEST_CASE("a long timeline is drawn with fewer steps") {
-  const StartTimeline thin = thinned(whole_start(), 4);
-  REQUIRE(thin.samples.size() == 5);
-  CHECK(thin.samples[1].seconds == 2);
-  CHECK(thin.samples[4].seconds == 8);
-  CHECK(thinned(whole_start(), 8).samples.size() == 9);
-}
-
 TEST_CASE("a terminal shows bars in ASCII") {
   const std::vector<std::string> lines = timeline_lines(whole_start());
   REQUIRE(lines.size() == 10);
@@ -155,13 +147,21 @@ TEST_CASE("a terminal shows bars in ASCII") {
   CHECK(lines[8] == "memory, anonymous  [.....:::::-----==========+++++*****#####] up to 64.0 MiB");
 }
 
-TEST_CASE("a name is escaped in the picture") {
+TEST_CASE("a page has bars of all lanes") {
+  const std::string page = timeline_page(whole_start());
+  const auto has = [&](const std::string& text) { return page.find(text) != std::string::npos; };
+  CHECK(has("<pre>code                          [" + std::string(25, '#') + std::string(75, '.') +
+            "] 2.0 s"));
+  CHECK(has("\nimports, code files           ["));
+  CHECK(has("\nmemory, of files              ["));
+}
+
+TEST_CASE("a name is escaped in the page") {
   StartTimeline timeline = whole_start();
   timeline.program = "<b>&\"'\x1b";
-  for (const std::string& text : {timeline_svg(timeline), timeline_page(timeline)}) {
-    CHECK(text.find("Start of &lt;b&gt;&amp;&quot;&#39;\\x1B: 8.0 s") != std::string::npos);
-    CHECK(text.find("<b>") == std::string::npos);
-  }
+  const std::string page = timeline_page(timeline);
+  CHECK(page.find("Start of &lt;b&gt;&amp;&quot;&#39;\\x1B: 8.0 s") != std::string::npos);
+  CHECK(page.find("<b>") == std::string::npos);
 }
 
 }  // namespace

@@ -98,14 +98,12 @@ void add_run(CLI::App& app, Run& run) {
                   "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
   command
-      .add_option(
-          "--timeline", options->start.timeline,
-          "Draw the start here: what it did when, as .html or .svg. The command runs below\n"
-          "this process, which ends once both are done")
+      .add_option("--timeline", options->start.timeline,
+                  "Draw the start here: what it did when, as .html. The command runs below\n"
+                  "this process, which ends once both are done")
       ->check([](const std::string& name) {
-        return start::is_timeline_name(name)
-                   ? std::string()
-                   : "must end in .html or .svg, not \"" + printable(name) + "\"";
+        return start::is_timeline_name(name) ? std::string()
+                                             : "must end in .html, not \"" + printable(name) + "\"";
       })
       ->type_name("FILE");
   command

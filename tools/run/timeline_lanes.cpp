@@ -57,17 +57,14 @@ double called_bytes(Step s) { return number(s.counts.called_bytes); }
 
 void add_lanes_of_start(const Series& series, std::vector<Lane>& lanes) {
   lanes.push_back({"imports",
-                   {StartPhase::code},
                    true,
                    {series.rate(
                        "code files", [](Step s) { return number(s.code_files); }, plain_rate)}});
   lanes.push_back({"model creation",
-                   {StartPhase::model_creation},
                    true,
                    {series.rate("processors", processors, tenths),
                     series.rate("in the system", system_time, tenths)}});
   lanes.push_back({"loads",
-                   {StartPhase::weights},
                    true,
                    {series.amount(
                         "weights open", [](Step s) { return number(s.weight_bytes); }, bytes_text),
@@ -75,12 +72,8 @@ void add_lanes_of_start(const Series& series, std::vector<Lane>& lanes) {
 }
 
 void add_lanes_of_restore(const Series& series, std::vector<Lane>& lanes) {
-  lanes.push_back({"image",
-                   {StartPhase::image_check, StartPhase::restore},
-                   true,
-                   {series.amount("read by calls", called_bytes, bytes_text)}});
+  lanes.push_back({"image", true, {series.amount("read by calls", called_bytes, bytes_text)}});
   lanes.push_back({"first use",
-                   {StartPhase::first_use},
                    true,
                    {series.rate("processors", processors, tenths),
                     series.rate("in the system", system_time, tenths)}});
@@ -97,37 +90,25 @@ std::vector<Lane> lanes_of(const StartTimeline& timeline) {
     add_lanes_of_start(series, lanes);
   lanes.push_back(
       {"faults",
-       {},
        false,
        {series.rate(
             "major", [](Step s) { return number(s.counts.major_faults); }, plain_rate),
         series.rate(
             "minor", [](Step s) { return number(s.counts.minor_faults); }, plain_rate)}});
   lanes.push_back({"disk rate",
-                   {},
-                   true,
+                   false,
                    {series.rate(
                         "command", [](Step s) { return number(s.counts.read_bytes); }, byte_rate),
                     series.rate(
                         "reader", [](Step s) { return number(s.reader_bytes); }, byte_rate)}});
   lanes.push_back(
       {"memory",
-       {},
-       true,
+       false,
        {series.amount(
             "anonymous", [](Step s) { return number(s.counts.anonymous_bytes); }, bytes_text),
         series.amount(
             "of files", [](Step s) { return number(s.counts.file_bytes); }, bytes_text)}});
   return lanes;
-}
-
-StartTimeline thinned(const StartTimeline& timeline, std::size_t steps) {
-  const std::size_t count = timeline.samples.size();
-  if (count <= steps + 1) return timeline;
-  StartTimeline thin{timeline.program, timeline.has_ended, {}, timeline.restore};
-  for (std::size_t i = 0; i <= steps; ++i)
-    thin.samples.push_back(timeline.samples[i * (count - 1) / steps]);
-  return thin;
 }
 
 }  // namespace weightmap::cli::start

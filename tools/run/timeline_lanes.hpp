@@ -18,16 +18,12 @@ struct LaneSeries {
 
 struct Lane {
   std::string_view title;
-  std::vector<StartPhase::Kind> phases;  // that this lane is about; may be none
-  bool has_one_scale = true;             // otherwise each series fills the lane's height
+  bool is_of_phase;  // otherwise of the whole start
   std::vector<LaneSeries> series;
 };
 
 // Returns imports, model creation and loads, or image and first use of a start from a snapshot;
 // then faults, disk rate and memory.
 std::vector<Lane> lanes_of(const StartTimeline& timeline);
-
-// Returns the timeline with at most so many steps between samples.
-StartTimeline thinned(const StartTimeline& timeline, std::size_t steps);
 
 }  // namespace weightmap::cli::start

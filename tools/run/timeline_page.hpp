@@ -1,4 +1,5 @@
-// A timeline as a picture: SVG, or a page around it. Both are self-contained, without scripts.
+// A timeline as a page, which is self-contained and has no scripts: the bars of timeline_text.hpp,
+// and a table of the phases.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +10,9 @@
 
 namespace weightmap::cli::start {
 
-std::string timeline_svg(const StartTimeline& timeline);
-// With a table of the phases.
 std::string timeline_page(const StartTimeline& timeline);
 
-// True for a name that says how to write: .html or .svg.
+// True for a name of a page: .html.
 bool is_timeline_name(const std::filesystem::path& path);
 // Replaces the file atomically.
 Result<void> write_timeline(const StartTimeline& timeline, const std::filesystem::path& path);
