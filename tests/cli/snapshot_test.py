@@ -275,7 +275,7 @@ class Snapshots(SnapshotCase):
         with self.served("--timeline", picture):
             while not picture.exists():
                 time.sleep(0.02)
-        names = re.findall(r"^(?:<pre>)?([\w, ]*\w) +\[", picture.read_text(), re.MULTILINE)
+        names = re.findall(r"^(?:.*<pre>)?([\w, ]*\w) +\[", picture.read_text(), re.MULTILINE)
         self.assertEqual(names[:4], ["image check", "restore", "first use", "image, read by calls"])
 
     def test_the_first_process_goes_on(self):

@@ -1,10 +1,8 @@
 #include "tools/snapshot/supervisor.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,22 +11,21 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "runtime/base/try.hpp"
-#include "tools/run/program.hpp"
-#include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/children.hpp"
 #include "tools/snapshot/criu_log.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/output_copy.hpp"
 #include "tools/snapshot/shared_memory.hpp"
-#include "tools/snapshot/without_io_uring.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::snapshot {
@@ -37,12 +34,30 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// Where criu finds the pipes of a restored command.
-constexpr int first_output = 100;
-constexpr int not_prepared = 1;
 // A restore that takes longer hangs: so long, and a second for each piece of its image.
 constexpr std::chrono::seconds patience{15};
 constexpr std::uint64_t bytes_a_second = 20'000'000;
+
+struct Command {
+  pid_t id = 0;
+  std::optional<int> status;  // once it has ended; of wait(2)
+};
+
+// The states. While criu runs, the end of the command waits for criu's.
+struct Waiting {};
+struct Running {
+  Command command;
+};
+struct Dumping {
+  Command command;
+  pid_t criu;
+};
+struct Restoring {
+  Command command;
+  pid_t criu;
+  Clock::time_point deadline;
+};
+struct Over {};
 
 class Supervisor {
  public:
@@ -54,14 +69,7 @@ class Supervisor {
       return;
     }
     report(Report::prepared);
-    while (!has_ended_) {
-      wait();
-      for (OutputCopy* const copy : {&output_, &error_output_})
-        if ((copy == &output_ ? polled_[2] : polled_[3]).revents != 0) copy->step();
-      if (polled_[0].revents != 0) take_order();
-      if (polled_[1].revents != 0) take_signals();
-      if (criu_ > 0 && deadline_ && Clock::now() > *deadline_) give_up_restore();
-    }
+    while (!std::holds_alternative<Over>(state_)) step();
     for (OutputCopy* const copy : {&output_, &error_output_}) {
       copy->close_input();
       copy->finish();
@@ -83,10 +91,18 @@ class Supervisor {
     return error_output_.open();
   }
 
-  void wait() {
-    polled_ = {pollfd{run_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}, output_.wanted(),
-               error_output_.wanted()};
-    ::poll(polled_.data(), polled_.size(), deadline_ ? 100 : -1);
+  void step() {
+    const bool is_restoring = std::holds_alternative<Restoring>(state_);
+    std::array polled = {pollfd{run_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0},
+                         output_.wanted(), error_output_.wanted()};
+    ::poll(polled.data(), polled.size(), is_restoring ? 100 : -1);
+    if (polled[2].revents != 0) output_.step();
+    if (polled[3].revents != 0) error_output_.step();
+    if (polled[0].revents != 0) take_order();
+    if (polled[1].revents != 0) take_signals();
+    const auto* const restoring = std::get_if<Restoring>(&state_);
+    if (restoring != nullptr && Clock::now() > restoring->deadline)
+      start_instead("the restore hangs");
   }
 
   // --- orders ---
@@ -96,14 +112,14 @@ class Supervisor {
     const ssize_t got = ::recv(run_.get(), &order, sizeof order, 0);
     if (got == 0) run_ = Descriptor();  // the process that gives orders has ended
     if (got != static_cast<ssize_t>(sizeof order)) return;
-    order_ = order;
     switch (order.kind) {
       case Order::start:
         return start();
       case Order::restore:
-        return restore();
+        return restore(order);
       case Order::dump:
-        return dump();
+        if (const auto* const running = std::get_if<Running>(&state_)) dump(order, *running);
+        return;
       case Order::no_dump:
         return static_cast<void>(answer_original(what_.meeting_point));
     }
@@ -111,76 +127,28 @@ class Supervisor {
 
   void start() {
     if (Result<void> set = set_next_id(command_id); !set) say(set.error().message);
-    command_ = fork_with([this] {
-      ::setsid();
-      ::setenv(meeting_variable, what_.meeting_point.c_str(), 1);
-      const int nothing = ::open("/dev/null", O_RDONLY);
-      ::dup2(nothing, STDIN_FILENO);
-      ::dup2(output_.input(), STDOUT_FILENO);
-      ::dup2(error_output_.input(), STDERR_FILENO);
-      start::close_all_above(STDERR_FILENO);  // what else is open lies outside of the image
-      ::sigprocmask(SIG_SETMASK, &what_.signals, nullptr);
-      forbid_io_uring();
-      return start::become(what_.command);
-    });
+    state_ = Running{{fork_command(what_, pipes()), {}}};
     report(Report::started);
     deliver();
   }
 
-  void restore() {
-    const fs::path image = order_.folder.data();
-    if (Result<void> told = answer_restored(what_.meeting_point, environ); !told)
+  void restore(const Order& order) {
+    if (const Result<void> told = answer_restored(what_.meeting_point, environ); !told)
       return start_instead(to_string(told.error()));
-    deadline_ = Clock::now() + patience + std::chrono::seconds(order_.image_bytes / bytes_a_second);
-    run_criu(restore_words(what_.criu, image, what_.meeting_point, order_.pipes, first_output,
-                           order_.keeps_connections),
-             [&image] {
-               const pid_t unpacking =
-                   fork_with([&image] { return start::become(unpacking_words(image)); });
-               int status = 0;
-               return ::waitpid(unpacking, &status, 0) > 0 && status == 0;
-             });
+    const auto most = patience + std::chrono::seconds(order.image_bytes / bytes_a_second);
+    state_ = Restoring{{order.root, {}}, fork_restore(what_, order, pipes()), Clock::now() + most};
   }
 
-  void dump() {
-    const std::string daemon = orphans();
+  void dump(const Order& order, const Running& running) {
+    const std::string daemon = orphans(running.command.id);
     if (!daemon.empty()) return not_dumped(daemon);
     const Result<fs::path> script = write_saving_script(what_.meeting_point);
     if (!script) return not_dumped(to_string(script.error()));
-    const fs::path image = order_.folder.data();
-    run_criu(dump_words(what_.criu, command_, image, log(), *script, order_.keeps_connections),
-             [&image] {
-               ::setenv(archive_variable, archive_in(image).c_str(), 1);
-               return true;
-             });
+    state_ =
+        Dumping{running.command, fork_dump(what_, order, running.command.id, pipes(), *script)};
   }
 
-  fs::path log() const {
-    return what_.meeting_point / (order_.kind == Order::dump ? "dump.log" : "restore.log");
-  }
-
-  // `prepare` is called in its process; false if there is nothing to run then.
-  template <class Preparation>
-  void run_criu(std::vector<std::string> words, const Preparation& prepare) {
-    criu_ = fork_with([this, &words, &prepare] {
-      if (!prepare()) return not_prepared;
-      const int nothing = ::open("/dev/null", O_RDWR);
-      for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, each);
-      ::dup2(output_.input(), first_output);
-      ::dup2(error_output_.input(), first_output + 1);
-      sigset_t none;
-      sigemptyset(&none);
-      ::sigprocmask(SIG_SETMASK, &none, nullptr);
-      return start::become(std::move(words));
-    });
-  }
-
-  template <class Work>
-  static pid_t fork_with(const Work& work) {
-    const pid_t made = ::fork();
-    if (made == 0) ::_exit(work());
-    return made;
-  }
+  OutputPipes pipes() const { return {output_.input(), error_output_.input()}; }
 
   // True for what weightmap.prefetch() has started, which a restored command needs no more.
   static bool reads_ahead(pid_t process) {
@@ -192,10 +160,10 @@ class Supervisor {
   }
 
   // A sentence if a process is no descendant of the command any more, so that an image lacks it.
-  std::string orphans() const {
+  static std::string orphans(pid_t command) {
     std::ifstream file("/proc/1/task/1/children");
     for (pid_t child = 0; file >> child;)
-      if (child != command_ && !reads_ahead(child))
+      if (child != command && !reads_ahead(child))
         return "process " + std::to_string(child) +
                " of the command has left it, as daemons do, and would be missing";
     return {};
@@ -221,49 +189,53 @@ class Supervisor {
 
   // Signals wait for a command that is being restored.
   void deliver() {
-    if (command_ <= 0) return;
-    for (const int signal : std::exchange(pending_, {})) ::kill(command_, signal);
+    const pid_t command = std::visit(
+        [](const auto& state) -> pid_t {
+          using State = std::decay_t<decltype(state)>;
+          if constexpr (std::is_same_v<State, Running> || std::is_same_v<State, Dumping>)
+            return state.command.id;
+          return 0;
+        },
+        state_);
+    if (command == 0) return;
+    for (const int signal : std::exchange(pending_, {})) ::kill(command, signal);
   }
 
   void reap() {
     int status = 0;
     for (pid_t ended = 0; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (ended == std::exchange(criu_, criu_ == ended ? 0 : criu_))
-        criu_ended(status);
-      else if (ended == command_ || (command_ == 0 && ended == order_.root))
-        command_status_ = status;
+      if (auto* const dumping = std::get_if<Dumping>(&state_)) {
+        if (ended == dumping->command.id) dumping->command.status = status;
+        if (ended == dumping->criu) dump_ended(status, *dumping);
+      } else if (auto* const restoring = std::get_if<Restoring>(&state_)) {
+        if (ended == restoring->command.id) restoring->command.status = status;
+        if (ended == restoring->criu) restore_ended(status, *restoring);
+      } else if (auto* const running = std::get_if<Running>(&state_)) {
+        if (ended == running->command.id) running->command.status = status;
+      }
     }
-    if (command_status_ && criu_ == 0) end(*command_status_);
+    if (const auto* const running = std::get_if<Running>(&state_))
+      if (running->command.status) end(*running->command.status);
   }
 
-  void criu_ended(int status) {
-    deadline_.reset();
-    const bool is_good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (order_.kind == Order::restore)
-      is_good ? restored() : start_instead(reason_of("the restore"));
-    else
-      is_good ? dumped() : not_dumped(reason_of("the dump"));
+  static bool is_good(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+
+  void dump_ended(int status, const Dumping& dumping) {
+    state_ = Running{Command(dumping.command)};
+    is_good(status) ? dumped() : not_dumped(reason_in(dump_log(what_), "the dump"));
   }
 
-  std::string reason_of(const char* what) const {
-    const std::string text = first_error_in(log());
-    return text.empty() ? what_.criu.native() + ": " + what + " failed without a word"
-                        : "criu: " + text;
-  }
-
-  void restored() {
-    command_ = order_.root;
+  void restore_ended(int status, const Restoring& restoring) {
+    if (!is_good(status)) return start_instead(reason_in(restore_log(what_), "the restore"));
+    state_ = Running{Command(restoring.command)};
     report(Report::restored);
     deliver();
   }
 
-  void give_up_restore() {
-    ::kill(-1, SIGKILL);
-    while (::waitpid(-1, nullptr, 0) > 0) {
-    }
-    criu_ = 0;
-    deadline_.reset();
-    start_instead("the restore hangs");
+  std::string reason_in(const fs::path& log, const char* what) const {
+    const std::string text = first_error_in(log);
+    return text.empty() ? what_.criu.native() + ": " + what + " failed without a word"
+                        : "criu: " + text;
   }
 
   // What a failed restore has left is ended first, so that its ids and ports are free.
@@ -271,7 +243,6 @@ class Supervisor {
     ::kill(-1, SIGKILL);
     while (::waitpid(-1, nullptr, 0) > 0) {
     }
-    command_status_.reset();
     say("the snapshot was not restored: " + why);
     Report failed = made(Report::not_restored, why);
     failed.is_lasting = why.find("Address already in use") == std::string::npos;
@@ -293,7 +264,7 @@ class Supervisor {
   }
 
   void end(int status) {
-    has_ended_ = true;
+    state_ = Over{};
     Report last = made(Report::ended, "");
     last.status = status;
     send(last);
@@ -322,13 +293,8 @@ class Supervisor {
   const Supervision& what_;
   Descriptor signals_;
   OutputCopy output_{STDOUT_FILENO}, error_output_{STDERR_FILENO};
-  std::array<pollfd, 4> polled_{};
-  Order order_;
-  pid_t command_ = 0, criu_ = 0;  // 0: none runs
-  std::vector<int> pending_;      // signals
-  std::optional<int> command_status_;
-  std::optional<Clock::time_point> deadline_;  // of a restore
-  bool has_ended_ = false;
+  std::variant<Waiting, Running, Dumping, Restoring, Over> state_;
+  std::vector<int> pending_;  // signals
 };
 
 }  // namespace

@@ -1,5 +1,16 @@
 // Process 1 of the namespace in which a command with a snapshot runs. It starts or restores the
-// command, has it dumped, passes signals on to it, copies its output, and takes in orphans.
+// command, has it dumped, passes signals on to it, copies its output, and takes in orphans. Orders
+// come in, and each change of its state is a report (messages.hpp):
+//
+//            start               dump
+//   Waiting ───────▶ Running ────────────▶ Dumping     criu dumps the command, which then goes on
+//      │              ▲  ▲ ◀─ criu ended ─────┘
+//      │ restore      │  │
+//      ▼   criu ended │  │ start, once all processes are killed
+//   Restoring ────────┘  │
+//      └─────────────────┘ criu failed, or it hangs
+//
+//   Running, and the command ended: Over, the status of the command
 #pragma once
 
 #include <signal.h>

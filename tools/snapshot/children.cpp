@@ -1,0 +1,95 @@
+#include "tools/snapshot/children.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/run/program.hpp"
+#include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/meeting_point.hpp"
+#include "tools/snapshot/shared_memory.hpp"
+#include "tools/snapshot/without_io_uring.hpp"
+
+namespace weightmap::cli::snapshot {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where criu finds the pipes of a restored command.
+constexpr int first_output = 100;
+constexpr int not_unpacked = 1;
+
+template <class Work>
+pid_t fork_with(const Work& work) {
+  const pid_t made = ::fork();
+  if (made == 0) ::_exit(work());
+  return made;
+}
+
+int become_command(const Supervision& what, OutputPipes pipes) {
+  ::setsid();
+  ::setenv(meeting_variable, what.meeting_point.c_str(), 1);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(pipes.output, STDOUT_FILENO);
+  ::dup2(pipes.error_output, STDERR_FILENO);
+  start::close_all_above(STDERR_FILENO);  // what else is open lies outside of the image
+  ::sigprocmask(SIG_SETMASK, &what.signals, nullptr);
+  forbid_io_uring();
+  return start::become(what.command);
+}
+
+int become_criu(std::vector<std::string> words, OutputPipes pipes) {
+  const int nothing = ::open("/dev/null", O_RDWR);
+  for (const int each : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, each);
+  ::dup2(pipes.output, first_output);
+  ::dup2(pipes.error_output, first_output + 1);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  return start::become(std::move(words));
+}
+
+bool unpack(const fs::path& image) {
+  const pid_t tar = fork_with([&image] { return start::become(unpacking_words(image)); });
+  int status = 0;
+  return ::waitpid(tar, &status, 0) > 0 && status == 0;
+}
+
+}  // namespace
+
+pid_t fork_command(const Supervision& what, OutputPipes pipes) {
+  return fork_with([&] { return become_command(what, pipes); });
+}
+
+pid_t fork_dump(const Supervision& what, const Order& order, pid_t command, OutputPipes pipes,
+                const fs::path& script) {
+  const fs::path image = order.folder.data();
+  return fork_with([&] {
+    ::setenv(archive_variable, archive_in(image).c_str(), 1);
+    return become_criu(
+        dump_words(what.criu, command, image, dump_log(what), script, order.keeps_connections),
+        pipes);
+  });
+}
+
+pid_t fork_restore(const Supervision& what, const Order& order, OutputPipes pipes) {
+  const fs::path image = order.folder.data();
+  return fork_with([&] {
+    if (!unpack(image)) return not_unpacked;
+    return become_criu(restore_words(what.criu, image, what.meeting_point, order.pipes,
+                                     first_output, order.keeps_connections),
+                       pipes);
+  });
+}
+
+fs::path dump_log(const Supervision& what) { return what.meeting_point / "dump.log"; }
+fs::path restore_log(const Supervision& what) { return what.meeting_point / "restore.log"; }
+
+}  // namespace weightmap::cli::snapshot
