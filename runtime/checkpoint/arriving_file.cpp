@@ -1,16 +1,12 @@
 #include "runtime/checkpoint/arriving_file.hpp"
 
 #include <algorithm>
-#include <array>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/round_up.hpp"
-#include "runtime/checkpoint/formats.hpp"
 #include "runtime/os/memory/sealed_memory.hpp"
 #include "runtime/os/process/fork_safe.hpp"
 #include "runtime/os/write/write_all.hpp"
@@ -20,92 +16,7 @@ namespace {
 
 constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
 
-// A range that is requested, with its memory.
-using Part = RangeRequest;
-
-// Asks for parts in pieces, several of which can be on their way at a time.
-class Parts final : public RangeReader {
- public:
-  explicit Parts(std::vector<Part> parts) : parts_(std::move(parts)) {
-    for (const Part& part : parts_) missing_ += part.into.size();
-  }
-
-  std::optional<RangeRequest> next() override {
-    if (at_ == parts_.size()) return std::nullopt;
-    Part& part = parts_[at_];
-    const RangeRequest piece{part.offset, part.into.first(std::min(part.into.size(), longest))};
-    part.offset += piece.into.size();
-    part.into = part.into.subspan(piece.into.size());
-    if (part.into.empty()) ++at_;
-    return piece;
-  }
-  Result<void> arrived(const RangeRequest& request) override {
-    missing_ -= request.into.size();
-    return {};
-  }
-  bool goes_on(std::uint64_t) override { return true; }
-
-  bool have_arrived() const noexcept { return missing_ == 0; }
-
- private:
-  static constexpr std::size_t longest = 16 * mebi;
-
-  std::vector<Part> parts_;
-  std::size_t at_ = 0;
-  std::uint64_t missing_ = 0;
-};
-
-tl::unexpected<Error> about(const RangeSource& source, Error error) {
-  return about_file(std::move(error), source.name());
-}
-
-Result<void> read_parts(RangeSource& source, std::vector<Part> parts) {
-  Parts reader(std::move(parts));
-  TRY(source.read(reader));
-  if (reader.have_arrived()) return {};
-  return failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
-}
-
 }  // namespace
-
-FirstReads first_reads(const std::string& name, bool is_sibling) {
-  FirstReads first{1 * mebi, 640 * 1024};
-  if (may_begin_with_metadata(name)) first.tail = 0;
-  return is_sibling ? FirstReads{first.head / 4, first.tail / 4} : first;
-}
-
-Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends) {
-  const std::size_t later = ends == Ends::in_turn ? std::exchange(first.tail, 0) : 0;
-  Identified known{{}, std::vector<std::byte>(first.head), std::vector<std::byte>(first.tail)};
-  Result<RemoteVersion> version = source.identify(known.head, known.tail);
-  if (!version) return about(source, std::move(version.error()));
-  known.version = std::move(*version);
-  const std::uint64_t size = known.version.size;
-  known.head.resize(static_cast<std::size_t>(std::min<std::uint64_t>(size, first.head)));
-  const auto unused = first.tail - std::min<std::uint64_t>(size, first.tail);
-  known.tail.erase(known.tail.begin(), known.tail.begin() + static_cast<std::ptrdiff_t>(unused));
-  if (later == 0) return known;
-  const std::uint64_t begin =
-      std::max<std::uint64_t>(known.head.size(), size - std::min<std::uint64_t>(size, later));
-  known.tail.resize(static_cast<std::size_t>(size - begin));
-  if (known.tail.empty()) return known;
-  if (Result<void> read = read_parts(source, {{begin, known.tail}}); !read)
-    return about(source, std::move(read.error()));
-  return known;
-}
-
-Result<void> check_version(RangeSource& source, const RemoteVersion& version,
-                           const std::string& name) {
-  if (version.id.empty()) {  // reads are of this version, which may be an old one if it has an id
-    std::array<std::byte, 1> byte;
-    return read_parts(source, {{0, byte}});
-  }
-  TRY_ASSIGN(const std::unique_ptr<RangeSource> again, source.sibling(name));
-  TRY_ASSIGN(const RemoteVersion now, again->identify({}, {}));
-  if (now == version) return {};
-  return failure(ErrorCode::io, "changed: the file was version " + version.id + ", and is " +
-                                    (now.id.empty() ? "another one" : now.id) + " now");
-}
 
 ArrivingFile::ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version,
                            os::File copy) noexcept
@@ -126,7 +37,7 @@ Result<std::shared_ptr<ArrivingFile>> ArrivingFile::make(std::shared_ptr<RangeSo
     return made;
   };
   Result<std::shared_ptr<ArrivingFile>> made = run();
-  if (!made) return about(*source, std::move(made.error()));
+  if (!made) return about_source(*source, std::move(made.error()));
   return made;
 }
 
@@ -134,7 +45,7 @@ Result<std::shared_ptr<ArrivingFile>> ArrivingFile::in_memory(std::shared_ptr<Ra
                                                               Ends ends, bool is_sibling) {
   TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name(), is_sibling), ends));
   Result<os::UniqueFd> memory = os::make_memfd(known.version.size, "weightmap:metadata");
-  if (!memory) return about(*source, std::move(memory.error()));
+  if (!memory) return about_source(*source, std::move(memory.error()));
   TRY_ASSIGN(std::shared_ptr<ArrivingFile> made,
              make(std::move(source), std::move(known), memory->get()));
   made->ends_ = ends;
@@ -147,7 +58,7 @@ Result<os::File> ArrivingFile::open(const std::shared_ptr<ArrivingFile>& file) {
     return os::File::from_descriptor(readable.get());
   };
   Result<os::File> opened = for_reading();
-  if (!opened) return about(*file->source_, std::move(opened.error()));
+  if (!opened) return about_source(*file->source_, std::move(opened.error()));
   opened->read_through(file);
   return opened;
 }
@@ -173,20 +84,20 @@ ByteRange ArrivingFile::with_surroundings(ByteRange range) const noexcept {
 // Reads what is missing of disjoint ranges into the copy.
 Result<void> ArrivingFile::keep(std::span<const ByteRange> wanted) const {
   std::vector<std::vector<std::byte>> memory;
-  std::vector<Part> parts;
+  std::vector<RangeRequest> parts;
   for (const ByteRange& range : wanted)
     for (const ByteRange& missing : arrived_.missing(range)) {
       memory.emplace_back(static_cast<std::size_t>(missing.length));
       parts.push_back({missing.offset, memory.back()});
     }
   TRY(read_parts(*source_, parts));
-  for (const Part& part : parts) TRY(put(part.offset, part.into));
+  for (const RangeRequest& part : parts) TRY(put(part.offset, part.into));
   return {};
 }
 
 // Fills `out` with what the copy has, and reads the rest.
 Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) const {
-  std::vector<Part> parts;
+  std::vector<RangeRequest> parts;
   std::uint64_t at = offset;
   const auto copy_until = [&](std::uint64_t end) -> Result<void> {
     return copy_.read(at, out.subspan(at - offset, end - at));
@@ -200,10 +111,18 @@ Result<void> ArrivingFile::pass(std::uint64_t offset, std::span<std::byte> out) 
   return read_parts(*source_, std::move(parts));
 }
 
-Result<void> ArrivingFile::read_locked(std::uint64_t offset, std::span<std::byte> out) const {
-  if (!keeps_) return pass(offset, out);
-  const ByteRange wanted = with_surroundings({offset, out.size()});
-  TRY(keep({&wanted, 1}));
+// Unlocks where the owner brings the bytes in.
+Result<void> ArrivingFile::read_missing(std::uint64_t offset, std::span<std::byte> out,
+                                        std::unique_lock<std::mutex>& lock) const {
+  if (std::holds_alternative<Passing>(state_)) return pass(offset, out);
+  if (const auto* const handed = std::get_if<HandedOver>(&state_)) {
+    const Arrive arrive = handed->arrive;
+    lock.unlock();
+    TRY(arrive({offset, out.size()}));
+  } else {
+    const ByteRange wanted = with_surroundings({offset, out.size()});
+    TRY(keep({&wanted, 1}));
+  }
   return copy_.read(offset, out);
 }
 
@@ -211,10 +130,10 @@ Result<void> ArrivingFile::read_locked(std::uint64_t offset, std::span<std::byte
 // good.
 Result<void> ArrivingFile::check_own() const {
   if (os::fork_count() == forks_) return {};
-  return about(*source_, {ErrorCode::unsupported,
-                          "a remote file is read by the process that opened it only",
-                          Error::no_offset,
-                          {}});
+  return about_source(*source_, {ErrorCode::unsupported,
+                                 "a remote file is read by the process that opened it only",
+                                 Error::no_offset,
+                                 {}});
 }
 
 Result<void> ArrivingFile::will_read(std::span<const ByteRange> ranges) const {
@@ -228,9 +147,9 @@ Result<void> ArrivingFile::will_read(std::span<const ByteRange> ranges) const {
     wanted.add({begin, std::min(end, size()) - begin});
   }
   const std::lock_guard lock(mutex_);
-  if (!keeps_ || arrive_) return {};
+  if (!std::holds_alternative<Keeping>(state_)) return {};
   if (Result<void> done = keep(wanted.ranges()); !done)
-    return about(*source_, std::move(done.error()));
+    return about_source(*source_, std::move(done.error()));
   return {};
 }
 
@@ -238,20 +157,10 @@ Result<void> ArrivingFile::read(std::uint64_t offset, std::span<std::byte> out) 
   TRY(check_own());
   if (!bytes::contains(size(), offset, out.size()))
     return bytes::leaves_source(*this, offset, out.size());
-  const ByteRange wanted{offset, out.size()};
   std::unique_lock lock(mutex_);
-  Result<void> done;
-  if (arrived_.contains(wanted)) {
-    done = copy_.read(offset, out);
-  } else if (arrive_) {
-    const Arrive arrive = arrive_;
-    lock.unlock();
-    done = arrive(wanted);
-    if (done) done = copy_.read(offset, out);
-  } else {
-    done = read_locked(offset, out);
-  }
-  if (!done) return about(*source_, std::move(done.error()));
+  Result<void> done = arrived_.contains({offset, out.size()}) ? copy_.read(offset, out)
+                                                              : read_missing(offset, out, lock);
+  if (!done) return about_source(*source_, std::move(done.error()));
   return done;
 }
 
@@ -267,12 +176,12 @@ void ArrivingFile::add_arrived(ByteRange range) {
 
 void ArrivingFile::stop_keeping() {
   const std::lock_guard lock(mutex_);
-  keeps_ = false;
+  state_ = Passing{};
 }
 
 void ArrivingFile::hand_over(Arrive arrive) {
   const std::lock_guard lock(mutex_);
-  arrive_ = std::move(arrive);
+  state_ = HandedOver{std::move(arrive)};
 }
 
 }  // namespace weightmap

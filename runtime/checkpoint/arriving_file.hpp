@@ -1,4 +1,13 @@
 // A remote file whose bytes arrive on demand in a local one, its copy.
+//
+//   read(range) ──▶ in the copy? ── yes ─────────────────────▶ the copy
+//                       │ no: by the state
+//   Keeping      reads it, and bytes around it, from the source ──▶ into the copy ──▶ the copy
+//   Passing      reads what is missing from the source ──▶ into the caller's memory alone
+//   HandedOver   asks its new owner, who reads it into the copy ──▶ the copy
+//
+//   Keeping, while metadata is parsed ──stop_keeping()──▶ Passing, a remote checkpoint
+//                                     ──hand_over()─────▶ HandedOver, a fetch into the copy
 #pragma once
 
 #include <cstddef>
@@ -7,44 +16,17 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
+#include <variant>
 #include <vector>
 
 #include "runtime/bytes/byte_source.hpp"
 #include "runtime/bytes/range_set.hpp"
+#include "runtime/checkpoint/identified.hpp"
 #include "runtime/os/file/file.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
-
-// How much of a file is read before it is known how much is needed.
-struct FirstReads {
-  std::size_t head = 0;
-  std::size_t tail = 0;
-};
-
-// Those of a file of this name. `is_sibling`: many files are opened at once, so less is read of
-// each.
-FirstReads first_reads(const std::string& name, bool is_sibling = false);
-
-// What identify() tells of a file.
-struct Identified {
-  RemoteVersion version;
-  std::vector<std::byte> head;  // of the file, all of it if it is short
-  std::vector<std::byte> tail;
-};
-
-// Whether both ends of a file are asked for at once, which is fastest; or the tail once the head
-// has come, so that no byte of a short file comes twice.
-enum class Ends : bool { together, in_turn };
-
-// Finds out the version of a file, once for each source. Errors name the source.
-Result<Identified> identify(RangeSource& source, FirstReads first, Ends ends = Ends::together);
-
-// Fails if the store has another version of this file by now. `name`: of the file, in its folder.
-Result<void> check_version(RangeSource& source, const RemoteVersion& version,
-                           const std::string& name);
 
 // All functions may be called from any thread of the process that made it; one at a time reads the
 // source, and the others wait. Errors name the source.
@@ -81,21 +63,29 @@ class ArrivingFile final : public bytes::ByteSource {
   // Notes what another one has put into the copy. The range lies in the file.
   void add_arrived(ByteRange range);
 
-  // From here on exactly the missing bytes are read, each time, and none goes to the copy.
+  // From here on it is Passing: exactly the missing bytes are read, each time, and none goes to the
+  // copy, in which they stay holes.
   void stop_keeping();
-  // From here on `arrive` is called, by any thread and several at once, for all bytes that are not
-  // in the set, and the source is the caller's.
+  // From here on it is HandedOver: `arrive` is called, by any thread and several at once, for all
+  // bytes that are not in the set, and the source is the caller's.
   void hand_over(Arrive arrive);
 
   // Opens the copy for reading, as a file that reads through `file`.
   static Result<os::File> open(const std::shared_ptr<ArrivingFile>& file);
 
  private:
+  struct Keeping {};
+  struct Passing {};
+  struct HandedOver {
+    Arrive arrive;
+  };
+
   ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version, os::File copy) noexcept;
   Result<void> check_own() const;
   Result<void> put(std::uint64_t offset, std::span<const std::byte> content) const;
   ByteRange with_surroundings(ByteRange range) const noexcept;
-  Result<void> read_locked(std::uint64_t offset, std::span<std::byte> out) const;
+  Result<void> read_missing(std::uint64_t offset, std::span<std::byte> out,
+                            std::unique_lock<std::mutex>& lock) const;
   Result<void> keep(std::span<const ByteRange> wanted) const;
   Result<void> pass(std::uint64_t offset, std::span<std::byte> out) const;
 
@@ -106,8 +96,7 @@ class ArrivingFile final : public bytes::ByteSource {
   Ends ends_ = Ends::together;
   mutable std::mutex mutex_;
   mutable bytes::RangeSet arrived_;  // this and all below are protected by the mutex
-  bool keeps_ = true;
-  Arrive arrive_;
+  std::variant<Keeping, Passing, HandedOver> state_;
 };
 
 }  // namespace weightmap
