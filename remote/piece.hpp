@@ -1,4 +1,11 @@
-// A range on its way, and the requests for it.
+// A range on its way, and the requests for it:
+//
+//   Due ──begin──▶ Asked ──slow──▶ Hedged      one request, then two, on connections of their own
+//    ▲               │  ▲             │
+//    │   it failed,  │  └─ one failed ┘
+//    └── redirected, ┘                │
+//        or refused  │ all bytes      │ all bytes, by one of them
+//                    └──▶ finished ◀──┘
 #pragma once
 
 #include <cstddef>
@@ -6,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
 
 #include "remote/judgement.hpp"
 #include "remote/place.hpp"
@@ -58,6 +66,19 @@ class Attempt final : public Transfer {
   bool is_overlong_ = false;
 };
 
+// Waits to be asked for.
+struct Due {
+  Clock::time_point when = {};
+};
+struct AskedFor {
+  std::unique_ptr<Attempt> attempt;
+};
+// Only once in the life of a piece.
+struct Hedged {
+  std::unique_ptr<Attempt> attempt;
+  std::unique_ptr<Attempt> hedge;
+};
+
 struct Piece {
   Ask ask;
   std::span<std::byte> into;         // as long as `ask`, which is shortened to what the file has
@@ -66,12 +87,15 @@ struct Piece {
 
   unsigned failures = 0;
   unsigned redirects = 0;  // in a row
-  bool is_hedged = false;
-  bool begins_afresh = false;
-  Clock::time_point due = {};
-  std::unique_ptr<Attempt> attempt = {};
-  std::unique_ptr<Attempt> hedge = {};  // only beside an attempt
+  bool was_hedged = false;
+  std::variant<Due, AskedFor, Hedged> state = {};
 
+  // The request that was begun first of those on their way; nullptr if there is none.
+  Attempt* first() const noexcept {
+    if (const auto* const asked = std::get_if<AskedFor>(&state)) return asked->attempt.get();
+    const auto* const hedged = std::get_if<Hedged>(&state);
+    return hedged != nullptr ? hedged->attempt.get() : nullptr;
+  }
   Ask rest() const noexcept { return {ask.first + have, ask.length - have, ask.from_end}; }
 };
 

@@ -17,9 +17,9 @@ Place::Place(std::string given, Url home, std::vector<std::string> headers, Sign
       s3_(std::move(s3)) {}
 
 Result<void> Place::prepare() {
-  if (is_prepared_ || !signer_) return {};
-  is_prepared_ = true;
-  return sign(false);
+  if (at_ != At::unsigned_home) return {};
+  at_ = At::home;
+  return signer_ ? sign(false) : Result<void>();
 }
 
 Result<void> Place::sign(bool again) {
@@ -65,22 +65,22 @@ void Place::add_own_headers(RequestHead& head, const Pinned* pinned) const {
 }
 
 void Place::answered(unsigned generation) noexcept {
-  if (generation == generation_) is_renewed_ = false;
+  if (generation == generation_) was_renewed_ = false;
 }
 
 Result<void> Place::follow(unsigned generation, const std::string& location) {
   if (generation != generation_) return {};
   TRY_ASSIGN(target_, target_.redirected(location));
-  is_redirected_ = true;
+  at_ = At::redirected;
   ++generation_;
   return {};
 }
 
 Result<bool> Place::renew(unsigned generation) {
   if (generation != generation_) return true;
-  if (is_renewed_ || !(signer_ || is_redirected_)) return false;
-  is_renewed_ = true;
-  is_redirected_ = false;
+  if (was_renewed_ || !(signer_ || at_ == At::redirected)) return false;
+  was_renewed_ = true;
+  at_ = At::home;
   target_ = home_;
   ++generation_;
   if (signer_) TRY(sign(true));

@@ -1,4 +1,9 @@
 // Where a file can be asked for: its store.
+//
+//   Unsigned ──prepare──▶ Home ──follow──▶ Redirected ──follow──▶ Redirected
+//                          ▲  │                │
+//                          └──┴─── renew ──────┘   the signer is asked again, or the way is
+//                                                  gone anew; once between two answers
 #pragma once
 
 #include <cstdint>
@@ -60,9 +65,8 @@ class Place {
   Signer signer_;
   std::optional<S3Access> s3_;
   unsigned generation_ = 0;
-  bool is_prepared_ = false;
-  bool is_redirected_ = false;
-  bool is_renewed_ = false;
+  enum class At : std::uint8_t { unsigned_home, home, redirected } at_ = At::unsigned_home;
+  bool was_renewed_ = false;  // since the last answer
 };
 
 }  // namespace weightmap::remote

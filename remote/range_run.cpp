@@ -26,7 +26,7 @@ std::string in_ms(milliseconds time) { return std::to_string(time.count()) + " m
 // Of its attempt, which has this age, at the rate at which its bytes have come so far.
 Clock::duration time_left(const Piece& piece, Clock::duration age) {
   const std::uint64_t left = piece.into.size() - piece.have;
-  const std::uint64_t asked = piece.attempt->asked_bytes();
+  const std::uint64_t asked = piece.first()->asked_bytes();
   if (asked <= left) return Clock::duration::max();
   const double share = static_cast<double>(left) / static_cast<double>(asked - left);
   return std::chrono::duration_cast<Clock::duration>(age * share);
@@ -72,7 +72,8 @@ Result<void> RangeRun::run(RangeFeed& feed) {
 Result<void> RangeRun::begin_due(RangeFeed& feed) {
   const auto now = Clock::now();
   for (Piece& piece : pieces_)
-    if (!piece.attempt && piece.due <= now) TRY(begin(piece));
+    if (const auto* const due = std::get_if<Due>(&piece.state); due != nullptr && due->when <= now)
+      TRY(begin(piece));
   while (may_have_next_ && pieces_.size() < pace_.limit()) {
     TRY_ASSIGN(const std::optional<Asked> asked, feed.next());
     if (!asked) {
@@ -86,9 +87,10 @@ Result<void> RangeRun::begin_due(RangeFeed& feed) {
   return {};
 }
 
+// After a failure on a new connection: the old one may be what is wrong.
 Result<void> RangeRun::begin(Piece& piece) {
   TRY(store_.prepare());
-  piece.attempt = ask(piece, piece.begins_afresh);
+  piece.state = AskedFor{ask(piece, piece.failures != 0)};
   return {};
 }
 
@@ -153,28 +155,27 @@ Result<void> RangeRun::end_answered(RangeFeed& feed, Attempt& attempt, CURLcode 
 
 Result<void> RangeRun::complete(RangeFeed& feed, Piece& piece, Outcome outcome) {
   if (times_.size() < most_times) times_.resize(times_.size() + 1);
-  times_[completed_++ % most_times] = Clock::now() - piece.attempt->began();
-  if (piece.hedge) drop(*piece.hedge);
+  times_[completed_++ % most_times] = Clock::now() - piece.first()->began();
+  if (std::holds_alternative<Hedged>(piece.state)) --hedges_;
   std::list<Piece> done;
   done.splice(done.begin(), pieces_,
               std::find_if(pieces_.begin(), pieces_.end(),
                            [&](const Piece& other) { return &other == &piece; }));
-  piece.attempt.reset();
+  piece.state = Due{};  // ends the requests
   may_have_next_ = true;
   return feed.finished({{piece.ask, piece.into}, outcome, piece.found});
 }
 
-// On a new connection: the old one may be what is wrong. `why` may be of the attempt, which ends.
+// `why` may be of the attempt, which ends.
 Result<void> RangeRun::ask_again(Attempt& attempt, std::string why) {
   Piece& piece = attempt.piece();
   const std::chrono::seconds servers = attempt.retry_after();
   drop(attempt);
-  if (piece.attempt) return {};
+  if (piece.first() != nullptr) return {};
   TRY(count_failure(piece, why));
   ++tally_.counts.retries;
-  piece.begins_afresh = true;
-  piece.due =
-      Clock::now() + backoff(piece.failures, static_cast<std::uint32_t>(random_() << 1), servers);
+  const auto wait = backoff(piece.failures, static_cast<std::uint32_t>(random_() << 1), servers);
+  piece.state = Due{Clock::now() + wait};
   return {};
 }
 
@@ -184,12 +185,17 @@ Result<void> RangeRun::count_failure(Piece& piece, const std::string& why) const
                  why + "; " + std::to_string(piece.failures) + " requests for one range failed");
 }
 
-// A hedge that is left goes on in the attempt's place; else the piece has none, and is due.
+// Ends it. The other one of two goes on alone.
 void RangeRun::drop(Attempt& attempt) {
   Piece& piece = attempt.piece();
-  if (piece.hedge) --hedges_;
-  if (&attempt == piece.attempt.get()) piece.attempt = std::move(piece.hedge);
-  piece.hedge.reset();
+  if (auto* const hedged = std::get_if<Hedged>(&piece.state)) {
+    --hedges_;
+    const bool is_first = &attempt == hedged->attempt.get();
+    AskedFor other{std::move(is_first ? hedged->hedge : hedged->attempt)};
+    piece.state = std::move(other);
+  } else {
+    piece.state = Due{};
+  }
 }
 
 Result<void> RangeRun::follow(Attempt& attempt) {
@@ -223,8 +229,9 @@ Result<void> RangeRun::look(RangeFeed& feed, Clock::time_point now) {
   pace_.note(now - began_, tally_.received);
   for (Piece& piece : pieces_) {
     if (pinned_ != nullptr && piece.have != 0) feed.began({piece.ask, piece.into}, piece.have);
-    TRY(end_stalled(piece.hedge.get(), now));
-    TRY(end_stalled(piece.attempt.get(), now));
+    if (const auto* const hedged = std::get_if<Hedged>(&piece.state))
+      TRY(end_stalled(hedged->hedge.get(), now));
+    TRY(end_stalled(piece.first(), now));
   }
   hedge_slow(now);
   return {};
@@ -245,11 +252,13 @@ void RangeRun::hedge_slow(Clock::time_point now) {
   const unsigned most = 1 + pace_.limit() / 8;
   for (Piece& piece : pieces_) {
     if (hedges_ >= most) return;
-    if (!piece.attempt || piece.is_hedged) continue;
-    const Clock::duration age = now - piece.attempt->began();
+    auto* const asked = std::get_if<AskedFor>(&piece.state);
+    if (asked == nullptr || piece.was_hedged) continue;
+    const Clock::duration age = now - asked->attempt->began();
     if (age <= slow || time_left(piece, age) <= median) continue;
-    piece.hedge = ask(piece, true);
-    piece.is_hedged = true;
+    std::unique_ptr<Attempt> hedge = ask(piece, true);
+    piece.state = Hedged{std::move(asked->attempt), std::move(hedge)};
+    piece.was_hedged = true;
     ++hedges_;
     ++tally_.counts.hedges;
   }
