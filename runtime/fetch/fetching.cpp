@@ -59,29 +59,32 @@ Fetching::Fetching(RangeSource& source, Destination& destination, FetchPlan plan
 void Fetching::add_present(ByteRange range, std::span<const std::byte> bytes) {
   const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, bytes);
   const std::lock_guard lock(mutex_);
-  received_before_ += range.length;
+  receiving_.received_before += range.length;
   note(range, complete);
 }
 
-void Fetching::add_unsummed(std::uint64_t bytes) noexcept { received_before_ += bytes; }
+void Fetching::add_unsummed(std::uint64_t bytes) noexcept { receiving_.received_before += bytes; }
 
 Result<void> Fetching::run(const Progress& progress) {
-  progress_ = &progress;
+  receiving_.progress = &progress;
   Result<void> read;
   try {
     const std::jthread keeper([this] { keep_arrivals(); });
+    const struct Stop {  // so that the keeper ends, if there is no preparer
+      Fetching& fetching;
+      ~Stop() { fetching.stop(); }
+    } at_end{*this};
     const std::jthread preparer([this] { prepare_ahead(); });
     read = read_all();
     stop();
   } catch (const std::system_error& error) {
-    stop();
     read = failure(ErrorCode::io, std::string("cannot start a thread: ") + error.what());
   }
   const RangeCounts counts = source_.counts();
   const std::lock_guard lock(mutex_);
   if (!read) fail(std::move(read.error()));
   counts_ = counts;
-  has_ended_ = true;
+  stage_ = Stage::ended;
   changed_.notify_all();
   return result();
 }
@@ -100,11 +103,11 @@ Result<void> Fetching::read_all() {
 // One read ends before the plan does if there is no memory, or after a failure.
 Result<void> Fetching::read_planned() {
   if (is_complete()) return {};
-  asked_for_ = 0;
+  receiving_.asked_for = 0;
   if (Result<void> read = read_without_exceptions(source_, *this); !read)
     return about_file(std::move(read.error()), source_.name());
-  received_before_ += std::exchange(received_, 0);
-  if (asked_for_ != 0 && on_their_way_ == 0) return {};
+  receiving_.received_before += std::exchange(receiving_.received, 0);
+  if (receiving_.asked_for != 0 && receiving_.on_their_way == 0) return {};
   const std::lock_guard lock(mutex_);
   TRY(result());
   return failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
@@ -112,33 +115,34 @@ Result<void> Fetching::read_planned() {
 
 bool Fetching::is_complete() const {
   const std::lock_guard lock(mutex_);
-  return plan_.is_empty() && !taken_;
+  return plan_.is_empty() && !receiving_.taken;
 }
 
 Result<void> Fetching::wait_until_kept() {
   for (;;) {
+    const bool is_kept = arrivals_.wait_until_kept(turn);
     {
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, turn, [this] { return !is_busy() || failure_; });
+      const std::lock_guard lock(mutex_);
       TRY(result());
-      if (!is_busy()) return {};
     }
+    if (is_kept) return {};
     goes_on(0);
   }
 }
 
 std::optional<RangeRequest> Fetching::next() {
-  while (taken_ || (taken_ = take_range())) {
-    const Result<std::optional<std::span<std::byte>>> memory = destination_.memory_for(*taken_);
+  while (receiving_.taken || (receiving_.taken = take_range())) {
+    const Result<std::optional<std::span<std::byte>>> memory =
+        destination_.memory_for(*receiving_.taken);
     if (!memory) {
       const std::lock_guard lock(mutex_);
       fail(memory.error());
       return std::nullopt;
     }
     if (*memory) {
-      ++asked_for_;
-      ++on_their_way_;
-      return RangeRequest{std::exchange(taken_, std::nullopt)->offset, **memory};
+      ++receiving_.asked_for;
+      ++receiving_.on_their_way;
+      return RangeRequest{std::exchange(receiving_.taken, std::nullopt)->offset, **memory};
     }
     if (!wait_for_memory()) return std::nullopt;
   }
@@ -155,16 +159,11 @@ std::optional<ByteRange> Fetching::take_range() {
 
 // Returns false if none will come before more has arrived, or after a failure.
 bool Fetching::wait_for_memory() {
-  {
-    std::unique_lock lock(mutex_);
-    if (!is_busy()) return false;
-    changed_.wait_for(lock, turn);
-  }
-  return goes_on(received_);
+  return arrivals_.wait_for_one(turn) && goes_on(receiving_.received);
 }
 
 Result<void> Fetching::arrived(const RangeRequest& request) {
-  --on_their_way_;
+  --receiving_.on_their_way;
   add_arrival(request, request.into.size(), true);
   const std::lock_guard lock(mutex_);
   return result();
@@ -179,22 +178,20 @@ void Fetching::began(const RangeRequest& request, std::size_t bytes) {
 
 void Fetching::add_arrival(const RangeRequest& request, std::size_t end, bool is_last) {
   const std::pair place(request.offset, request.into.size());
-  const std::size_t begin = begun_[place];
+  const std::size_t begin = receiving_.begun[place];
   if (end == begin && !is_last) return;
   if (is_last)
-    begun_.erase(place);
+    receiving_.begun.erase(place);
   else
-    begun_[place] = end;
+    receiving_.begun[place] = end;
   const RangeRequest part{request.offset + begin, request.into.subspan(begin, end - begin)};
-  const std::lock_guard lock(mutex_);
-  arrivals_.push_back({part, request, is_last});
-  changed_.notify_all();
+  arrivals_.add({part, request, is_last});
 }
 
 bool Fetching::goes_on(std::uint64_t received) {
-  received_ = std::max(received_, received);
-  const std::uint64_t done = std::min(size_, received_before_ + received_);
-  Result<void> asked = weightmap::go_on(*progress_, done, size_);
+  receiving_.received = std::max(receiving_.received, received);
+  const std::uint64_t done = std::min(size_, receiving_.received_before + receiving_.received);
+  Result<void> asked = weightmap::go_on(*receiving_.progress, done, size_);
   const RangeCounts counts = source_.counts();  // perhaps in Python, which has a lock of its own
   const std::lock_guard lock(mutex_);
   counts_ = counts;
@@ -203,34 +200,27 @@ bool Fetching::goes_on(std::uint64_t received) {
 }
 
 void Fetching::keep_arrivals() {
-  std::unique_lock lock(mutex_);
   for (;;) {
-    if (arrivals_.empty() && !is_stopped_) settle(lock);
-    changed_.wait(lock, [this] { return is_stopped_ || !arrivals_.empty(); });
-    if (arrivals_.empty()) return;
-    keep_first(lock);
+    if (arrivals_.would_wait())
+      if (Result<void> settled = destination_.settle(); !settled) {
+        const std::lock_guard lock(mutex_);
+        fail(std::move(settled.error()));
+      }
+    const std::optional<Arrival> arrival = arrivals_.take();
+    if (!arrival) return;
+    keep(*arrival);
+    arrivals_.kept();
   }
 }
 
-void Fetching::settle(std::unique_lock<std::mutex>& lock) {
-  lock.unlock();
-  Result<void> settled = destination_.settle();
-  lock.lock();
-  if (!settled) fail(std::move(settled.error()));
-}
-
 // After a failure too: a later fetch need not receive it again.
-void Fetching::keep_first(std::unique_lock<std::mutex>& lock) {
-  const auto [part, whole, is_last] = arrivals_.front();
-  const ByteRange range{part.offset, part.into.size()};
-  arrivals_.pop_front();
-  is_keeping_ = true;
-  lock.unlock();
-  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, part.into);
-  Result<void> kept = destination_.keep(range, part.into);
-  if (is_last) destination_.take_back({whole.offset, whole.into.size()}, whole.into);
-  lock.lock();
-  is_keeping_ = false;
+void Fetching::keep(const Arrival& arrival) {
+  const ByteRange range{arrival.part.offset, arrival.part.into.size()};
+  const std::vector<StorageSums::Complete> complete = sums_.add(range.offset, arrival.part.into);
+  Result<void> kept = destination_.keep(range, arrival.part.into);
+  if (arrival.is_last)
+    destination_.take_back({arrival.whole.offset, arrival.whole.into.size()}, arrival.whole.into);
+  const std::lock_guard lock(mutex_);
   if (kept)
     note(range, complete);
   else
@@ -240,7 +230,7 @@ void Fetching::keep_first(std::unique_lock<std::mutex>& lock) {
 
 void Fetching::prepare_ahead() {
   std::unique_lock lock(mutex_);
-  while (!is_stopped_) {
+  while (stage_ == Stage::reading) {
     const std::uint64_t seen = plan_changes_;
     const std::vector<ByteRange> coming = plan_.upcoming(ahead);
     lock.unlock();
@@ -249,13 +239,14 @@ void Fetching::prepare_ahead() {
     });
     lock.lock();
     if (worked) continue;  // what comes next may have changed
-    changed_.wait(lock, [&] { return is_stopped_ || plan_changes_ != seen; });
+    changed_.wait(lock, [&] { return stage_ != Stage::reading || plan_changes_ != seen; });
   }
 }
 
 void Fetching::stop() {
+  arrivals_.close();
   const std::lock_guard lock(mutex_);
-  is_stopped_ = true;
+  stage_ = Stage::stopped;
   changed_.notify_all();
 }
 
@@ -304,7 +295,7 @@ void Fetching::prefer(ByteRange range) {
 Result<void> Fetching::wait(ByteRange range) {
   prefer(range);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_.contains(range) || failure_ || has_ended_; });
+  changed_.wait(lock, [&] { return done_.contains(range) || failure_ || stage_ == Stage::ended; });
   if (done_.contains(range)) return {};
   return result();
 }

@@ -1,13 +1,20 @@
 // One fetch of a file: ranges are asked for in the order of a plan, received, kept, summed, and
 // waited for.
 //
-// The thread of run() receives. Another one does for each range what is left when it has arrived, a
-// third one prepares the memory of those that come next.
+// The life of a range:
+//
+//   plan ──▶ taken, waits for memory ──▶ on its way ──▶ arrivals ──▶ kept ──▶ done
+//    ▲  prefer()                          in parts                    │ if its storage's checksum
+//    └──────────── a storage once more, if its checksum differs ──────┘ agrees, or it has none
+//
+// The thread of run(), which is that of the RangeReader below, takes ranges out of the plan and
+// receives them (Receiving). The keeper takes what has arrived (Arrivals), sums and keeps it. A
+// third thread prepares the memory of the ranges that come next. All of them share the plan, what
+// is kept and done, and the first failure, after which nothing more is asked for.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +23,7 @@
 #include <utility>
 
 #include "runtime/bytes/range_set.hpp"
+#include "runtime/fetch/arrivals.hpp"
 #include "runtime/fetch/destination.hpp"
 #include "runtime/fetch/fetch_plan.hpp"
 #include "runtime/fetch/storage_sums.hpp"
@@ -68,50 +76,44 @@ class Fetching final : private RangeReader {
 
   void add_arrival(const RangeRequest& request, std::size_t end, bool is_last);
   void keep_arrivals();
+  void keep(const Arrival& arrival);
   void prepare_ahead();
   void stop();
 
   // With the mutex locked:
-  bool is_busy() const noexcept { return is_keeping_ || !arrivals_.empty(); }
-  void keep_first(std::unique_lock<std::mutex>& lock);
-  void settle(std::unique_lock<std::mutex>& lock);
   void note(ByteRange range, std::span<const StorageSums::Complete> complete);
   void compare(const StorageSums::Complete& complete);
   void fail(Error error);
   Result<void> result() const;
 
-  // A part of a range, which is kept while the rest is on its way; or the last part.
-  struct Arrival {
-    RangeRequest part;
-    RangeRequest whole;
-    bool is_last;
+  // Of the thread of run() alone.
+  struct Receiving {
+    const Progress* progress = nullptr;
+    std::optional<ByteRange> taken;     // out of the plan, and waits for memory
+    std::uint64_t asked_for = 0;        // ranges, by this read()
+    std::uint64_t on_their_way = 0;     // of these
+    std::uint64_t received_before = 0;  // bytes: present, and by earlier reads
+    std::uint64_t received = 0;         // bytes, by this read
+    // Of ranges on their way, by offset and length: the first bytes that are among the arrivals.
+    // Two of the same place are never on their way: a storage is asked for again once all of it was
+    // there, and the end of a range arrives last.
+    std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> begun;
   };
+  enum class Stage : std::uint8_t { reading, stopped, ended };
 
   RangeSource& source_;
   Destination& destination_;
   const std::uint64_t size_;
   StorageSums sums_;  // add() only by the thread that keeps
 
-  // Of the thread of run():
-  const Progress* progress_ = nullptr;
-  std::optional<ByteRange> taken_;     // out of the plan, and waits for memory
-  std::uint64_t asked_for_ = 0;        // ranges, by this read()
-  std::uint64_t on_their_way_ = 0;     // of these
-  std::uint64_t received_before_ = 0;  // bytes: present, and by earlier reads
-  std::uint64_t received_ = 0;         // bytes, by this read
-  // Of ranges on their way, by offset and length: the first bytes that are among the arrivals. Two
-  // of the same place are never on their way: a storage is asked for again once all of it was
-  // there, and the end of a range arrives last.
-  std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> begun_;
+  Receiving receiving_;
+  Arrivals arrivals_;
 
   mutable std::mutex mutex_;         // protects the following members
   std::condition_variable changed_;  // one of them
   FetchPlan plan_;
   std::uint64_t plan_changes_ = 0;  // how often
-  std::deque<Arrival> arrivals_;    // that are to be kept
-  bool is_keeping_ = false;         // one more
-  bool is_stopped_ = false;         // no more will arrive
-  bool has_ended_ = false;          // run()
+  Stage stage_ = Stage::reading;    // stopped: no more will be asked for; ended: run() has
   std::optional<Error> failure_;    // the first one
   bytes::RangeSet kept_;            // what is in its place
   bytes::RangeSet done_;            // what is in its place, and proven if it can be
