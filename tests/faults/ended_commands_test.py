@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What fetch, stage, hold and run --snapshot leave when they are ended, or have no room, at each
-call by which they change a file: what is old or what is new, never a mixture, and the next run ends
-the work.
+call by which they change a file, or when the system has no more threads for them: what is old or
+what is new, never a mixture, and the next run ends the work.
 
     ended_commands_test.py FOLDER WEIGHTMAP ENDING_CALLS [--each]
 
@@ -32,7 +32,7 @@ STEP = 1 if "--each" in sys.argv[4:] else 3
 SHARED = pathlib.Path("/dev/shm")
 LIMIT = 60  # seconds that no command needs
 MOST = 400  # calls, more than any of them makes
-KILLED, INTERRUPTED, NO_ROOM = range(3)  # as in ending_calls.cpp
+KILLED, INTERRUPTED, NO_ROOM, NO_THREAD = range(4)  # as in ending_calls.cpp
 
 # What changes names or contents of files; not times.
 CHANGES = {name + bits for bits in ("", "64") for name in """
@@ -118,6 +118,7 @@ class Ended(FolderCase):
                               capture_output=True, text=True, timeout=LIMIT)
 
     steps = 1
+    least_threads = 1
 
     def each_call(self, how, least):
         """Sets the plan to each call in turn until one is not reached, of which there are at least
@@ -126,7 +127,7 @@ class Ended(FolderCase):
             self.plan.set(at, how)
             yield
             if not self.plan.call:
-                self.assertGreaterEqual(at, least)
+                self.assertGreaterEqual(at, self.least_threads if how == NO_THREAD else least)
                 return
         self.fail("it makes more calls than this test ends it at")
 
@@ -140,6 +141,8 @@ class Ended(FolderCase):
         self.assertIn(done.returncode, (0, 1, 130, -signal.SIGINT), done.stderr)
         if done.returncode != 0 and how == NO_ROOM:
             self.assertRegex(done.stderr, r"^weightmap: .*No space left on device")
+        if done.returncode != 0 and how == NO_THREAD:
+            self.assertRegex(done.stderr, r"^weightmap.*: cannot (start|begin) a thread: Resource temp")
         if done.returncode == 1 and how == INTERRUPTED:
             self.assertIn("cancelled", done.stderr)
         return done.returncode == 0
@@ -203,12 +206,14 @@ class FetchSet(Ended):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.which_set(), "new")
             self.assertEqual(len(list(self.here.iterdir())), 3)
-        if how != INTERRUPTED:  # which ends no set between its first and its last name
+        if how in (KILLED, NO_ROOM):  # the others end none between its first and its last name
             self.assertGreater(refused, 0)
 
 
 class Stage(Ended):
     """A file, or a URL, as a name in shared memory."""
+
+    least_threads = 0
 
     def staged_at_each_call(self, how, what):
         arguments = "stage", what, "--name", self.mark
@@ -230,12 +235,16 @@ class Stage(Ended):
 
 
 class StageUrl(Stage):
+    least_threads = 1
+
     def ended_at_each_call(self, how):
         self.staged_at_each_call(how, self.url("new"))
 
 
 class StageForCommand(Ended):
     """The command sees the whole file, or is not run."""
+
+    least_threads = 0  # for the file; a URL takes some
 
     def ended_at_each_call(self, how):
         for what in (self.file("new"), self.url("new")):
@@ -292,9 +301,12 @@ class Hold(Ended):
         versions = ["new", "old"]
         for _ in self.each_call(how, least=10):
             self.publish(versions[0])
-            done = self.wait(self.is_done)
+            done = self.wait(lambda: self.is_done() or (how == NO_THREAD and self.plan.call))
             self.assertIn(self.which(self.copy), versions)
-            if self.plan.call and how != NO_ROOM:
+            if how == NO_THREAD and self.plan.call:  # it goes on once there are threads again
+                self.plan.disarm()
+                done = self.wait(self.is_done)
+            if self.plan.call and how in (KILLED, INTERRUPTED):
                 self.assertEqual(self.daemon.wait(LIMIT), -signal.SIGKILL if how == KILLED else 0)
                 self.start()
                 done = self.is_done()
@@ -342,7 +354,7 @@ class Snapshot(Ended):
             shutil.rmtree(self.here, ignore_errors=True)
             ended = self.start()
             self.plan.disarm()
-            if how == NO_ROOM or not self.plan.call:  # no picture, perhaps, but a command
+            if how in (NO_ROOM, NO_THREAD) or not self.plan.call:  # no picture, perhaps, but a command
                 self.assertEqual(ended.returncode, 0, ended.stderr)
                 self.assertRegex(ended.stdout, "^(original|alone) .*\n$")
             again = self.start()
@@ -354,6 +366,29 @@ class Snapshot(Ended):
             self.assertEqual(last.stdout, f"restored {again.stdout.split()[1]}\n")
             self.assertEqual(len(list(self.here.glob("*/manifest.json"))), 1)
             self.assertEqual(list(self.here.glob("*.new")), [])
+
+
+class WithoutThreads(Ended):
+    """Commands that change no file, and what they are wrapped around."""
+
+    def runs(self, *arguments):
+        """At each thread that is refused; the results of those that succeeded."""
+        for _ in self.each_call(NO_THREAD, least=0):
+            done = self.run_tool(*arguments, environment=self.plan.environment)
+            if self.ends(NO_THREAD, done):
+                yield done
+
+    def test_warm(self):
+        for options in ([], ["--crc"]):
+            self.assertTrue(list(self.runs("warm", *options, self.file("new"))))
+
+    def test_verify(self):
+        self.assertTrue(list(self.runs("verify", "--crc", self.file("new"))))
+
+    def test_a_drawn_command_runs_or_is_not_begun(self):
+        page = self.folder / "start.html"
+        outputs = [done.stdout for done in self.runs("run", "--timeline", page, "--", "echo", "ran")]
+        self.assertEqual(set(outputs), {"ran\n"})
 
 
 class Intercepted(unittest.TestCase):
@@ -378,7 +413,8 @@ def test(how):
 
 
 def add_tests(case):
-    for name, how in (("killed", KILLED), ("interrupted", INTERRUPTED), ("without_room", NO_ROOM)):
+    for name, how in (("killed", KILLED), ("interrupted", INTERRUPTED), ("without_room", NO_ROOM),
+                      ("without_threads", NO_THREAD)):
         setattr(case, f"test_{name}", test(how))
 
 

@@ -1,12 +1,14 @@
 // To be loaded before the C library (LD_PRELOAD): ends a program at the n-th call by which it
-// changes a file. ENDING_CALLS is the path of a `Plan`, which its processes share with the test.
-// Only processes of the program ENDING_PROGRAM count, so not what it starts.
-// The headers are to declare the calls alone, and not what a fortified build makes of them.
+// changes a file, or has no thread from its n-th one on. ENDING_CALLS is the path of a `Plan`,
+// which its processes share with the test. Only processes of the program ENDING_PROGRAM count, so
+// not what it starts. The headers are to declare the calls alone, and not what a fortified build
+// makes of them.
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@
 
 namespace {
 
-enum class Ending : std::int32_t { killed, interrupted, no_room };
+enum class Ending : std::int32_t { killed, interrupted, no_room, no_thread };
 
 struct Plan {
   std::atomic<std::int32_t> calls_left;  // before the one that ends it; negative: none does
@@ -52,13 +54,23 @@ Plan* plan_here() noexcept {
 
 // Whether this call is to fail, or to write a part only.
 bool ends_here(const char* call, const char* name) noexcept {
-  if (plan() == nullptr || plan()->calls_left < 0 || plan()->calls_left-- != 0) return false;
+  if (plan() == nullptr || plan()->ending == Ending::no_thread) return false;
+  if (plan()->calls_left < 0 || plan()->calls_left-- != 0) return false;
   ::snprintf(plan()->at, sizeof plan()->at, "%s %s", call, name);
   const Ending ending = plan()->ending;
   if (ending == Ending::killed) ::kill(::getpid(), SIGKILL);
   if (ending == Ending::interrupted) ::kill(::getpid(), SIGINT);
   errno = ENOSPC;
   return ending == Ending::no_room;
+}
+
+// Whether the system has no thread for this call, and none for any later one.
+bool refuses_thread() noexcept {
+  if (plan() == nullptr || plan()->ending != Ending::no_thread) return false;
+  if (plan()->calls_left < 0 || plan()->calls_left-- != 0) return false;
+  plan()->calls_left = 0;
+  ::snprintf(plan()->at, sizeof plan()->at, "pthread_create");
+  return true;
 }
 
 template <class... Arguments>
@@ -146,6 +158,12 @@ ssize_t writev(int descriptor, const iovec* parts, int count) {
 ssize_t sendfile(int to, int from, off_t* offset, size_t bytes) noexcept {
   if (is_file(to) && ends_here("sendfile", "")) return -1;
   return ::syscall(SYS_sendfile, to, from, offset, bytes);
+}
+int pthread_create(pthread_t* made, const pthread_attr_t* attributes, void* (*function)(void*),
+                   void* argument) noexcept {
+  if (refuses_thread()) return EAGAIN;
+  return next<int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(
+      made, attributes, function, argument);
 }
 FILE* fopen(const char* name, const char* mode) { return fopen_call("fopen", name, mode); }
 FILE* fopen64(const char* name, const char* mode) { return fopen_call("fopen64", name, mode); }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "tools/run/learning_mark.hpp"
@@ -47,14 +48,14 @@ class Companion {
 
   void run() {
     for (const std::string& remark : task_.remarks) say(remark);
-    std::jthread reading([this] { read_guarded(); });
+    std::jthread reading = begin_reading();
     bool has_ended = false;
     while (!has_ended && !is_done()) {
       has_ended = processes_.wait_for_end(look_every);
       if (!has_ended) look();
     }
     stopped_ = has_ended || task_.when_over;
-    reading.join();
+    if (reading.joinable()) reading.join();
     if (learner_)
       learn();
     else if (is_outdated())
@@ -110,6 +111,16 @@ class Companion {
     if (computed - computed_seconds_ > least_burst) ++bursts_;
     computed_seconds_ = computed;
     return bursts_;
+  }
+
+  std::jthread begin_reading() {
+    try {
+      return std::jthread([this] { read_guarded(); });
+    } catch (const std::system_error& refusal) {
+      say(std::string("nothing is read: cannot start a thread: ") + refusal.what());
+      has_read_ = true;
+      return {};
+    }
   }
 
   void read_guarded() {

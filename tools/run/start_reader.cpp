@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -136,8 +137,11 @@ ReadCounts read_start(const StartPlan& plan, const std::atomic<bool>& stopped) {
   }
   Reading reading(plan, stopped);
   std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < reading_threads; ++i)
-    threads.emplace_back([&reading] { reading.run(); });
+  try {
+    for (std::size_t i = 1; i < reading_threads; ++i)
+      threads.emplace_back([&reading] { reading.run(); });
+  } catch (const std::system_error&) {  // the limit on threads: those that are there do all
+  }
   reading.run();
   for (std::thread& thread : threads) thread.join();
   return reading.counts();

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "tools/run/program.hpp"
@@ -28,7 +29,7 @@ sigset_t passed_on() {
   return signals;
 }
 
-// Ends with this process.
+// Ends with this process. Throws system_error if the system has no thread for it.
 void pass_signals_on(pid_t command) {
   std::thread([command] {
     const sigset_t signals = passed_on();
@@ -82,11 +83,19 @@ Result<int> run_and_wait(
     return failure(ErrorCode::io, std::string("no process can be made: ") + std::strerror(errno));
   }
   waiting = Descriptor();
-  pass_signals_on(child);
+  try {
+    pass_signals_on(child);
+  } catch (const std::system_error& refusal) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return failure(ErrorCode::io, std::string("cannot start a thread: ") + refusal.what());
+  }
   ::setpriority(PRIO_PROCESS, 0, niceness);
   try {
     work(child, [&telling] { telling = Descriptor(); });
   } catch (const std::bad_alloc&) {  // then nothing is read ahead
+  } catch (const std::system_error&) {
   }
   telling = Descriptor();
   int status = 0;

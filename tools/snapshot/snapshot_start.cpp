@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "runtime/base/try.hpp"
@@ -94,10 +95,21 @@ class SnapshotStart {
     task.remarks.clear();  // of a plan that is not looked for
     task.plan = folder_.plan(key_);
     task.restore = &progress_;
-    std::optional<std::jthread> deciding;
+    std::jthread deciding;
     start::accompany(command_.supervisor(), task,
-                     [&] { deciding.emplace([&] { restore_or_start(manifest); }); });
-    deciding->join();
+                     [&] { deciding = in_thread([&] { restore_or_start(manifest); }); });
+    if (deciding.joinable()) deciding.join();
+  }
+
+  // Works here if the system has no thread for it: nothing of a start is read or drawn meanwhile.
+  template <class Work>
+  static std::jthread in_thread(const Work& work) {
+    try {
+      return std::jthread(work);
+    } catch (const std::system_error&) {
+      work();
+      return {};
+    }
   }
 
   // Reads the image, which so is in memory for its restore.

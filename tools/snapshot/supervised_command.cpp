@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -18,7 +20,7 @@
 namespace weightmap::cli::snapshot {
 namespace {
 
-// Ends with this process.
+// Ends with this process. Throws system_error if the system has no thread for it.
 void pass_signals_on(pid_t supervisor) {
   std::thread([supervisor] {
     sigset_t all;
@@ -50,13 +52,17 @@ Result<SupervisedCommand> SupervisedCommand::create(Supervision what) {
   theirs = Descriptor();
   SupervisedCommand command(std::move(mine), *made);
   const std::optional<Report> first = command.next_report();
-  if (first && first->kind == Report::prepared) {
-    pass_signals_on(*made);
-    return command;
-  }
+  std::string why = first ? first->text.data() : "the supervisor has ended";
+  if (first && first->kind == Report::prepared) try {
+      pass_signals_on(*made);
+      return command;
+    } catch (const std::system_error& refusal) {
+      why = std::string("cannot start a thread: ") + refusal.what();
+      ::kill(*made, SIGKILL);
+    }
   ::waitpid(*made, nullptr, 0);
   as_before();
-  return failure(ErrorCode::io, first ? first->text.data() : "the supervisor has ended");
+  return failure(ErrorCode::io, std::move(why));
 }
 
 SupervisedCommand::SupervisedCommand(Descriptor socket, pid_t supervisor)
