@@ -126,8 +126,10 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // with which no checkpoint of several files is opened there: a fetch that is killed at this moment
 // is to be run again. Beside an index (NAME.index.json) and model.safetensors the files that
 // transformers reads (config.json, those of the tokenizer) are fetched as well, as far as the store
-// has them. Returns a report for each file, of the one that leads to the others last. Fails as
-// fetch() does.
+// has them; if they come anew, all files are asked once more whether they are of the same moment.
+// Returns a report for each file, of the one that leads to the others last. Fails as fetch() does;
+// with invalid_argument before any file gets its name if a folder or a pipe has that; with
+// unsupported for a set with files of the names that this needs itself (config.json, *.part).
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});

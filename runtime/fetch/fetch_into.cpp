@@ -31,17 +31,23 @@ namespace weightmap {
 namespace {
 
 // The names come from a file of the store, or from its URL.
-Result<void> check_name(const SourceFile& file) {
-  if (sets::stays_below(file.name_beside)) return {};
-  return failure(ErrorCode::corrupt,
-                 bytes::quote(file.name_beside) + " is no name of a file in the folder");
+Result<void> check_name(const SourceFile& file, bool is_of_a_set) {
+  const std::string& name = file.name_beside;
+  if (!sets::stays_below(name))
+    return failure(ErrorCode::corrupt, bytes::quote(name) + " is no name of a file in the folder");
+  if (!is_of_a_set || (name != sets::update_mark && !name.ends_with(".part") &&
+                       !name.ends_with(".part.journal") && !FilesBeside::has_name(name)))
+    return {};
+  return failure(ErrorCode::unsupported, "the set has a file " + bytes::quote(name) +
+                                             ", a name that a fetch needs for another file of the "
+                                             "folder; fetch the files of the set one by one");
 }
 
 Result<void> make_folder_of(const std::filesystem::path& path) {
   std::error_code failed;
   std::filesystem::create_directories(path.parent_path(), failed);
   if (!failed) return {};
-  return failure(ErrorCode::io, "cannot make its folder: " + failed.message());
+  return about_file({ErrorCode::io, "cannot make its folder: " + failed.message()}, path);
 }
 
 class FolderFetch {
@@ -63,17 +69,18 @@ class FolderFetch {
       return failure(ErrorCode::invalid_argument,
                      "is a set of several files, whose SHA-256s are given by their names (--sums)");
     for (const SourceFile& file : state().sources.opened()) {
-      TRY(check_name(file));
+      TRY(check_name(file, state().is_set()));
       TRY(sum_for(file.name_beside, options_));
     }
-    if (state().is_set()) TRY(check_versions(true));
     std::vector<const SourceFile*> files = lead_last();
     FilesBeside beside;
-    if (is_of_a_model(*files.back())) {
-      TRY(make_folder_of(path_of(*files.back())));
+    TRY(make_folder_of(path_of(*files.back())));
+    TRY(check_room_for_all());
+    if (is_of_a_model(*files.back()))
       TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
                        given_));
-    }
+    const bool is_one_moment = state().is_set() || !beside.is_empty();
+    if (is_one_moment) TRY(check_versions(true));
     std::vector<const SourceFile*> fetched;  // as parts, until all are
     std::vector<FetchReport> reports = beside.reports();
     for (const SourceFile* file : files) {
@@ -87,7 +94,7 @@ class FolderFetch {
         fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
-    if (state().is_set() && !fetched.empty()) TRY(check_versions(false));
+    if (is_one_moment && !(fetched.empty() && beside.is_empty())) TRY(check_versions(false));
     if (state().is_set())
       TRY(replace(fetched, *files.back(), beside));
     else
@@ -128,6 +135,20 @@ class FolderFetch {
       if (!same) return about_file(std::move(same.error()), remote.source()->name());
       return {};
     });
+  }
+
+  // Of the parts that are there the disk has the room.
+  Result<void> check_room_for_all() const {
+    std::uint64_t missing = 0;
+    for (const SourceFile& file : state().sources.opened()) {
+      if (has_version(path_of(file), *file.remote->source(), file.remote->version())) continue;
+      std::error_code none;
+      const std::uintmax_t part = std::filesystem::file_size(path_of(file) += ".part", none);
+      missing += file.file.size() - (none ? 0 : std::min<std::uint64_t>(part, file.file.size()));
+    }
+    Result<void> room = check_room(folder_, missing);
+    if (!room) return about_file(std::move(room.error()), folder_);
+    return {};
   }
 
   FetchReport report_of(const SourceFile& file) const {
@@ -218,8 +239,7 @@ Result<std::vector<FetchReport>> fetch_whole_into(RangeSource& source,
                                                   const std::filesystem::path& folder,
                                                   const FetchOptions& options) {
   const std::filesystem::path path = folder / std::filesystem::path(source.name()).filename();
-  if (Result<void> made = make_folder_of(path); !made)
-    return about_file(std::move(made.error()), path);
+  TRY(make_folder_of(path));
   TRY_ASSIGN(FetchReport report, fetch_whole(source, path, options, true));
   return std::vector<FetchReport>{std::move(report)};
 }

@@ -1,5 +1,6 @@
 #include "runtime/fetch/files_beside.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -31,6 +32,10 @@ bool is_absent(const Error& error) {
 }
 
 }  // namespace
+
+bool FilesBeside::has_name(std::string_view name) noexcept {
+  return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
+}
 
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
                                 const FetchOptions& options) {

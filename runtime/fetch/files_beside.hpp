@@ -13,6 +13,7 @@ namespace weightmap {
 
 class FilesBeside {
  public:
+  static bool has_name(std::string_view name) noexcept;  // of one of them
   // Brings those that the store has of config.json, the tokenizer's files and the like, as parts in
   // the folder. With SHA-256s only those that have one. Errors name the file.
   Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,

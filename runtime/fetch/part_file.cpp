@@ -36,12 +36,31 @@ bool has_size(int descriptor, std::uint64_t size) {
   return file && file->size() == size;
 }
 
+// Nothing else than a file gives way to one.
+Result<void> check_place(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::symlink_status(path, none);
+  if (!exists(there) || is_regular_file(there) || is_symlink(there)) return {};
+  return failure(
+      ErrorCode::invalid_argument,
+      "is there already and is no regular file; move it away, or fetch to another place");
+}
+
 }  // namespace
+
+Result<void> check_room(const std::filesystem::path& folder, std::uint64_t size) {
+  std::error_code unknown;
+  const std::uint64_t room = std::filesystem::space(folder, unknown).available;
+  if (unknown || size <= room) return {};
+  return failure(ErrorCode::io, "takes " + std::to_string(size) + " bytes, and its disk has " +
+                                    std::to_string(room) + " left");
+}
 
 Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::string& version,
                                 std::uint64_t size) {
   PartFile part(path.has_parent_path() ? path.parent_path() : ".", path.filename());
   if (part.name_.empty()) return failure(ErrorCode::invalid_argument, "is not the name of a file");
+  TRY(check_place(path));
   TRY_ASSIGN(part.directory_, os::open_directory(part.folder_));
   TRY(part.open_locked());
   // Without a name of the version, what is there may be of another one.
@@ -92,7 +111,7 @@ Result<void> PartFile::begin(const std::string& first, std::uint64_t size) {
 Result<void> PartFile::begin_again(const std::string& first, std::uint64_t size) {
   TRY(os::resize(journal_.get(), 0));
   TRY(os::resize(part_.get(), 0));
-  TRY(check_room(size));
+  TRY(check_room(folder_, size));
   TRY(os::resize(part_.get(), size));
   TRY(os::reserve_space(part_.get(), 0, size));
   journal_bytes_ = 0;
@@ -102,14 +121,6 @@ Result<void> PartFile::begin_again(const std::string& first, std::uint64_t size)
 void PartFile::remove_files() noexcept {
   static_cast<void>(os::remove_name(directory_.get(), journal_name()));
   static_cast<void>(os::remove_name(directory_.get(), part_name()));
-}
-
-Result<void> PartFile::check_room(std::uint64_t size) const {
-  std::error_code unknown;
-  const std::uint64_t room = std::filesystem::space(folder_, unknown).available;
-  if (unknown || size <= room) return {};
-  return failure(ErrorCode::io, "takes " + std::to_string(size) + " bytes, and its disk has " +
-                                    std::to_string(room) + " left");
 }
 
 Result<void> PartFile::append_to_journal(const std::string& lines) {

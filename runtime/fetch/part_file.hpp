@@ -19,12 +19,16 @@
 
 namespace weightmap {
 
+// Fails with io if the disk of the folder has not so many bytes left.
+Result<void> check_room(const std::filesystem::path& folder, std::uint64_t size);
+
 // Errors name no file; they are about FILE. Not thread-safe.
 class PartFile {
  public:
   // Opens or creates the two files, and locks the first one as long as this exists. Keeps what is
   // there of this version, or begins again. Allocates the whole file. Fails with io if the system
-  // refuses, if the disk has too little room, or if another fetch has the lock.
+  // refuses, if the disk has too little room, or if another fetch has the lock; with
+  // invalid_argument if something that is no file has the name of FILE.
   // `version`: the first line of its journal (journal.hpp), or empty for one without a name.
   static Result<PartFile> open(const std::filesystem::path& path, const std::string& version,
                                std::uint64_t size);
@@ -57,7 +61,6 @@ class PartFile {
   Result<void> open_locked();
   Result<void> begin(const std::string& first, std::uint64_t size);
   Result<void> begin_again(const std::string& first, std::uint64_t size);
-  Result<void> check_room(std::uint64_t size) const;
   Result<void> append_to_journal(const std::string& lines);
 
   std::filesystem::path folder_;

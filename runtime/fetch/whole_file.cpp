@@ -37,7 +37,9 @@ Result<void> WholeFetch::begins(const RemoteVersion& version) {
   version_ = version;
   taken_ = 0;
   part_.reset();  // with its lock
-  TRY_ASSIGN(part_, PartFile::open(path_, {}, version.size));
+  Result<PartFile> part = PartFile::open(path_, {}, version.size);
+  if (!part) return about_file(std::move(part.error()), path_);
+  part_ = std::move(*part);
   return {};
 }
 

@@ -5,8 +5,10 @@
 """
 
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 import unittest
@@ -14,7 +16,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import ALWAYS, stalled, status, truncated, whole  # noqa: E402
-from remote_case import MIB, RemoteCase, digest, document, make, run  # noqa: E402
+from remote_case import MIB, RemoteCase, digest, document, make, run, skip  # noqa: E402
 
 
 def followed_by(more):
@@ -252,6 +254,61 @@ class Beside(RemoteCase):
         self.server._server.get_request = lambda: (accepted.append(1), accept())[1]
         self.assertEqual(len(document("ls", self.server.url(self.index))["tensors"]), shards)
         self.assertLessEqual(len(accepted), 17)  # one for each thread that asks, and for the index
+
+    def test_names_that_a_fetch_needs_itself_are_no_shards(self):
+        index = json.loads((self.store / self.index).read_text())
+        tensor, shard = next(iter(index["weight_map"].items()))
+        for name in (".weightmap-update", "config.json", f"{self.shards[-1]}.part",
+                     f"{self.shards[-1]}.part.journal"):
+            (self.store / name).write_bytes((self.store / shard).read_bytes())
+            index["weight_map"][tensor] = name
+            (self.store / self.index).write_text(json.dumps(index))
+            with self.subTest(name):
+                self.assertIn(f'the set has a file "{name}", a name that a fetch needs for another',
+                              self.fetch_set(code=1).stderr)
+                self.assertFalse(self.models.exists())
+
+    def test_what_is_no_file_does_not_give_way_and_the_old_set_stays(self):
+        (self.store / "config.json").write_text("{}")
+        self.fetch_set()
+        for path in self.store.glob("model*"):
+            path.unlink()
+        make(self.file, shape="512x1000")
+        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
+            code=0)
+        for name in ("config.json", self.shards[2], self.index):
+            for put in (pathlib.Path.mkdir, os.mkfifo):
+                path, kept = self.models / name, self.models / "kept"
+                path.rename(kept)
+                put(path)
+                with self.subTest(name, put=put):
+                    self.assertRegex(self.fetch_set(code=1).stderr,
+                                     f"{path}: is there already and is no regular file")
+                (path.rmdir if path.is_dir() else path.unlink)()
+                kept.rename(path)
+                self.assertIn("[512, 1024]", run("ls", self.models, code=0).stdout)
+
+    def test_a_disk_with_too_little_room_for_all_is_said_before_data_is_fetched(self):
+        self.models.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(self.models)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            skip("a full disk needs a mount, which needs root")
+        try:
+            self.assertRegex(self.fetch_set(code=1).stderr,
+                             f"{self.models}/: takes \\d+ bytes, and its disk has \\d+ left")
+            self.assertEqual(list(self.models.iterdir()), [])
+        finally:
+            subprocess.run(["umount", self.models], check=True)
+        self.assertEqual(len(self.server.requests), 1 + len(self.shards))
+
+    def test_says_what_else_the_folder_opens_as(self):
+        self.models.mkdir()
+        make(self.file, count=1)
+        run("convert", self.file, self.models / "model.safetensors", code=0)
+        self.assertIn(f"{self.models}/: opens as another checkpoint that was there, and not as "
+                      f"{self.index}", self.fetch_set().stderr)
+        (self.models / "model.safetensors").unlink()
+        self.assertNotIn("opens as", self.fetch_set().stderr)
 
 
 if __name__ == "__main__":

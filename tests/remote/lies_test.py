@@ -292,6 +292,7 @@ class ReplacedSets(unittest.TestCase):
         (store / "model.safetensors.index.json").write_text(json.dumps(
             {"metadata": {"version": version},
              "weight_map": {name: f"{name}.safetensors" for name in "ab"}}))
+        (store / "config.json").write_text(version)
 
     def versions_of(self, folder):
         return [{version for version in ("older", "first", "second")
@@ -299,7 +300,7 @@ class ReplacedSets(unittest.TestCase):
                 for path in folder.iterdir() if not path.name.startswith(".")
                 and not path.name.endswith((".part", ".journal"))]
 
-    def replaced_at_each_request(self, bytes_of_a_tensor, is_s3=False):
+    def replaced_at_each_request(self, bytes_of_a_tensor, is_s3=False, is_there=False):
         for version in ("older", "first", "second"):
             self.make_version(version, bytes_of_a_tensor)
         for number in range(1, 100):
@@ -312,16 +313,20 @@ class ReplacedSets(unittest.TestCase):
                 for path in (self.folder / "second").iterdir():
                     shutil.copy(path, store)
             with RangeServer(self.folder, versions=is_s3) as server:
-                server.fault(after(replace), first=number)
                 place = "s3://store/" if is_s3 else server.url("store/")
-                done = run("fetch", place + "model.safetensors.index.json", f"{here}/", *ONE_BY_ONE,
-                           environment={"AWS_ENDPOINT_URL": server.url()})
-                count = len(server.requests)
+                words = ("fetch", place + "model.safetensors.index.json", f"{here}/", *ONE_BY_ONE)
+                environment = {"AWS_ENDPOINT_URL": server.url()}
+                if is_there:
+                    self.assertEqual(run(*words, environment=environment)[0], 0)
+                asked = len(server.requests)
+                server.fault(after(replace), first=number)
+                done = run(*words, environment=environment)
+                count = len(server.requests) - asked
             found = self.versions_of(here)
             with self.subTest(number=number, done=done):
-                self.assertEqual(len(found), 3)
+                self.assertEqual(len(found), 4)
                 self.assertIn(set.union(*found), [{"first"}, {"second"}] if done[0] == 0
-                              else [{"older"}])
+                              else [{"first" if is_there else "older"}])
             if count < number:
                 self.assertGreater(number, 3)
                 return
@@ -332,6 +337,12 @@ class ReplacedSets(unittest.TestCase):
 
     def test_versions_that_can_still_be_had(self):
         self.replaced_at_each_request(100_000, is_s3=True)
+
+    def test_a_set_that_is_there_already(self):
+        for is_s3 in (False, True):
+            self.replaced_at_each_request(100_000, is_s3, is_there=True)
+            for version in ("older", "first", "second"):
+                shutil.rmtree(self.folder / version)
 
     def test_files_of_several_requests(self):
         self.replaced_at_each_request(5 << 20)

@@ -15,6 +15,7 @@
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {
@@ -32,10 +33,23 @@ bool names_folder(const std::string& path) {
   return path.ends_with('/') || std::filesystem::is_directory(path, unknown);
 }
 
+// What was in the folder before may come first for whoever opens that.
+void say_what_opens_instead(const std::string& folder, const std::filesystem::path& lead) {
+  const Result<Checkpoint> opened = Checkpoint::open(folder, OpenOptions::to_look());
+  if (!opened) return;
+  for (const std::string& name : opened->info().not_opened)
+    if (name == lead.filename())
+      say(printable(folder) + ": opens as another checkpoint that was there, and not as " +
+          printable(name) + "; name that, or remove the other");
+}
+
 Result<std::vector<FetchReport>> fetch_from(const std::string& url, const FetchCommand& options) {
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(url, options.remote));
-  if (names_folder(options.target))
-    return fetch_into(std::move(source), options.target, options.fetch);
+  if (names_folder(options.target)) {
+    auto done = fetch_into(std::move(source), options.target, options.fetch);
+    if (done) say_what_opens_instead(options.target, done->back().path);
+    return done;
+  }
   TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
   return std::vector<FetchReport>{std::move(report)};
 }
