@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <string>
 
-#include "mmap/pages/dropped_pages.hpp"
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/os/file/mount.hpp"
 #include "runtime/os/file/truncation.hpp"
 #include "runtime/os/kernel.hpp"
 #include "runtime/os/memory/host_memory.hpp"
@@ -96,10 +96,10 @@ Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length
   // What is left of the last page of a truncated file is still cached.
   if (is_surely_cached(mapped_, offset, length))
     return os::check_not_truncated(file(), offset, length);
-  if (exact_.get() < 0 && !is_on_fuse(file())) {
+  const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
+  if (exact_.get() < 0 && !os::open_may_drop_cache(self)) {
     // Opens the same file, whatever its name is now, with a readahead state of its own. FUSE may
     // drop at an open what was loaded before.
-    const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
     exact_ = os::UniqueFd(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
     if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
   }

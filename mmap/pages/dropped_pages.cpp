@@ -1,9 +1,7 @@
 #include "mmap/pages/dropped_pages.hpp"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,12 +22,15 @@ bool is_resident(std::span<const std::byte> page) {
   return pages && pages->bytes(0, page.size()).resident > 0;
 }
 
+std::string path_of(const os::File& file) {
+  return "/proc/self/fd/" + std::to_string(file.descriptor());
+}
+
 // Nullopt if the page does not come in, or the file cannot be opened.
 std::optional<bool> stays_at_open(const os::File& file, std::span<std::byte> page) {
   if (::madvise(page.data(), page.size(), MADV_POPULATE_READ) != 0 || !is_resident(page))
     return std::nullopt;
-  const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor());
-  const int again = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int again = ::open(path_of(file).c_str(), O_RDONLY | O_CLOEXEC);
   if (again < 0) return std::nullopt;
   ::close(again);
   return is_resident(page);
@@ -37,13 +38,9 @@ std::optional<bool> stays_at_open(const os::File& file, std::span<std::byte> pag
 
 }  // namespace
 
-bool is_on_fuse(const os::File& file) noexcept {
-  struct statfs status {};
-  return ::fstatfs(file.descriptor(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
-}
-
 bool drops_pages_at_open(const os::File& file) {
-  if (file.size() == 0 || !(is_on_fuse(file) || os::is_overlay(file))) return false;
+  if (file.size() == 0 || !(os::is_overlay(file) || os::open_may_drop_cache(path_of(file))))
+    return false;
   const ByteRange first{0, std::min(file.size(), os::page_bytes())};
   const FileWindow window(file, {&first, 1}, os::page_bytes());
   if (window.bytes().empty()) return false;

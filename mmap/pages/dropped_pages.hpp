@@ -5,8 +5,6 @@
 
 namespace weightmap::mmap {
 
-bool is_on_fuse(const os::File& file) noexcept;
-
 // True for a file of FUSE without FOPEN_KEEP_CACHE, or with direct_io, also under an overlay: an
 // open by any process drops all of its pages, mapped and locked ones too. Finds out by opening the
 // file once more; opens nothing on other file systems. Also false if the system does not tell.

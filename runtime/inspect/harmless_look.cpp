@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "mmap/pages/dropped_pages.hpp"
@@ -20,8 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Asks the server by a file beside this one that no process has mapped.
+// Asks the server by a file beside this one that no process has mapped; not through an overlay,
+// whose files can be mapped at several places.
 bool keeps_cache(const fs::path& file) {
+  if (os::file_below(file)) return false;
   std::error_code stop;
   const fs::path folder = fs::absolute(file, stop).parent_path();
   const Result<ProcessesReport> report = processes({folder});
@@ -47,7 +50,10 @@ bool keeps_cache(const fs::path& file) {
 Result<void> check_look_is_harmless(const fs::path& path) {
   const std::vector<fs::path> files = unopened_files_of(path);
   if (std::none_of(files.begin(), files.end(), os::open_may_drop_cache)) return {};
-  TRY_ASSIGN(const ProcessesReport report, processes({path}));
+  std::vector<fs::path> asked{path};
+  for (const fs::path& file : files)
+    if (auto below = os::file_below(file)) asked.push_back(std::move(*below));
+  TRY_ASSIGN(const ProcessesReport report, processes(asked));
   if (report.mapped.empty() || keeps_cache(files.front())) return {};
   std::set<std::int64_t> users;
   std::uint64_t resident = 0;

@@ -108,9 +108,10 @@ Result<Target> look_up(const fs::path& file) {
   if (os::open_may_drop_cache(file)) {
     TRY_ASSIGN(const Generation now, generation_at(file));
     target.area.emplace();
-    target.area->device = now.device;
+    target.area->device = os::mapped_device_of(file).value_or(now.device);
     target.area->inode = now.inode;
     target.size = now.size;
+    target.shown = shown_at(whole);
     return target;
   }
   const Result<os::File> opened = os::File::open(file, false);
@@ -247,7 +248,9 @@ class Search {
   // cached of the file for everybody, so there nothing is opened that was not asked for.
   bool may_not_answer(std::uint64_t device) {
     const auto [known, is_new] = remote_.try_emplace(device, false);
-    if (is_new) known->second = is_remote(os::file_system_of(device));
+    if (is_new)
+      known->second =
+          std::ranges::any_of(os::file_systems_of(os::number_of_device(device)), is_remote);
     return known->second;
   }
 

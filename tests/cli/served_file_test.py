@@ -45,22 +45,22 @@ class OnFuse(FolderCase):
             {"weight_map": {"tensor.0": self.names[0]}}))
         mounts.bindfs(self, lower, self.served)
 
-    def worker(self, *names):
-        process = subprocess.Popen([sys.executable, "-c", WORKER, *(self.served / name
-                                                                    for name in names)],
+    def worker(self, *names, folder=None):
+        paths = [(folder or self.served) / name for name in names]
+        process = subprocess.Popen([sys.executable, "-c", WORKER, *paths],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(process.communicate)
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
 
-    def resident(self, worker):
+    def resident(self, worker, folder=None):
         """In KiB, of what it has mapped on the mount."""
         total, counts = 0, False
         for line in pathlib.Path(f"/proc/{worker.pid}/smaps").read_text().splitlines():
             if line.startswith("Rss:"):
                 total += int(line.split()[1]) if counts else 0
             elif "-" in line.split()[0]:
-                counts = str(self.served) in line
+                counts = str(folder or self.served) in line
         return total
 
     def run_tool(self, *arguments):
@@ -90,6 +90,25 @@ class OnFuse(FolderCase):
         # An open does drop them here, or all of this has shown nothing.
         (self.served / self.names[0]).open("rb").close()
         self.assertLess(self.resident(worker), before)
+
+    def test_no_look_does_through_an_overlay_over_such_files(self):
+        merged = mounts.overlay(self, self.folder, lower="served")
+        for mapped, path in ((merged, merged), (merged, self.served), (self.served, merged)):
+            worker = self.worker(self.names[0], folder=mapped)
+            before = self.resident(worker, mapped)
+            self.assertGreater(before, 8 << 10)
+            for look in (["ps", "--json"], *([*look, path / self.names[0]] for look in LOOKS)):
+                with self.subTest(mapped=mapped, look=look):
+                    done = self.run_tool(*look)
+                    self.assertEqual(self.resident(worker, mapped), before)
+                    self.assertEqual(done.returncode, 0 if look[0] == "ps" else 1)
+                    if look[0] != "ps":
+                        self.assertIn("is on FUSE, where an open may drop", done.stdout + done.stderr)
+            worker.communicate()
+        # An open does drop them here, too.
+        worker = self.worker(self.names[0], folder=merged)
+        (merged / self.names[0]).open("rb").close()
+        self.assertLess(self.resident(worker, merged), before)
 
     def test_the_report_of_ps_is_that_of_other_file_systems(self):
         workers = [self.worker(self.names[0]) for _ in range(2)]

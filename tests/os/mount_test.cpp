@@ -50,14 +50,26 @@ TEST_CASE_FIXTURE(Machine, "a mount is found by its number, with and without opt
   CHECK(type(1) == "");
 }
 
-TEST_CASE_FIXTURE(Machine, "a file system is found by its device") {
+TEST_CASE_FIXTURE(Machine,
+                  "the file systems of a device are found, of an overlay its layers', too") {
   write("proc/self/mountinfo",
         "22 1 259:1 / / rw,relatime - ext4 /dev/root rw\n"
         "x\n"
-        "9 22 0:47 / /s rw - fuse.sshfs me@host: rw\n");
-  CHECK(os::file_system_of(makedev(259, 1), folder.path()) == "ext4");
-  CHECK(os::file_system_of(makedev(0, 47), folder.path()) == "fuse.sshfs");
-  CHECK(os::file_system_of(makedev(0, 48), folder.path()) == "");
+        "9 22 0:47 / /s rw - fuse.sshfs me@host: rw\n"
+        "10 9 0:48 / /s/n rw - nfs4 host:/x rw\n"
+        "11 22 0:49 / /o rw - overlay o rw,lowerdir=/s/a:/s/n/b:/sn:c,upperdir=/u,workdir=/w\n"
+        "12 22 0:50 / /v rw - xfs /dev/x rw\n"
+        "13 22 0:51 / /v rw - virtiofs x rw\n"
+        "14 22 0:52 / /p rw - overlay o rw,lowerdir=/v\n");
+  const auto found = [this](const char* device) {
+    return os::file_systems_of(device, folder.path());
+  };
+  using Names = std::vector<std::string>;
+  CHECK(found("259:1") == Names{"ext4"});
+  CHECK(found("0:47") == Names{"fuse.sshfs"});
+  CHECK(found("0:49") == Names{"overlay", "ext4", "fuse.sshfs", "nfs4", "ext4", ""});
+  CHECK(found("0:52") == Names{"overlay", "virtiofs"});
+  CHECK(found("0:53").empty());
 }
 
 TEST_CASE_FIXTURE(Machine, "the layers of overlays are known down to one whose path is unclear") {

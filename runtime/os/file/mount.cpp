@@ -7,8 +7,10 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 namespace weightmap::os {
@@ -17,57 +19,83 @@ namespace {
 namespace fs = std::filesystem;
 
 // Parses "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw"; a dash ends optional fields.
-std::optional<Mount> parse_line(const std::string& line, std::uint64_t wanted) {
+std::optional<Mount> parse_line(const std::string& line) {
   std::istringstream words(line);
-  std::uint64_t id = 0;
   std::string word;
   Mount mount;
-  if (!(words >> id >> word >> mount.number) || id != wanted) return std::nullopt;
+  if (!(words >> mount.id >> word >> mount.number >> word >> mount.place)) return std::nullopt;
   while (words >> word && word != "-") {
   }
   if (!(words >> mount.file_system >> mount.device)) return std::nullopt;
+  words >> mount.options;
   return mount;
 }
 
-}  // namespace
+std::vector<Mount> mounts(const fs::path& root) {
+  std::vector<Mount> found;
+  std::ifstream lines(root / "proc/self/mountinfo");
+  for (std::string line; std::getline(lines, line);)
+    if (std::optional<Mount> mount = parse_line(line)) found.push_back(std::move(*mount));
+  return found;
+}
 
-std::optional<Mount> mount_of(const File& file) {
+bool is_fuse(const std::string& name) {
+  return name == "fuse" || name == "fuseblk" || name == "virtiofs" || name.starts_with("fuse.");
+}
+
+std::optional<Mount> mount_of(int folder, const char* path, int flags) {
   struct statx facts {};
-  if (::statx(file.descriptor(), "", AT_EMPTY_PATH, STATX_MNT_ID, &facts) != 0 ||
+  if (::statx(folder, path, flags, STATX_MNT_ID, &facts) != 0 ||
       (facts.stx_mask & STATX_MNT_ID) == 0)
     return std::nullopt;
   return find_mount(facts.stx_mnt_id);
 }
 
+Overlay overlay_of(const Mount& mount) {
+  std::vector<std::string> upper, lower;
+  std::istringstream options(mount.options);
+  for (std::string option; std::getline(options, option, ',');) {
+    const std::string name = option.substr(0, option.find('='));
+    std::istringstream paths(option.substr(std::min(option.size(), name.size() + 1)));
+    for (std::string path; std::getline(paths, path, ':');) {
+      if (name == "upperdir") upper.push_back(path);
+      if (name == "lowerdir" || name == "lowerdir+") lower.push_back(path);
+    }
+  }
+  upper.insert(upper.end(), lower.begin(), lower.end());
+  const auto is_unclear = [](const std::string& path) { return path.find('\\') != path.npos; };
+  return {mount.number, {upper.begin(), std::ranges::find_if(upper, is_unclear)}};
+}
+
+// Of the last mount that is nearest above the path.
+std::string file_system_at(const fs::path& path, const std::vector<Mount>& all) {
+  const Mount* nearest = nullptr;
+  for (const Mount& mount : all) {
+    const fs::path below = path.lexically_relative(mount.place);
+    if (below.empty() || *below.begin() == "..") continue;
+    if (nearest == nullptr || mount.place.size() >= nearest->place.size()) nearest = &mount;
+  }
+  return nearest == nullptr ? std::string() : nearest->file_system;
+}
+
+}  // namespace
+
+std::optional<Mount> mount_of(const File& file) {
+  return mount_of(file.descriptor(), "", AT_EMPTY_PATH);
+}
+
+std::optional<Mount> mount_of(const fs::path& path) { return mount_of(AT_FDCWD, path.c_str(), 0); }
+
 std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
-  std::ifstream lines(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(lines, line);)
-    if (std::optional<Mount> mount = parse_line(line, id)) return mount;
+  for (Mount& mount : mounts(root))
+    if (mount.id == id) return std::move(mount);
   return std::nullopt;
 }
 
 std::vector<Overlay> overlays(const fs::path& root) {
   std::vector<Overlay> found;
-  std::ifstream lines(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(lines, line);) {
-    std::uint64_t id = 0;
-    std::istringstream(line) >> id;
-    const std::optional<Mount> mount = parse_line(line, id);
-    if (!mount || mount->file_system != "overlay") continue;
-    std::vector<std::string> upper, lower;
-    std::istringstream options(line.substr(line.rfind(' ') + 1));
-    for (std::string option; std::getline(options, option, ',');) {
-      const std::string name = option.substr(0, option.find('='));
-      std::istringstream paths(option.substr(std::min(option.size(), name.size() + 1)));
-      for (std::string path; std::getline(paths, path, ':');) {
-        if (name == "upperdir") upper.push_back(path);
-        if (name == "lowerdir" || name == "lowerdir+") lower.push_back(path);
-      }
-    }
-    upper.insert(upper.end(), lower.begin(), lower.end());
-    const auto is_unclear = [](const std::string& path) { return path.find('\\') != path.npos; };
-    found.push_back({mount->number, {upper.begin(), std::ranges::find_if(upper, is_unclear)}});
-  }
+  for (const Mount& mount : mounts(root))
+    if (mount.file_system == "overlay") found.push_back(overlay_of(mount));
   return found;
 }
 
@@ -76,21 +104,44 @@ std::string number_of_device(std::uint64_t device) {
          std::to_string(minor(static_cast<dev_t>(device)));
 }
 
-std::string file_system_of(std::uint64_t device, const fs::path& root) {
-  const std::string number = number_of_device(device);
-  std::ifstream lines(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(lines, line);) {
-    std::uint64_t id = 0;
-    std::istringstream(line) >> id;
-    const std::optional<Mount> mount = parse_line(line, id);
-    if (mount && mount->number == number) return mount->file_system;
-  }
-  return {};
+std::optional<std::uint64_t> mapped_device_of(const fs::path& path) {
+  const std::optional<Mount> mount = mount_of(path);
+  unsigned first = 0, second = 0;
+  if (!mount || std::sscanf(mount->number.c_str(), "%u:%u", &first, &second) != 2)
+    return std::nullopt;
+  return makedev(first, second);
 }
 
-bool open_may_drop_cache(const fs::path& path) noexcept {
+std::vector<std::string> file_systems_of(const std::string& number, const fs::path& root) {
+  std::vector<std::string> found;
+  const std::vector<Mount> all = mounts(root);
+  const auto mount = std::ranges::find(all, number, &Mount::number);
+  if (mount == all.end()) return found;
+  found.push_back(mount->file_system);
+  if (mount->file_system == "overlay")
+    for (const fs::path& layer : overlay_of(*mount).layers)
+      found.push_back(file_system_at(layer, all));
+  return found;
+}
+
+bool open_may_drop_cache(const fs::path& path) {
   struct statfs status {};
-  return ::statfs(path.c_str(), &status) == 0 && status.f_type == FUSE_SUPER_MAGIC;
+  if (::statfs(path.c_str(), &status) != 0) return false;
+  if (status.f_type != OVERLAYFS_SUPER_MAGIC) return status.f_type == FUSE_SUPER_MAGIC;
+  const std::optional<Mount> mount = mount_of(path);
+  return mount && std::ranges::any_of(file_systems_of(mount->number), is_fuse);
+}
+
+std::optional<fs::path> file_below(const fs::path& path) {
+  std::error_code failed;
+  const std::optional<Mount> mount = mount_of(path);
+  const fs::path whole = fs::canonical(path, failed);
+  if (failed || !mount || mount->file_system != "overlay") return std::nullopt;
+  for (const fs::path& layer : overlay_of(*mount).layers) {
+    fs::path file = layer / whole.lexically_relative(mount->place);
+    if (layer.is_absolute() && fs::exists(file, failed)) return file;
+  }
+  return std::nullopt;
 }
 
 bool is_overlay(const File& file) noexcept {

@@ -12,13 +12,17 @@
 namespace weightmap::os {
 
 struct Mount {
-  std::string file_system;  // the mount table's name: "ext4", "nfs4", "fuse.sshfs"
-  std::string number;       // of the device: "259:1"; "0:45" without a device
-  std::string device;       // the mounted device: "/dev/sda1", "host:/models"
+  std::string file_system;   // the mount table's name: "ext4", "nfs4", "fuse.sshfs"
+  std::string number;        // of the device: "259:1"; "0:45" without a device
+  std::string device;        // the mounted device: "/dev/sda1", "host:/models"
+  std::string place = {};    // the folder, as the table spells it
+  std::string options = {};  // of the file system
+  std::uint64_t id = 0;
 };
 
 // Returns nullopt before Linux 5.8, and without /proc.
 std::optional<Mount> mount_of(const File& file);
+std::optional<Mount> mount_of(const std::filesystem::path& path);
 // Finds the line of a mount table. `root` contains proc; tests have one of their own.
 std::optional<Mount> find_mount(std::uint64_t id, const std::filesystem::path& root = "/");
 
@@ -33,14 +37,23 @@ std::vector<Overlay> overlays(const std::filesystem::path& root = "/");
 
 // "0:45", as mount tables have it.
 std::string number_of_device(std::uint64_t device);
+// Returns the device that /proc/PID/maps has of files there, where stat() may have another
+// (overlays).
+std::optional<std::uint64_t> mapped_device_of(const std::filesystem::path& path);
 
-// Returns the name of the file system on a device, without asking that file system anything, which
-// may not answer. Empty: the mount table of `root` has no such device.
-std::string file_system_of(std::uint64_t device, const std::filesystem::path& root = "/");
+// Returns the names of the file systems on a device, of which an overlay has more, those of layers
+// that are given by a whole path. Asks no file system anything, which may not answer. Empty: the
+// mount table of `root` has no such device.
+std::vector<std::string> file_systems_of(const std::string& number,
+                                         const std::filesystem::path& root = "/");
 
 // True for FUSE and virtiofs, where an open drops what is cached of the file for everybody, unless
-// the server says otherwise (FOPEN_KEEP_CACHE). Asks the file system, and opens nothing.
-bool open_may_drop_cache(const std::filesystem::path& path) noexcept;
+// the server says otherwise (FOPEN_KEEP_CACHE), and for an overlay with a layer of them. Asks the
+// file system, and opens nothing.
+bool open_may_drop_cache(const std::filesystem::path& path);
+
+// Returns the file of a layer, of those that are given by a whole path, that an overlay shows here.
+std::optional<std::filesystem::path> file_below(const std::filesystem::path& path);
 
 // True for overlayfs, whose files are those of other file systems: cachestat() counts none of their
 // pages, and a chmod can put another file in the place of one (a copy-up) that only the change time
