@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <future>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -87,7 +91,12 @@ void add_shown(const os::Overlay& overlay, const fs::path& base, const fs::path&
 
 std::vector<Shown> shown_at(const fs::path& file) {
   std::vector<Shown> shown;
+  const auto on_a_server = [](const std::string& number) {
+    return std::ranges::any_of(os::file_systems_of(number), is_remote);
+  };
+  const std::optional<os::Mount> own = os::mount_of(file);
   for (const os::Overlay& overlay : os::overlays()) {
+    if (on_a_server(overlay.number) && !(own && on_a_server(own->number))) continue;
     const bool is_whole = std::all_of(overlay.layers.begin(), overlay.layers.end(),
                                       [](const fs::path& layer) { return layer.is_absolute(); });
     fs::path base = file;
@@ -130,6 +139,31 @@ std::vector<fs::path> files_to_find(const fs::path& path) {
   std::vector<fs::path> files = unopened_files_of(path);
   if (std::any_of(files.begin(), files.end(), os::open_may_drop_cache)) return files;
   return files_of(path).value_or(std::vector{path});
+}
+
+Result<std::vector<Target>> targets_of(const fs::path& path) {
+  std::vector<Target> targets;
+  for (const fs::path& file : files_to_find(path)) {
+    TRY_ASSIGN(Target target, look_up(file));
+    targets.push_back(std::move(target));
+  }
+  return targets;
+}
+
+// Whoever asks a file system whose server is stopped waits for it, perhaps for ever: here a thread.
+Result<std::vector<Target>> targets_in_time(const fs::path& path) {
+  constexpr std::chrono::seconds longest{10};
+  std::packaged_task<Result<std::vector<Target>>()> ask([path] { return targets_of(path); });
+  std::future<Result<std::vector<Target>>> answer = ask.get_future();
+  std::thread(std::move(ask)).detach();
+  if (answer.wait_for(longest) == std::future_status::ready) return answer.get();
+  return about_file({ErrorCode::io,
+                     "its file system has not answered within " + std::to_string(longest.count()) +
+                         " s; without a file, the processes are listed by the names that they have "
+                         "of their files, and no such file system is asked",
+                     Error::no_offset,
+                     {}},
+                    path);
 }
 
 // Compares two entries of /proc/PID/maps. stat()'s device differs on btrfs and overlay file
@@ -310,10 +344,8 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts
 Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
   std::vector<Target> targets;
   for (const fs::path& path : files) {
-    for (const fs::path& file : files_to_find(path)) {
-      TRY_ASSIGN(Target target, look_up(file));
-      targets.push_back(std::move(target));
-    }
+    TRY_ASSIGN(std::vector<Target> found, targets_in_time(path));
+    std::move(found.begin(), found.end(), std::back_inserter(targets));
   }
   Search search(std::move(targets));
   const std::vector<std::int64_t> numbers = mmap::process_numbers();

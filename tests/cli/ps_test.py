@@ -346,6 +346,25 @@ class Ps(Case):
         self.assertEqual(line["file"], str(served))
         self.assertGreater(line["resident_bytes"], 0)
 
+    def test_gives_up_a_file_whose_file_system_does_not_answer_and_no_other(self):
+        server = mounts.bindfs(self, self.folder / "lower", self.folder / "upper")
+        mounts.overlay(self, self.folder, lower="upper", upper="over")
+        shutil.copy(self.file, self.folder / "lower" / "model.pt")
+        (self.folder / "link.pt").symlink_to(self.folder / "upper" / "model.pt")
+        server.send_signal(signal.SIGSTOP)
+        try:
+            asked = [subprocess.Popen([TOOL, "ps", self.folder / name], stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+                     for name in ("upper/model.pt", "link.pt", self.file.name)]
+            said = [each.communicate(timeout=60) for each in asked]
+        finally:
+            server.send_signal(signal.SIGCONT)
+        for (out, error), name in zip(said, ("upper/model.pt", "link.pt")):
+            self.assertEqual(out, "")
+            self.assertIn(f"{self.folder / name}: its file system has not answered within 10 s",
+                          error)
+        self.assertEqual([each.returncode for each in asked], [1, 1, 0])
+
 
 class Staged(Case):
     def test_a_catalog_in_memory_is_no_checkpoint(self):

@@ -278,9 +278,9 @@ void tell_unreadable(Output& out, const ProcessesReport& report) {
 }
 
 Result<int> run_ps(Output& out, const PsOptions& options) {
-  for (const std::string& file : options.files) TRY(check_is_known(file));
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
+  for (const std::string& file : options.files) TRY(check_is_known(file));
   const std::vector<MappedCheckpoint> beside = mapped_beside(options.files);
   if (options.json) {
     out.write(to_text(describe_report(*report, beside)) + "\n");
