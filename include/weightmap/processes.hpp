@@ -69,8 +69,8 @@ struct ProcessesReport {
 // Nothing is opened on FUSE and virtiofs, where an open may drop the file's cached pages, also
 // those that processes have mapped. There an index or a folder stands for all files of the folder.
 //
-// Fails with io, about the file, if its file system has not answered within 10 s: a thread waits for
-// it from then on.
+// Fails with io, about the file, if its file system has not answered within 10 s: a thread waits
+// for it from then on.
 //
 // Without `files`, returns the processes that have any checkpoint mapped: a file that begins like
 // torch.save()'s, safetensors' or GGUF's files, a staged copy or, if a file is inaccessible, one
