@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
@@ -72,11 +74,16 @@ bool HeldCopy::has_lost_pages() const {
 
 void HeldCopy::compare() {
   const auto goes_on = [this](std::uint64_t, std::uint64_t) { return !stops_; };
-  comparing_ = std::async(std::launch::async, [this, goes_on] {
-    std::vector<std::filesystem::path> files;
-    for (const FileSum& sum : sums_) files.push_back(sum.file);
-    return compare_sums(files, sums_, goes_on);
-  });
+  try {
+    comparing_ = std::async(std::launch::async, [this, goes_on] {
+      std::vector<std::filesystem::path> files;
+      for (const FileSum& sum : sums_) files.push_back(sum.file);
+      return compare_sums(files, sums_, goes_on);
+    });
+  } catch (const std::system_error& error) {  // the next look begins again, with a warm-up
+    is_locked_ = false;
+    problem_ = std::string("cannot start a thread: ") + error.what();
+  }
 }
 
 // A file that was replaced meanwhile is found out at the next look, whatever was compared here.
