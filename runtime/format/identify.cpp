@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ constexpr std::array signatures = {
               other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
     Signature{0, "\x04\x22\x4d\x18"sv, other, "is compressed with lz4; decompress it first"},
+    Signature{0, "ZF0x"sv, other,
+              "is compressed with zlib, as joblib did it before 0.10; load it with joblib and save "
+              "it with compress=0"},
     Signature{
         257, "ustar"sv, other,
         "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt of "
@@ -62,6 +66,9 @@ constexpr std::array signatures = {
     Signature{4, "FT01"sv, other,
               "is data of ExecuTorch (.ptd); save the weights of the model that it was made of by "
               "torch.save or safetensors"},
+    Signature{64, "\xef\xbe\xad\xde"sv, other,  // of the first blob; of ML programs
+              "has the weights of a model of Core ML (weight.bin of an .mlpackage); load that with "
+              "coremltools, or take the model that it was made of"},
     Signature{
         0, "\xba\x16\x4f\x2f"sv, other,
         "is a model of fastText; load it with fasttext, and save its matrices as safetensors"},
@@ -96,6 +103,18 @@ bool begins_zlib(std::string_view head) noexcept {
   const bool is_text = std::ranges::all_of(
       head.substr(1, 16), [](unsigned char c) { return std::isprint(c) != 0 || c == '\n'; });
   return ('x' * 256 + next) % 31 == 0 && !is_text;
+}
+
+// A power of two for the dictionary, a size or none, and the coder's first byte, which is zero. As
+// xz's format `alone` and joblib.dump(compress="lzma") write it.
+bool begins_lzma(std::string_view head) noexcept {
+  if (head.size() < 14 || head[0] != ']' || head[13] != 0) return false;
+  std::uint32_t dictionary = 0;
+  for (std::size_t i = 4; i != 0; --i)
+    dictionary = dictionary << 8 | static_cast<unsigned char>(head[i]);
+  const std::string_view size = head.substr(5, 8);
+  return std::has_single_bit(dictionary) &&
+         (size == "\xff\xff\xff\xff\xff\xff\xff\xff"sv || size.ends_with("\0\0\0"sv));
 }
 
 // True for a plausible length of the header, followed by an object.
@@ -188,6 +207,7 @@ std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uin
     return foreign(other,
                    "is compressed with zlib, as joblib.dump(compress=...) does it; load it with "
                    "joblib and save it with compress=0");
+  if (begins_lzma(text)) return foreign(other, "is compressed with lzma; decompress it first");
   if (text.starts_with("PK\x03\x04"))
     return Error{ErrorCode::corrupt,
                  "is truncated: it begins as a zip archive, but its " + size +

@@ -165,6 +165,12 @@ std::string_view name_archive(const zip::Directory& directory) {
     return "is a model of Keras (.keras); load it with keras, and save its weights as safetensors";
   if (has_record(directory, "MAR-INF/MANIFEST.json"))
     return "is a model archive of TorchServe (.mar); unzip it, and open the file of weights in it";
+  const bool is_package = std::ranges::any_of(directory.records(), [](const zip::Record& record) {
+    return record.full_name().ends_with("/.data/extern_modules");
+  });
+  if (is_package)
+    return "is a package of torch.package, which has programs in it; if you trust them, load the "
+           "model with torch.package.PackageImporter, and save its state_dict() with torch.save";
   const bool has_gguf = std::ranges::any_of(directory.records(), [](const zip::Record& record) {
     return record.full_name().ends_with(".gguf");
   });

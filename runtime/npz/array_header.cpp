@@ -27,7 +27,8 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 std::string_view kind_of(char letter) noexcept {
   switch (letter) {
     case 'O':
-      return "Python objects, which are pickled";
+      return "Python objects, which are pickled; if you trust them, load them with "
+             "numpy.load(allow_pickle=True), and save the arrays among them with numpy.savez";
     case 'U':
     case 'S':
       return "text";

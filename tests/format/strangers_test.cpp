@@ -62,6 +62,15 @@ TEST_CASE_FIXTURE(Fixture, "Core ML") {
         "is a model of Core ML (.mlmodel)");
 }
 
+// MILBlob/Blob/StorageFormat.hpp of coremltools: a count, the version 2, and a blob from byte 64
+// on.
+TEST_CASE_FIXTURE(Fixture, "the weights of a program of Core ML") {
+  const std::string header = "\x15\0\0\0\x02\0\0\0"s + std::string(56, '\0');
+  names("weight.bin", header + "\xef\xbe\xad\xde\2\0\0\0" + zeros,
+        "has the weights of a model of Core ML (weight.bin of an .mlpackage)");
+  names("other.bin", header + "\xef\xbe\xad\xdf\2\0\0\0" + zeros, "is not a torch checkpoint");
+}
+
 // saved_model.proto, graph.proto and table.cc of TensorFlow.
 TEST_CASE_FIXTURE(Fixture, "TensorFlow: SavedModel, a frozen graph, the index of a checkpoint") {
   names("saved_model.pb", "\x08\x01" + field(2, field(1, field(2, field(1, field(1, "Add"))))),
@@ -169,6 +178,15 @@ TEST_CASE_FIXTURE(Fixture, "TorchServe's archive") {
                 "is a model archive of TorchServe (.mar)");
 }
 
+// Records of a package that torch.package of torch 2.13 writes.
+TEST_CASE_FIXTURE(Fixture, "an archive of torch.package") {
+  names_archive({{"accentor/.data/extern_modules", "torch"},
+                 {"accentor/model/model.pkl", "\x80\x02}."},
+                 {"accentor/model.py", ""}},
+                "is a package of torch.package, which has programs in it; if you trust them, load "
+                "the model with torch.package.PackageImporter, and save its state_dict()");
+}
+
 TEST_CASE_FIXTURE(Fixture, "a llamafile, which is a program with a zip archive behind it") {
   test::ArchiveBuilder builder;
   builder.add("model.gguf", "GGUF");
@@ -193,4 +211,17 @@ TEST_CASE_FIXTURE(Fixture,
         "\305\256\121\060\012\106\301\050\030\104\000\000\157\054\160\214\000\006\000\000"s,
         "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar");
   names("a.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\xff" + zeros, "is compressed with gzip");
+}
+
+// As joblib 0.9.4 and 1.5 (compress="lzma") write it, the second with and without its size.
+TEST_CASE_FIXTURE(Fixture, "joblib's old zlib, and lzma without the container of xz") {
+  names("a.pkl", "ZF0x31f            \x78\x9c" + zeros,
+        "is compressed with zlib, as joblib did it before 0.10; load it with joblib");
+  const std::string alone = "]\0\0\x80\0"s;
+  names("a.lzma", alone + std::string(8, '\xff') + "\0\x40" + zeros, "is compressed with lzma;");
+  names("b.lzma", alone + "\xda\3\0\0\0\0\0\0\0\x40"s + zeros, "is compressed with lzma;");
+  for (const std::string& other :
+       {"]\0\0\x81\0"s + std::string(8, '\xff') + "\0"s, alone + std::string(8, '\xff') + "\1",
+        alone + std::string(7, '\xff') + "\0\0"s})
+    names("numbers", other + zeros, "is not a torch checkpoint: it is no zip archive");
 }

@@ -324,9 +324,11 @@ TEST_CASE("refuses a single array that was cut anywhere") {
 
 TEST_CASE("refuses a single array that no tensor is") {
   const TemporaryFolder folder;
-  CHECK_FAILS(Checkpoint::open(folder.write("a.npy", array_of(text_of("'|O'", "()"), "x"))),
-              ErrorCode::unsupported,
-              "the field \"descr\" is \"|O\": Python objects, which are pickled");
+  CHECK_FAILS(
+      Checkpoint::open(folder.write("a.npy", array_of(text_of("'|O'", "()"), "x"))),
+      ErrorCode::unsupported,
+      "the field \"descr\" is \"|O\": Python objects, which are pickled; if you trust them, "
+      "load them with numpy.load(allow_pickle=True), and save the arrays among them with");
 }
 
 TEST_CASE("refuses a dtype without a byte order") {
