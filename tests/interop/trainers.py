@@ -149,7 +149,7 @@ def _one_of(rank, count, work, folder):
 
 
 def deepspeed(comparison):
-    for work in (zero_0, zero_1, zero_2, zero_3):
+    for work in (zero_0, zero_1, zero_2, zero_3, pipeline):
         folder = comparison.folder / work.__name__
         folder.mkdir()
         in_processes(work, folder)
@@ -175,6 +175,23 @@ def zero_2(rank, folder):
 
 def zero_3(rank, folder):
     train_with_deepspeed(folder, 3)
+
+
+def pipeline(rank, folder):
+    """A file for each layer, of two stages."""
+    import deepspeed
+
+    deepspeed.init_distributed(dist_backend="gloo")
+    layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)]
+    model = deepspeed.pipe.PipelineModule(
+        layers, num_stages=2, loss_fn=torch.nn.functional.mse_loss, partition_method="uniform")
+    engine = deepspeed.initialize(
+        model=model, optimizer=torch.optim.AdamW(model.parameters()),
+        config={"train_batch_size": 2, "train_micro_batch_size_per_gpu": 2})[0]
+    batch = torch.ones(2, 8), torch.ones(2, 4)
+    for _ in range(2):
+        engine.train_batch(iter([batch]))
+    engine.save_checkpoint(folder, client_state={"epoch": 3})
 
 
 def train_with_deepspeed(folder, stage):
