@@ -118,7 +118,7 @@ TREE = {
     "pt": "lr: 0.5", "pt, protocol 5": "lr: 0.5", "legacy": "lr: 0.5",
     "torchscript": "training: True", "pt2": "layout: 7", "safetensors": "format: 'pt'",
     "shards": "total_size: 0",
-    "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "npz": "{}",
+    "gguf": "general.architecture: 'llama'", "splits": "split.count: 2", "npz": "5 tensors",
     "pickle": "weight: numpy.ndarray float32 (3, 4)",
     "dcp": "scalar: int64 [], 8 B", "dcp, two ranks": "rank: 1",
 }
@@ -127,6 +127,9 @@ TREE = {
 def tree(cell):
     lines = cell.run("tree", "--all", cell.path).splitlines()
     cell.equal(TREE[cell.form] in [line.strip() for line in lines], True, lines)
+    labels = {line.strip().split(": ")[0] for line in lines}
+    cell.equal([name for name in cell.tensors
+                if not any(f".{name}".endswith(f".{label}") for label in labels)], [])
 
 
 def info(cell):

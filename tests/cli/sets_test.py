@@ -120,7 +120,17 @@ class Sets(Case):
 
     def test_cat_tree_and_verify(self):
         self.prints("l.2: float32 [3]\n[4. 5. 6.]\n", "cat", "model", "l.2")
-        self.prints("dict, 1 item\n  total_size: 24\n", "tree", "model")
+        self.prints(
+            "dict, 1 item\n  total_size: 24\n3 tensors\n  l.0: float32 [2], 8 B\n"
+            "  l.1: float32 [1], 4 B\n  l.2: float32 [3], 12 B\n",
+            "tree", "model",
+        )
+        self.prints("1 tensor\n  l.2: float32 [3], 12 B\n", "tree", "model", "l.2")
+        self.prints("3 tensors\n", "tree", "--depth", 0, "model", "l")
+        self.fails('model: has nothing of the name "l.3"; weightmap tree shows all', "tree", "model", "l.3")
+        shown = self.document("tree", "--json", "model", "l.1")
+        self.assertEqual((shown["value"], shown["tensors"]),
+                         (None, [{"$tensor": "l.1", "dtype": "float32", "shape": [1]}]))
         self.prints(
             "OK 3 storages, every offset against the header of its file; 24 B of 3 storages compared "
             "with nothing: they have no CRC (--sha256 or --sums compares whole files)\n",

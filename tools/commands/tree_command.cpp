@@ -1,7 +1,10 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -26,20 +29,52 @@ Result<NamedValue> start(const Checkpoint& checkpoint, const TreeOptions& option
   return NamedValue{"", root};
 }
 
+// What `tree` shows: a value, tensors beside the values, or both.
+struct Shown {
+  std::optional<NamedValue> from;
+  std::vector<std::string_view> tensors;
+};
+
+Result<Shown> choose(const Checkpoint& checkpoint, const TreeOptions& options) {
+  Result<NamedValue> from = start(checkpoint, options);
+  if (from && !options.path.empty()) return Shown{std::move(*from), {}};
+  Shown shown{{}, tensors_apart(checkpoint, options.path)};
+  if (!from && shown.tensors.empty()) return tl::unexpected<Error>(from.error());
+  if (from) shown.from = std::move(*from);
+  return shown;
+}
+
+void print(Output& out, const Checkpoint& checkpoint, const TreeOptions& options,
+           const Shown& shown) {
+  const bool has_items =
+      shown.from && shown.from->value.size() + shown.from->value.item_count() > 0;
+  if (has_items || shown.tensors.empty()) print_tree(out, checkpoint, *shown.from, options.limits);
+  print_tensors(out, checkpoint, shown.tensors, options.limits);
+}
+
+Result<void> print_json(Output& out, const Checkpoint& checkpoint, const TreeOptions& options,
+                        const Shown& shown) {
+  Json value;
+  if (shown.from) {
+    TRY_ASSIGN(value, describe(checkpoint, *shown.from));
+  }
+  const std::span<const std::string> left_out = checkpoint.left_out_values();
+  out.write(to_text({{"file", options.file},
+                     {"value", value},
+                     {"tensors", describe_tensors(checkpoint, shown.tensors)},
+                     {"left_out", std::vector<std::string>(left_out.begin(), left_out.end())}}) +
+            "\n");
+  return {};
+}
+
 Result<int> run_tree(Output& out, const TreeOptions& options) {
   TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
-  TRY_ASSIGN(const NamedValue from, about(options, start(checkpoint, options)));
-  const std::span<const std::string> left_out = checkpoint.left_out_values();
-  if (!options.json) {
-    print_tree(out, checkpoint, from, options.limits);
-  } else {
-    TRY_ASSIGN(const Json value, about(options, describe(checkpoint, from)));
-    out.write(to_text({{"file", options.file},
-                       {"value", value},
-                       {"left_out", std::vector<std::string>(left_out.begin(), left_out.end())}}) +
-              "\n");
-  }
-  for (const std::string& name : left_out)
+  TRY_ASSIGN(const Shown shown, about(options, choose(checkpoint, options)));
+  if (options.json)
+    TRY(about(options, print_json(out, checkpoint, options, shown)));
+  else
+    print(out, checkpoint, options, shown);
+  for (const std::string& name : checkpoint.left_out_values())
     std::fprintf(stderr, "weightmap: left out: %s, an object with a tensor in it\n",
                  printable(name).c_str());
   return exit_good;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/support/source_files.hpp"
 #include "tools/support/text.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
@@ -55,6 +56,12 @@ struct TensorFacts {
   }
 };
 
+std::optional<TensorFacts> facts_of(const Checkpoint& checkpoint, std::string_view name) {
+  Result<WholeTensor> whole = whole_tensor(checkpoint, name);
+  if (!whole) return std::nullopt;
+  return TensorFacts{name, whole->dtype, std::move(whole->sizes)};
+}
+
 std::optional<TensorFacts> tensor_at(const Checkpoint& checkpoint, const Value& value) {
   if (const std::optional<NamedTensor> tensor = checkpoint.tensor(value)) {
     const std::span<const std::int64_t> shape = tensor->view.shape();
@@ -62,9 +69,25 @@ std::optional<TensorFacts> tensor_at(const Checkpoint& checkpoint, const Value& 
   }
   const std::optional<std::string_view> name = chunked_name(checkpoint, value);
   if (!name) return std::nullopt;
-  Result<WholeTensor> whole = whole_tensor(checkpoint, *name);
-  if (!whole) return std::nullopt;
-  return TensorFacts{*name, whole->dtype, std::move(whole->sizes)};
+  return facts_of(checkpoint, *name);
+}
+
+std::string facts_text(const TensorFacts& tensor) {
+  return std::string(to_string(tensor.dtype)) + " " + dims(tensor.shape) + ", " +
+         human_bytes(tensor.nbytes());
+}
+
+Json described(const TensorFacts& tensor, std::string name) {
+  return {
+      {"$tensor", std::move(name)}, {"dtype", to_string(tensor.dtype)}, {"shape", tensor.shape}};
+}
+
+std::size_t shown_of(std::size_t parts, const TreeLimits& limits) {
+  return limits.all || parts <= most_children ? parts : first_children;
+}
+
+std::string more_text(std::size_t parts) {
+  return "  ... " + std::to_string(parts) + " more, with --all\n";
 }
 
 // Visits the parts of a value with their labels.
@@ -158,8 +181,7 @@ class TreePrinter {
     if (value.kind() != Kind::object) return std::nullopt;
     const std::optional<TensorFacts> tensor = tensor_at(checkpoint_, value);
     if (!tensor) return std::nullopt;
-    return std::string(to_string(tensor->dtype)) + " " + dims(tensor->shape) + ", " +
-           human_bytes(tensor->nbytes()) +
+    return facts_text(*tensor) +
            (printable(tensor->name) == place.name() ? "" : ", named " + printable(tensor->name));
   }
 
@@ -168,13 +190,13 @@ class TreePrinter {
     const std::string indent(2 * level, ' ');
     if (level > deepest) return write(indent + "... deeper than " + std::to_string(deepest));
     const std::size_t parts = count_parts(value);
-    const std::size_t shown_parts = limits_.all || parts <= most_children ? parts : first_children;
+    const std::size_t shown_parts = shown_of(parts, limits_);
     std::size_t printed = 0;
     visit_parts(value, [&](const std::string& label, const Value& part) {
       if (printed++ < shown_parts) print(part, below(place, label), level);
     });
     if (shown_parts < parts)
-      write(indent + "... " + std::to_string(parts - shown_parts) + " more, with --all");
+      out_.write(std::string(indent.size() - 2, ' ') + more_text(parts - shown_parts));
   }
 
   Output& out_;
@@ -208,9 +230,7 @@ class JsonMaker {
         return container(value, place, level);
       case Kind::object:
         if (const std::optional<TensorFacts> tensor = tensor_at(checkpoint_, value))
-          return {{"$tensor", text(tensor->name)},
-                  {"dtype", to_string(tensor->dtype)},
-                  {"shape", tensor->shape}};
+          return described(*tensor, text(tensor->name));
         if (type_name_of(value) == "bytes") break;  // written by protocol 2
         return container(value, place, level);
       default:
@@ -300,6 +320,39 @@ class JsonMaker {
 };
 
 }  // namespace
+
+std::vector<std::string_view> tensors_apart(const Checkpoint& checkpoint, const std::string& path) {
+  const Format format = checkpoint.info().format;
+  const bool are_apart = is_header_and_elements(format) || format == Format::npz ||
+                         format == Format::pt2 ||
+                         (format != Format::dcp && files_of(checkpoint).size() > 1);
+  if (!are_apart) return {};
+  std::vector<std::string_view> names = whole_names(checkpoint);
+  std::erase_if(names, [below = path + "."](std::string_view name) {
+    return below.size() > 1 && !(std::string(name) + ".").starts_with(below);
+  });
+  return names;
+}
+
+void print_tensors(Output& out, const Checkpoint& checkpoint,
+                   const std::vector<std::string_view>& names, const TreeLimits& limits) {
+  if (names.empty()) return;
+  out.write(count(names.size(), "tensor") + "\n");
+  if (limits.depth == 0U) return;
+  const std::size_t shown = shown_of(names.size(), limits);
+  for (std::size_t i = 0; i < shown && !out.failed(); ++i)
+    if (const std::optional<TensorFacts> tensor = facts_of(checkpoint, names[i]))
+      out.write("  " + printable(names[i]) + ": " + facts_text(*tensor) + "\n");
+  if (shown < names.size()) out.write(more_text(names.size() - shown));
+}
+
+Json describe_tensors(const Checkpoint& checkpoint, const std::vector<std::string_view>& names) {
+  Json list = Json::array();
+  for (const std::string_view name : names)
+    if (const std::optional<TensorFacts> tensor = facts_of(checkpoint, name))
+      list.push_back(described(*tensor, std::string(name)));
+  return list;
+}
 
 void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& from,
                 const TreeLimits& limits) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tools/support/json_out.hpp"
 #include "tools/support/output.hpp"
@@ -27,6 +29,16 @@ struct TreeLimits {
 // not repeated, so that the work stays proportional to the file.
 void print_tree(Output& out, const Checkpoint& checkpoint, const NamedValue& from,
                 const TreeLimits& limits);
+
+// The tensors that are no part of the values, as a header lists them or the files of a set have
+// them: all of them, or those whose name is `path` or begins with its keys.
+std::vector<std::string_view> tensors_apart(const Checkpoint& checkpoint, const std::string& path);
+
+// Prints how many they are and a line for each, as print_tree() does.
+void print_tensors(Output& out, const Checkpoint& checkpoint,
+                   const std::vector<std::string_view>& names, const TreeLimits& limits);
+
+Json describe_tensors(const Checkpoint& checkpoint, const std::vector<std::string_view>& names);
 
 // Returns numbers, strings, lists and dicts with string keys as JSON's; everything else as an
 // object whose only or first key begins with "$" (docs/cli.md). Fails with limit_exceeded if the
