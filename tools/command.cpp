@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <cctype>
 #include <iostream>
 #include <memory>
@@ -175,10 +176,12 @@ Result<void> check_is_file(const CommonOptions& options) {
 }
 
 std::string unlisted_text(const CheckpointInfo& info) {
-  return count(info.unsupported.size(), "name") +
-         ", of what is pickled, compressed, of no dtype of a tensor or without elements of whole "
-         "bytes: " +
-         printable(info.unsupported.front()) + (info.unsupported.size() > 1 ? ", ..." : "");
+  constexpr std::size_t most = 8;
+  const std::size_t all = info.unsupported.size();
+  std::string text = count(all, "name") + ", of what is " + std::string(unlisted_kinds) + ": ";
+  for (std::size_t i = 0; i < std::min(all, most); ++i)
+    text += (i == 0 ? "" : ", ") + printable(info.unsupported[i]);
+  return text + (all > most ? " and " + std::to_string(all - most) + " more" : "");
 }
 
 Error about(const FileArgument& options, Error error) {

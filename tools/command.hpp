@@ -54,7 +54,10 @@ Result<void> check_may_look(const FileArgument& options);
 // Fails for a URL, for which a part of a command cannot work.
 Result<void> check_is_file(const CommonOptions& options);
 
-// Returns "2 names, of ... : a, ..." for `info.unsupported`. Precondition: it is not empty.
+// What `CheckpointInfo::unsupported` has.
+inline constexpr std::string_view unlisted_kinds =
+    "pickled, compressed, of no dtype of a tensor or without elements of whole bytes";
+// Returns "2 names, of what is ...: a, b". Precondition: `info.unsupported` is not empty.
 std::string unlisted_text(const CheckpointInfo& info);
 
 // Adds the file's name to `error` if the library did not.

@@ -227,8 +227,8 @@ class Sets(Case):
 
     def test_diff_with_its_own_conversion_has_no_rows_of_the_format(self):
         for target, text in (
-            ("out.pt", "1 changed, 1 removed, of these by the format: (root), total_size"),
-            ("out.safetensors", "1 removed, 1 added, of these by the format: total_size, format"),
+            ("out.pt", "1 changed, 1 removed; due to the file format alone: (root), total_size"),
+            ("out.safetensors", "1 removed, 1 added; due to the file format alone: total_size, format"),
         ):
             self.run_tool("convert", "model", target)
             self.prints(f"3 tensors: 3 equal; values: {text}\n", "diff", "model", target)

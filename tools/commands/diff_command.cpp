@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -33,11 +33,11 @@ struct Differences {
   std::vector<TensorPair> differing;
   std::array<std::uint64_t, change_count> tensors{};  // by Change
   std::optional<ValueDifferences> values;             // unset if patterns choose tensors
-  std::set<std::string> values_left_out;              // of either side, and not compared
+  std::map<std::string, std::string> left_out;        // of either side, not compared: name, why
 
   std::uint64_t count(Change change) const { return tensors[static_cast<std::size_t>(change)]; }
   bool are_equal() const {
-    return differing.empty() && (!values || values->all() == 0) && values_left_out.empty();
+    return differing.empty() && (!values || values->all() == 0) && left_out.empty();
   }
 };
 
@@ -54,9 +54,12 @@ Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const Dif
   differences.values.emplace();
   if (have_same_files(old, now)) return differences;
   TRY_ASSIGN(differences.values, compare_values(old, now));
-  for (const Checkpoint* side : {&old, &now})
-    differences.values_left_out.insert(side->left_out_values().begin(),
-                                       side->left_out_values().end());
+  for (const Checkpoint* side : {&old, &now}) {
+    for (const std::string& name : side->left_out_values())
+      differences.left_out.emplace(name, "an object with a tensor in it");
+    for (const std::string& name : side->info().unsupported)
+      differences.left_out.emplace(name, "it is not listed as a tensor");
+  }
   return differences;
 }
 
@@ -141,7 +144,7 @@ Json counts_of(const Differences& differences) {
     values = {{"changed", differences.values->changed},
               {"removed", differences.values->removed},
               {"added", differences.values->added},
-              {"not_compared", differences.values_left_out.size()}};
+              {"not_compared", differences.left_out.size()}};
   return {{"tensors", tensors}, {"values", values}};
 }
 
@@ -158,7 +161,7 @@ Json describe_differences(const Sides& sides, const DiffOptions& options,
   if (differences.values)
     for (const ValueDifference& value : differences.values->first)
       values.push_back(json_of(sides, value));
-  for (const std::string& name : differences.values_left_out)
+  for (const auto& [name, why] : differences.left_out)
     values.push_back({{"name", name}, {"change", json_key(Change::not_compared)}});
   return document;
 }
@@ -244,14 +247,16 @@ std::string summary_of(const Sides& sides, const Differences& differences) {
   add_count(words, values.changed, Change::changed);
   add_count(words, values.removed, Change::removed);
   add_count(words, values.added, Change::added);
+  add_count(words, differences.left_out.size(), Change::not_compared);
   if (values.all() > values.first.size())
     words.push_back("the first " + std::to_string(values.first.size()) + " are shown");
   text += "; values: " + (words.empty() ? "equal" : joined_words(words));
   std::vector<std::string> of_the_format;
   for (const ValueDifference& value : values.first)
     if (is_of_the_format(sides, value)) of_the_format.push_back(name_of_value(value));
-  return of_the_format.empty() ? text
-                               : text + ", of these by the format: " + joined_words(of_the_format);
+  return of_the_format.empty()
+             ? text
+             : text + "; due to the file format alone: " + joined_words(of_the_format);
 }
 
 void print_differences(Output& out, const Sides& sides, const DiffOptions& options,
@@ -264,10 +269,9 @@ void print_differences(Output& out, const Sides& sides, const DiffOptions& optio
 
 // Lists what was not compared; returns true if there is any. JSON has the reasons of tensors.
 bool name_what_was_not_compared(const DiffOptions& options, const Differences& differences) {
-  bool found = !differences.values_left_out.empty();
-  for (const std::string& name : differences.values_left_out)
-    std::fprintf(stderr, "weightmap: %s: not compared: an object with a tensor in it\n",
-                 printable(name).c_str());
+  bool found = !differences.left_out.empty();
+  for (const auto& [name, why] : differences.left_out)
+    std::fprintf(stderr, "weightmap: %s: not compared: %s\n", printable(name).c_str(), why.c_str());
   for (const TensorPair& pair : differences.differing) {
     if (pair.change != Change::not_compared) continue;
     found = true;

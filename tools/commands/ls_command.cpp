@@ -48,6 +48,8 @@ void print_json(Output& out, const Checkpoint& checkpoint, const LsOptions& opti
     for (const ComposedTensor& each : composed) described.push_back(describe(each));
     out.write(",\"composed\":" + to_text(described));
   }
+  if (const auto& unlisted = checkpoint.info().unsupported; !unlisted.empty())
+    out.write(",\"unsupported\":" + to_text(Json(unlisted)));
   out.write("}\n");
 }
 
@@ -191,6 +193,9 @@ Result<int> run_ls(Output& out, const LsOptions& options) {
   } else {
     print_table(out, checkpoint, options, indices);
     print_composed(out, options, composed);
+    if (const CheckpointInfo& info = checkpoint.info();
+        !options.style.tsv && !info.unsupported.empty())
+      out.write("not listed: " + unlisted_text(info) + "\n");
   }
   return exit_good;
 }

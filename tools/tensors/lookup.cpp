@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/value_path.hpp"
@@ -36,6 +37,13 @@ bool parse_path(const std::string& text, TypedPath& path) {
   return true;
 }
 
+// "label (<U6)" for "label".
+std::optional<std::string> find_unlisted(const CheckpointInfo& info, const std::string& name) {
+  for (const std::string& unlisted : info.unsupported)
+    if (unlisted == name || unlisted.starts_with(name + " (")) return unlisted;
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& name) {
@@ -47,6 +55,10 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
   Error error = tensor.error();
   if (error.code == ErrorCode::invalid_argument)  // two tensors have this name
     error.message += " (TENSOR may be one of these paths)";
+  else if (const auto unlisted = find_unlisted(checkpoint.info(), name))
+    return failure(ErrorCode::unsupported, "has " + printable(*unlisted) +
+                                               ", which is not listed as a tensor: it is " +
+                                               std::string(unlisted_kinds));
   else if (error.code == ErrorCode::not_found && !error.message.ends_with('?'))
     error.message += "; weightmap ls lists them";
   return tl::unexpected<Error>(std::move(error));

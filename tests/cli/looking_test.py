@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What the commands that look say of what they do not open or do not list.
+
+    looking_test.py ROOT WEIGHTMAP
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+from tool_case import ENVIRONMENT, FolderCase
+
+DATA = pathlib.Path(sys.argv[1], "tests", "data").resolve()
+TOOL = pathlib.Path(sys.argv[2]).resolve()
+
+
+class Case(FolderCase):
+    def run_tool(self, *arguments):
+        return subprocess.run([TOOL, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT,
+                              capture_output=True, check=False, text=True)
+
+    def prints(self, *arguments, code=0, errors=""):
+        done = self.run_tool(*arguments)
+        self.assertEqual((done.stderr, done.returncode), (errors, code), done.stdout)
+        return done.stdout
+
+    def fails(self, message, *arguments):
+        done = self.run_tool(*arguments)
+        self.assertEqual((done.stdout, done.stderr, done.returncode),
+                         ("", f"weightmap: {message}\n", 1))
+
+
+class NotListed(Case):
+    """Arrays that are no tensors, of numpy's own file."""
+
+    KINDS = "pickled, compressed, of no dtype of a tensor or without elements of whole bytes"
+
+    def setUp(self):
+        super().setUp()
+        for name in ("a.npz", "b.npz"):
+            shutil.copy(DATA / "npz" / "objects.npz", self.folder / name)
+
+    def test_ls_and_info_name_it(self):
+        self.assertEqual(self.prints("ls", "a.npz").splitlines()[-1],
+                         f"not listed: 1 name, of what is {self.KINDS}: w (|O)")
+        self.assertIn(f"\nnot listed  1 name, of what is {self.KINDS}: w (|O)\n",
+                      self.prints("info", "a.npz"))
+        self.assertEqual(json.loads(self.prints("ls", "--json", "a.npz"))["unsupported"],
+                         ["w (|O)"])
+
+    def test_cat_says_why_it_is_none(self):
+        self.fails(f"a.npz: has w (|O), which is not listed as a tensor: it is {self.KINDS}",
+                   "cat", "a.npz", "w")
+
+    def test_diff_does_not_call_it_equal(self):
+        said = "weightmap: w (|O): not compared: it is not listed as a tensor\n"
+        self.assertEqual(self.prints("diff", "a.npz", "b.npz", code=1, errors=said),
+                         "0 tensors; values: 1 not compared\n")
+        self.assertIs(json.loads(self.prints("diff", "--json", "a.npz", "b.npz", code=1,
+                                             errors=said))["equal"], False)
+        os.remove(self.folder / "b.npz")
+        os.link(self.folder / "a.npz", self.folder / "b.npz")
+        self.prints("diff", "a.npz", "b.npz")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
