@@ -13,8 +13,6 @@
 namespace weightmap {
 namespace {
 
-constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
-
 // Asks for parts in pieces, several of which can be on their way at a time.
 class Parts final : public RangeReader {
  public:
@@ -40,7 +38,7 @@ class Parts final : public RangeReader {
   bool have_arrived() const noexcept { return missing_ == 0; }
 
  private:
-  static constexpr std::size_t longest = 16 * mebi;
+  static constexpr std::size_t longest = std::size_t{16} << 20;
 
   std::vector<RangeRequest> parts_;
   std::size_t at_ = 0;
@@ -61,7 +59,7 @@ Result<void> read_parts(RangeSource& source, std::vector<RangeRequest> parts) {
 }
 
 FirstReads first_reads(const std::string& name, bool is_sibling) {
-  FirstReads first{1 * mebi, 640 * 1024};
+  FirstReads first{std::size_t{1} << 20, std::size_t{640} << 10};
   if (may_begin_with_metadata(name)) first.tail = 0;
   return is_sibling ? FirstReads{first.head / 4, first.tail / 4} : first;
 }
