@@ -215,7 +215,7 @@ def train_with_deepspeed(folder, stage):
 def megatron(comparison):
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-    for work in (one_layer_a_rank, halves_of_layers):
+    for work in (one_layer_a_rank, halves_of_layers, optimizer_by_buffers, optimizer_by_parameters):
         folder = comparison.folder / work.__name__
         folder.mkdir()
         in_processes(work, folder)
@@ -235,11 +235,11 @@ def halves_of_layers(rank, folder):
     save_with_megatron(rank, folder, 2, 1)
 
 
-def save_with_megatron(rank, folder, parts, stages):
+def model_of_megatron(parts, stages):
     if not torch.cuda.is_available():  # Megatron-Core waits for CUDA, wherever the tensors are
         torch.cuda.synchronize = lambda *arguments: None
         torch.cuda.current_device = lambda: "cpu"
-    from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.transformer.transformer_config import TransformerConfig
@@ -249,10 +249,64 @@ def save_with_megatron(rank, folder, parts, stages):
         num_layers=2, hidden_size=16, num_attention_heads=2, use_cpu_initialization=True,
         pipeline_dtype=torch.float32, tensor_model_parallel_size=parts,
         pipeline_model_parallel_size=stages)
-    model = GPTModel(
+    return GPTModel(
         config, get_gpt_layer_local_spec(), vocab_size=32, max_sequence_length=8,
         pre_process=parallel_state.is_pipeline_first_stage(),
         post_process=parallel_state.is_pipeline_last_stage())
+
+
+class CallsItCuda(torch.overrides.TorchFunctionMode):
+    """For what asks for CUDA by name, wherever there is none."""
+
+    def __torch_function__(self, function, kinds, arguments=(), named=None):
+        named = dict(named or {})
+        if function is torch.Tensor.cuda:
+            return arguments[0]
+        if str(named.get("device")).startswith("cuda"):
+            named["device"] = "cpu"
+        made = function(*arguments, **named)
+        is_name = function is torch.Tensor.type and isinstance(made, str)
+        return made.replace("torch.", "torch.cuda.") if is_name else made
+
+
+def optimizer_by_buffers(rank, folder):
+    with CallsItCuda():
+        save_distributed_optimizer(rank, folder, "dp_reshardable")
+
+
+def optimizer_by_parameters(rank, folder):
+    with CallsItCuda():
+        save_distributed_optimizer(rank, folder, "fully_reshardable")
+
+
+def save_distributed_optimizer(rank, folder, layout):
+    """Each rank has a part of it."""
+    model = model_of_megatron(1, 1)
+    from megatron.core import dist_checkpointing
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    trained = DistributedDataParallel(
+        model.config, DistributedDataParallelConfig(use_distributed_optimizer=True), model)
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(optimizer="adam", lr=0.1, use_distributed_optimizer=True), [trained])
+    for parameter in model.parameters():
+        parameter.main_grad.copy_(torch.randn(parameter.shape))
+    trained.finish_grad_sync()
+    optimizer.step()
+    state = model.sharded_state_dict(prefix="model.")
+    state["optimizer"] = optimizer.sharded_state_dict(
+        state, metadata={"distrib_optim_sharding_type": layout})
+    if rank == 0:
+        pathlib.Path(folder, "saved").mkdir()
+    dist.barrier()
+    dist_checkpointing.save({**state, "iteration": 7}, f"{folder}/saved")
+
+
+def save_with_megatron(rank, folder, parts, stages):
+    from megatron.core import dist_checkpointing
+
+    model = model_of_megatron(parts, stages)
     if rank == 0:
         pathlib.Path(folder, "saved").mkdir()
     dist.barrier()
