@@ -3,7 +3,8 @@
 models: names, dtypes, shapes, elements. Each file is written by the library's own writer, from
 models of random weights, on processors.
 
-    trainers.py [NAME ...]      torchvision timm ultralytics deepspeed megatron paddle
+    trainers.py [NAME ...]      torchvision timm ultralytics deepspeed megatron paddle accelerate
+                                lightning
 
 Runs with the package weightmap, torch, and the libraries in the versions of scripts/test, which
 installs them for --long. A module that is pickled whole has the names of its state_dict(), then what it has
@@ -344,8 +345,89 @@ def paddle(comparison):
             comparison.file(path, listed(numpy.load(file, allow_pickle=True)), "paddle")
 
 
-WRITERS = {each.__name__: each
-           for each in (torchvision, timm, ultralytics, deepspeed, megatron, paddle)}
+class Tied(torch.nn.Module):
+    """Its last layer has the matrix of its first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = torch.nn.Embedding(16, 8), torch.nn.LayerNorm(8)
+        self.last = torch.nn.Linear(8, 16, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, given):
+        return self.last(self.norm(self.first(given)))
+
+
+def train(model, optimizer, backward):
+    for given in torch.arange(8).split(4):
+        backward(model(given).square().sum())
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def files_in(comparison, folder, title):
+    for path in sorted(path for path in folder.iterdir() if path.suffix != ".json"):
+        expected = (safetensors.torch.load_file(path) if path.suffix == ".safetensors" else
+                    listed(torch.load(path, map_location="cpu", weights_only=False)))
+        comparison.file(path, expected, title)
+
+
+def accelerate(comparison):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = Tied()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    model, optimizer, schedule = accelerator.prepare(
+        model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    train(model, optimizer, accelerator.backward)
+    schedule.step()
+    for is_safe in (True, False):
+        folder = comparison.folder / f"state_{is_safe}"
+        accelerator.save_state(str(folder), safe_serialization=is_safe)
+        files_in(comparison, folder, "accelerate save_state()")
+        folder = comparison.folder / f"shards_{is_safe}"
+        accelerator.save_model(model, str(folder), max_shard_size=256, safe_serialization=is_safe)
+        files_in(comparison, folder, "accelerate save_model()")
+        state = model.state_dict()
+        if is_safe:
+            del state["last.weight"]
+        comparison.file(folder, state, "accelerate save_model(), as a folder")
+
+
+def lightning(comparison):
+    import lightning
+
+    class Trained(lightning.LightningModule):
+        def __init__(self, width, words):
+            super().__init__()
+            self.save_hyperparameters()
+            self.model = Tied()
+
+        def training_step(self, batch, index):
+            return self.model(batch).square().sum()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters())
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    folder = comparison.folder / "lightning"
+    trainer = lightning.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=folder,
+        callbacks=[lightning.pytorch.callbacks.ModelCheckpoint(folder, save_last=True)])
+    batches = torch.utils.data.DataLoader(torch.arange(8), batch_size=4)
+    trainer.fit(Trained(8, {"a": 1}), batches)
+    fabric = lightning.Fabric(accelerator="cpu", devices=1)
+    model = Tied()
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters()))
+    train(model, optimizer, fabric.backward)
+    fabric.save(folder / "fabric.ckpt", {"model": model, "optimizer": optimizer, "step": 3})
+    files_in(comparison, folder, "lightning")
+
+
+WRITERS = {each.__name__: each for each in (
+    torchvision, timm, ultralytics, deepspeed, megatron, paddle, accelerate, lightning)}
 
 
 def main():
