@@ -201,6 +201,8 @@ class FetchSet(Ended):
                 opened = self.run_tool("ls", self.here)
                 self.assertEqual(opened.returncode, 1)
                 self.assertIn("so they are of two versions", opened.stderr)
+                # Who knows no mark finds no file that leads to the others.
+                self.assertFalse((self.here / "model.safetensors.index.json").exists())
                 refused += 1
             again = self.run_tool(*arguments)
             self.assertEqual(again.returncode, 0, again.stderr)
