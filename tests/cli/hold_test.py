@@ -4,6 +4,7 @@
     hold_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -548,6 +549,47 @@ class Sockets(Case):
             answer = heard.read()
         os.waitpid(child, 0)
         return answer
+
+    def false_keeper(self, answer, user=0):
+        """A process of this user that listens in place of a keeper; says what it was asked."""
+        path = self.folder / "false.sock"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = os.pipe()
+        self.folder.chmod(0o777)
+        child = os.fork()
+        if child == 0:
+            os.setuid(user)
+            listener.bind(str(path))  # the end that is connected to is its user's
+            listener.listen()
+            os.write(theirs, b"listens")
+            client, _ = listener.accept()
+            asked = client.recv(1 << 16)
+            with contextlib.suppress(OSError):
+                while answer and asked:
+                    client.sendall(answer)
+            os.write(theirs, asked)
+            os._exit(0)
+        listener.close()
+        os.close(theirs)
+        self.assertEqual(os.read(ours, 7), b"listens")
+        path.chmod(0o666)
+        done = self.run_tool("--socket", path, "--add", "http://127.0.0.1:1/m.pt?sig=secret", code=1)
+        with os.fdopen(ours, "rb") as heard:
+            asked = heard.read()
+        os.waitpid(child, 0)
+        return asked, done.stderr
+
+    def test_an_answer_without_end_is_no_answer(self):
+        asked, error = self.false_keeper(b"x" * (1 << 20), os.geteuid())
+        self.assertIn(b"secret", asked)
+        self.assertIn("the daemon's answer is longer than 16777216 bytes", error)
+
+    def test_another_user_who_listens_hears_nothing(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become somebody else")
+        self.assertEqual(self.false_keeper(b"", 65534), (
+            b"", f"weightmap: what listens on {self.folder}/false.sock is another user's, and is "
+            "neither asked nor believed\n"))
 
     def test_a_second_keeper_is_refused(self):
         self.keeper(self.file)
