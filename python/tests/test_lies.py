@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import sys
 from pathlib import Path
 
@@ -82,8 +84,7 @@ def test_what_a_server_says_is_right_or_refused(server, tmp_path, lie, honest, c
             call(source, tmp_path)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
-@pytest.mark.parametrize(
+never_ends = pytest.mark.parametrize(
     "fault",
     [
         range_server.stalled(0),
@@ -93,11 +94,39 @@ def test_what_a_server_says_is_right_or_refused(server, tmp_path, lie, honest, c
     ],
     ids=["nothing", "half", "drip", "later"],
 )
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+@never_ends
 def test_what_never_ends_is_ended_by_the_deadline(server, tmp_path, fault, call):
     server.fault(fault, times=range_server.ALWAYS)
     source = remote.open_url(server.url(NAME), deadline=0.3)
     with pytest.raises(weightmap.Error, match="the deadline"):
         call(source, tmp_path)
+
+
+@pytest.fixture
+def interrupts():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
+@never_ends
+def test_what_never_ends_is_ended_by_ctrl_c(server, tmp_path, interrupts, fault, call):
+    server.fault(fault, times=range_server.ALWAYS)
+    source = remote.open_url(server.url(NAME), deadline=60)
+
+    def interrupt():
+        server.wait(lambda each: each.requests)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        call(source, tmp_path)
+    interrupter.join()
 
 
 def test_nothing_is_left_in_shared_memory(server, tmp_path):
