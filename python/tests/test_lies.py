@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
-import threading
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,23 @@ def test_what_never_ends_is_ended_by_the_deadline(server, tmp_path, fault, call)
     source = remote.open_url(server.url(NAME), deadline=0.3)
     with pytest.raises(weightmap.Error, match="the deadline"):
         call(source, tmp_path)
+
+
+@pytest.mark.parametrize("call", [remote.metadata, lambda source: remote.fetch(source, "here/")],
+                         ids=["metadata", "fetch"])
+def test_a_deadline_is_for_all_requests_of_a_call(server, tmp_path, monkeypatch, call):
+    names = {f"t{number}": f"{number}.safetensors" for number in range(16)}
+    for tensor, name in names.items():
+        header = b'{"%s":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' % tensor.encode()
+        content = len(header).to_bytes(8, "little") + header + b"x"
+        (tmp_path / "store" / name).write_bytes(content)
+    index = tmp_path / "store" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    monkeypatch.chdir(tmp_path)
+    server.fault(range_server.after(lambda: time.sleep(0.2)), times=range_server.ALWAYS)
+    source = remote.open_url(server.url(index.name), deadline=1.5)
+    with pytest.raises(weightmap.Error, match="the deadline"):
+        call(source)
 
 
 @pytest.fixture
