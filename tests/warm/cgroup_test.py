@@ -126,6 +126,29 @@ class HalfTheMemory(unittest.TestCase):
                                       r"left \(15/16 of memory\.\w+ of .*weightmap-test-")
         self.assertEqual(self.group.kills(), 0)
 
+    def test_holding_it_locks_what_fits_however_often_it_begins(self):
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")  # a socket's path is short
+        self.addCleanup(folder.cleanup)
+        environment = {**os.environ, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+        daemon = subprocess.Popen(
+            [TOOL, "hold", "--json", "--interval", "0.02", self.file], env=environment,
+            preexec_fn=self.group.join, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.communicate)
+        self.addCleanup(daemon.terminate)
+        self.assertNotEqual(daemon.stdout.readline(), b"", "it was killed")
+        for reloads in range(1, 6):  # between them it looks again at what is left out
+            os.utime(self.file, ns=(reloads, reloads))
+            held = {"reloads": 0}
+            while held["reloads"] < reloads:
+                done = subprocess.run([TOOL, "hold", "--status", "--json"], env=environment,
+                                      capture_output=True, text=True)
+                self.assertIsNone(daemon.poll(), "it was killed")
+                [held] = json.loads(done.stdout)["files"]
+        if held["lock_refusal"]:
+            self.cannot_run("this user may not lock so much memory")
+        self.assertEqual(self.group.kills(), 0)
+        self.assertGreater(held["bytes_left_out"], self.file.stat().st_size // 2)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
