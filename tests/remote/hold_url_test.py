@@ -392,6 +392,15 @@ class HoldUrl(RemoteCase):
         self.assertEqual(keeper.poll(), None)
         self.assertEqual(digest(self.copy), digest(self.file))
 
+    def test_a_store_that_fails_at_once_is_asked_less_and_less_often(self):
+        self.keeper()
+        gone = f"/{self.mark}.gone"
+        self.ask("--add", self.server.url(gone[1:]), "--name", f"{self.mark}.gone", code=0)
+        asked = lambda path: sum(request.path == path for request in self.server.requests)
+        looks = asked(f"/{self.file.name}")  # one request each
+        self.server.wait(lambda server: asked(f"/{self.file.name}") >= looks + 60)
+        self.assertLess(asked(gone), 20)
+
     def test_an_added_url_that_fails_says_so_and_is_tried_again(self):
         self.empty_keeper()
         missing = self.file.with_suffix(".later")
