@@ -86,6 +86,15 @@ TEST_CASE("a remote file system is slow, and a single file can be staged") {
   CHECK(find(facts, "file system").advice == "weightmap warm m.pt");
 }
 
+TEST_CASE("of a folder with one file, that file is what takes no folder") {
+  Facts facts = healthy();
+  facts.file = "/";
+  facts.around.files[0].file_system = "nfs4";
+  facts.residency->is_fragmented = true;
+  CHECK(find(facts, "file system").advice == "weightmap stage /models/m.pt -- COMMAND {}");
+  CHECK(find(facts, "pages").advice == "weightmap residency --repair /models/m.pt");
+}
+
 TEST_CASE("nothing is to be warmed where each open drops what is cached") {
   Facts facts = healthy();
   facts.around.files[0].file_system = "fuse";

@@ -29,8 +29,15 @@ bool is_single(const Facts& facts) { return facts.around.files.size() == 1; }
 
 constexpr const char* keeping_mount = "mount it with kernel_cache, if its files do not change";
 
+// Of a folder with one file that file, since `stage` and `residency --repair` take no folder.
+std::string only_file(const Facts& facts) {
+  std::error_code unknown;
+  const bool is_folder = std::filesystem::is_directory(facts.file, unknown);
+  return quoted(is_folder ? facts.around.files.front().path.native() : facts.file);
+}
+
 std::string stage_for_command(const Facts& facts) {
-  return "weightmap stage " + quoted(facts.file) + " -- COMMAND {}";
+  return "weightmap stage " + only_file(facts) + " -- COMMAND {}";
 }
 
 // Returns the first remote file, otherwise the first known one.
@@ -140,7 +147,7 @@ Finding pages(const Facts& facts) {
   finding.state = Finding::slow;
   finding.found += ": each small one costs a page fault";
   const std::string file = quoted(facts.file);
-  finding.advice = is_single(facts) ? "weightmap residency --repair " + file
+  finding.advice = is_single(facts) ? "weightmap residency --repair " + only_file(facts)
                                     : "weightmap evict " + file + " && weightmap warm " + file;
   return finding;
 }
