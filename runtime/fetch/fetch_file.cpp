@@ -202,8 +202,7 @@ Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path
   if (Result<void> ok = check_target(path, replaces); !ok)
     return about_file(std::move(ok.error()), path);
   const Result<Checkpoint> opened = open_single(source);
-  if (!opened && without_ranges(source) != nullptr)
-    return fetch_whole(source, path, options, replaces);
+  if (!opened && only_whole(source) != nullptr) return fetch_whole(source, path, options, replaces);
   TRY(opened);
   const Checkpoint& checkpoint = *opened;
   const SourceFile& file = Checkpoint::Access::state(checkpoint).sources.front();

@@ -234,7 +234,7 @@ class FolderFetch {
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
 };
 
-// A file of a server without ranges.
+// See only_whole().
 Result<std::vector<FetchReport>> fetch_whole_into(RangeSource& source,
                                                   const std::filesystem::path& folder,
                                                   const FetchOptions& options) {
@@ -251,8 +251,7 @@ Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                             const FetchOptions& options) {
   const std::shared_ptr<RangeSource> shared = std::move(source);
   const Result<Checkpoint> opened = open_to_fetch(shared);
-  if (!opened && without_ranges(*shared) != nullptr)
-    return fetch_whole_into(*shared, folder, options);
+  if (!opened && only_whole(*shared) != nullptr) return fetch_whole_into(*shared, folder, options);
   if (!opened) return about_file(opened.error(), shared->name());
   return FolderFetch(*opened, folder, options).run();
 }

@@ -37,6 +37,10 @@ bool FilesBeside::has_name(std::string_view name) noexcept {
   return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
 }
 
+bool lies_beside_models(const RangeSource& source) {
+  return FilesBeside::has_name(std::filesystem::path(source.name()).filename().native());
+}
+
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
                                 const FetchOptions& options) {
   if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};

@@ -11,6 +11,9 @@
 
 namespace weightmap {
 
+// By its name: config.json, the tokenizer's files and the like, which are no checkpoints.
+bool lies_beside_models(const RangeSource& source);
+
 class FilesBeside {
  public:
   static bool has_name(std::string_view name) noexcept;  // of one of them

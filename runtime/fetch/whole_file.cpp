@@ -8,6 +8,7 @@
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/fetch/compare_sum.hpp"
+#include "runtime/fetch/files_beside.hpp"
 
 namespace weightmap {
 
@@ -51,9 +52,10 @@ Result<void> WholeFetch::take(std::span<const std::byte> bytes) {
   return go_on(options_.progress, taken_, version_.size);
 }
 
-WholeSource* without_ranges(RangeSource& source) noexcept {
+WholeSource* only_whole(RangeSource& source) noexcept {
   auto* const whole = dynamic_cast<WholeSource*>(&source);
-  return whole != nullptr && whole->has_no_ranges() ? whole : nullptr;
+  const bool is_one = whole != nullptr && (whole->has_no_ranges() || lies_beside_models(source));
+  return is_one ? whole : nullptr;
 }
 
 namespace {
@@ -73,15 +75,17 @@ Result<std::uint64_t> check_checkpoint(const PartFile& part, bool verify) {
 
 Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path& path,
                                 const FetchOptions& options, bool replaces) {
-  if (source.name().ends_with(".json"))
+  const bool is_checkpoint = !lies_beside_models(source);
+  if (is_checkpoint && source.name().ends_with(".json"))
     return about_file({ErrorCode::unsupported,
                        "its server knows no ranges, so a set is not found by its index: fetch each "
                        "of its files by a URL of its own"},
                       source.name());
   WholeFetch file(path, options);
-  Result<FetchReport> report = file.bring(source, *without_ranges(source));
+  Result<FetchReport> report = file.bring(source, *only_whole(source));
   if (!report) return about_file(std::move(report.error()), path);
-  Result<std::uint64_t> verified = check_checkpoint(file.part(), options.verify);
+  Result<std::uint64_t> verified = 0;
+  if (is_checkpoint) verified = check_checkpoint(file.part(), options.verify);
   if (!verified) {
     file.remove();
     verified.error().file.clear();

@@ -40,8 +40,8 @@ class WholeFetch final : private WholeReader {
 };
 
 // The source as one that can be read as a whole, if that is the only way; else nullptr.
-WholeSource* without_ranges(RangeSource& source) noexcept;
-// Fetches a checkpoint of one file so. See fetch().
+WholeSource* only_whole(RangeSource& source) noexcept;
+// Fetches a checkpoint of one file so, or what lies beside models. See fetch().
 Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path& path,
                                 const FetchOptions& options, bool replaces);
 

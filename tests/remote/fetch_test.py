@@ -135,7 +135,7 @@ class WithoutRanges(RemoteCase):
         self.assertEqual((file["bytes"], file["resumed_bytes"], file["verified_bytes"]),
                          (self.file.stat().st_size, 0, 12 * MIB))
         said = run("fetch", self.url, f"{self.folder}/new/", code=0).stderr
-        self.assertIn(", by one request for all of it", said)
+        self.assertRegex(said, r": (1 request|\d+ requests, the last one) for all of it, ")
         self.assertEqual(digest(self.folder / "new" / "model.pt"), digest(self.file))
 
     def test_the_sha256_is_compared(self):
@@ -215,10 +215,26 @@ class Beside(RemoteCase):
             self.assertIn("a variant is chosen among the files of a folder",
                           run("ls", "--variant", "fp16", url, code=1).stderr)
 
-    def test_a_configuration_alone_is_no_checkpoint(self):
-        (self.store / "config.json").write_text("{}")
-        self.assertIn("come with its index",
-                      run("fetch", self.server.url("config.json"), self.target, code=1).stderr)
+    def test_each_comes_by_its_own_url(self):
+        for name, content in (("config.json", b"{}"), ("tokenizer.model", b"any bytes")):
+            (self.store / name).write_bytes(content)
+            for target in (self.folder / name, f"{self.models}/"):
+                run("fetch", self.server.url(name), target, "--sha256", digest(self.store / name),
+                    code=0)
+            for folder in (self.folder, self.models):
+                self.assertEqual((folder / name).read_bytes(), content)
+            self.assertIn("is there already",
+                          run("fetch", self.server.url(name), self.folder / name, code=1).stderr)
+            self.assertIn("has the SHA-256",
+                          run("fetch", self.server.url(name), self.target, "--sha256", "0" * 64,
+                              code=1).stderr)
+        self.is_not_fetched()
+
+    def test_another_text_is_no_checkpoint(self):
+        (self.store / "results.json").write_text("{}")
+        self.assertIn("is JSON without a weight_map",
+                      run("fetch", self.server.url("results.json"), self.target, code=1).stderr)
+        self.is_not_fetched()
 
     def test_they_come_anew_with_each_fetch(self):
         for version in ("1", "2"):

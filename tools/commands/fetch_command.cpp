@@ -75,12 +75,7 @@ Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
   ProgressBar bar;
   options.fetch.progress = bar.follow();
   if (options.url.ends_with('/')) return fetch_folder(options);
-  Result<std::vector<FetchReport>> done = fetch_from(options.url, options);
-  if (!done && options.url.ends_with(".json") && !options.url.ends_with(".index.json"))
-    done.error().message +=
-        "; the configuration and the tokenizer of a model come with its index (NAME.index.json) or "
-        "model.safetensors, into a folder";
-  return done;
+  return fetch_from(options.url, options);
 }
 
 Json describe_fetched(const FetchCommand& options, const std::vector<FetchReport>& reports) {

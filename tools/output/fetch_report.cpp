@@ -17,6 +17,8 @@ bool is_unproven(const FetchReport& report) {
 std::string fetch_words(const FetchReport& report) {
   const RangeCounts& counts = report.counts;
   std::string text = count(counts.requests, "request");
+  if (report.in_one_request)
+    text += counts.requests == 1 ? " for all of it" : ", the last one for all of it";
   const auto add = [&text](std::uint64_t number, const std::string& what) {
     if (number > 0) text += what;
   };
@@ -28,7 +30,6 @@ std::string fetch_words(const FetchReport& report) {
   add(report.summed_bytes, ", its SHA-256 compared");
   if (report.verified_bytes == 0 && report.summed_bytes == 0)
     text += ", not compared: there are no checksums, and no --sha256 was given";
-  if (report.in_one_request) text += ", by one request for all of it";
   if (is_unproven(report)) text += ", unproven: the server names no version by an ETag";
   return text;
 }
