@@ -116,6 +116,11 @@ class Ps(Case):
         self.assertRegex(lines[1], r"^ *\d+ +32\.0 MiB +16\.0 MiB +0 B .* current  shared  model\.pt")
         self.assertEqual(lines[3], f"{self.file}: 2 processes: 32.0 MiB instead of 64.0 MiB")
 
+    def test_one_process_is_not_compared_with_copies(self):
+        self.worker(self.file)
+        self.assertIn(f"{self.file}: 1 process: 32.0 MiB",
+                      self.ps(self.file).decode().splitlines())
+
     def test_finds_every_checkpoint_without_being_told_which(self):
         other = self.folder / "no_such_ending"
         shutil.copy(self.file, other)

@@ -196,7 +196,8 @@ std::string process_count(std::uint64_t number) {
 
 std::string cost_of(const TableStyle& style, const FileTotal& total) {
   if (total.pss_bytes == 0) return ", nothing of it touched yet";
-  return ": " + style.bytes(total.pss_bytes) + " instead of " + style.bytes(total.copies_bytes);
+  return ": " + style.bytes(total.pss_bytes) +
+         (total.processes == 1 ? "" : " instead of " + style.bytes(total.copies_bytes));
 }
 
 void print_totals(Output& out, const TableStyle& style, const std::vector<MappedCheckpoint>& rows) {
