@@ -312,7 +312,7 @@ class HoldUrl(RemoteCase):
         index = self.store / f"{self.mark}.safetensors.index.json"
         index.write_text('{"weight_map":{"a":"model-1.safetensors"}}')
         done = self.ask(self.server.url(index.name), code=1)
-        self.assertIn("is a checkpoint of several files", done.stderr)
+        self.assertEqual(done.stderr.count("is a checkpoint of several files"), 1)
         (self.store / "model-1.safetensors").unlink()
         done = self.ask(self.server.url(index.name), code=1)
         self.assertIn("404", done.stderr)
@@ -334,8 +334,8 @@ class HoldUrl(RemoteCase):
 
     def test_a_url_of_another_digest_ends_the_start(self):
         done = self.ask("--sha256", "0" * 64, self.url, code=1)
-        self.assertIn(f"has the SHA-256 {digest(self.file)}, not {'0' * 64} as was asked for",
-                      done.stderr)
+        self.assertEqual(done.stderr.count(f"has the SHA-256 {digest(self.file)}, not {'0' * 64} "
+                                           "as was asked for"), 1)
         self.assertEqual(self.in_shared_memory(), [])
 
     def test_a_copy_of_before_is_compared_before_it_is_held(self):

@@ -126,9 +126,12 @@ class Rounds {
   Rounds(hold::Keeper& keeper, Metrics& metrics, Clock::duration interval)
       : keeper_(keeper), metrics_(metrics), interval_(interval) {}
 
-  // Returns true once, when all files of the command line are in memory.
-  bool advance() {
+  // Returns true once, when all files of the command line are in memory; fails if one of them never
+  // will be.
+  Result<bool> advance() {
     keeper_.advance();
+    if (!was_ready_ && !interrupted()) TRY(keeper_.check_all());
+    keeper_.tell();
     const Clock::time_point now = Clock::now();
     const bool looks = now >= next_look_;
     if (looks) {
@@ -222,11 +225,8 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   Rounds rounds(
       keeper, metrics,
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.interval)));
-  bool is_ready = false;
   while (!interrupted()) {
-    const bool becomes_ready = rounds.advance();
-    if (!is_ready && !interrupted()) TRY(keeper.check_all());
-    is_ready = is_ready || becomes_ready;
+    TRY_ASSIGN(const bool becomes_ready, rounds.advance());
     if (becomes_ready) {
       print_status(out, keeper.describe(), options.json);
       if (Result<void> written = out.finish(); !written)

@@ -57,7 +57,6 @@ HeldFile::HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, b
 void HeldFile::advance() {
   current_->advance();
   if (next_) finish_reload();
-  tell();
 }
 
 void HeldFile::tell() {

@@ -33,6 +33,8 @@ class HeldFile {
   // Takes the results of background work. A new version that is in memory replaces the old one,
   // which is then released.
   void advance();
+  // Reports changes since the last call.
+  void tell();
   // Checks whether the file was replaced, and starts to prefetch the new version; otherwise touches
   // pages that are not locked. With `counts`, it inspects each page for evictions first.
   void look(bool counts);
@@ -51,9 +53,6 @@ class HeldFile {
   const std::string& problem() const noexcept {
     return file_problem_.empty() ? current_->problem() : file_problem_;
   }
-  // Reports changes since the last call.
-  void tell();
-
   std::filesystem::path path_;
   bool wants_lock_;
   const Sha256Sums* sums_;

@@ -125,6 +125,11 @@ void Keeper::hold_copies() {
   }
 }
 
+void Keeper::tell() {
+  for (const auto& copy : copies_) copy->tell();
+  for (HeldFile& file : files_) file.tell();
+}
+
 void Keeper::look(bool counts) {
   for (const auto& copy : copies_) copy->look();
   for (HeldFile& file : files_) file.look(counts);

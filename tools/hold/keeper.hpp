@@ -47,6 +47,8 @@ class Keeper {
   bool is_warming() const noexcept;
   bool is_reloading() const noexcept;
   void advance();
+  // Says what is new since the last call.
+  void tell();
   // Calls HeldFile::look() for all files.
   void look(bool counts);
 

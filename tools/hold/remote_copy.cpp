@@ -186,7 +186,6 @@ void RemoteCopy::advance() {
   if (is_of_the_content(round.error.code)) refused_ = round.version;
   failures_ = round.error.message.empty() ? 0 : std::min(failures_ + 1, 7u);
   looks_to_wait_ = failures_ == 0 ? 0 : (1u << (failures_ - 1)) - 1;
-  tell();
 }
 
 void RemoteCopy::tell() {

@@ -51,6 +51,8 @@ class RemoteCopy {
   std::optional<Error> failure_of_all() const;
   // Takes the result of background work.
   void advance();
+  // Says what failed since the last call.
+  void tell();
   // Asks the store in the background, and fetches a new version, unless that is going on. After
   // failures it waits twice as many calls each time, up to 64.
   void look();
@@ -76,7 +78,6 @@ class RemoteCopy {
   Round run_round();
   Round try_round();
   Result<void> bring(const std::string& name, const RemoteVersion& version, Round& round);
-  void tell();
 
   RemoteFile file_;
   std::string next_url_;     // from the next round on; or empty
