@@ -79,6 +79,16 @@ void check_sentences(const StartTimeline& timeline, const std::string& most,
   CHECK(sentences[2].substr(0, advice.size()) == advice);
 }
 
+TEST_CASE("what waits for next to nothing gets no advice") {
+  StartTimeline timeline = timeline_of({{.user = 0.04}});
+  timeline.samples[1].seconds = 0.09;
+  CHECK(sentences_about(timeline) ==
+        std::vector<std::string>{"The start of serve took 0.1 s until it was ready: work 0.1 s. "
+                                 "There is nothing in it to make shorter."});
+  timeline.samples[1].seconds = 0.2;
+  CHECK(sentences_about(timeline).size() == 3);
+}
+
 TEST_CASE("three sentences: how long, what for, what to do") {
   const Second imports{.user = 1, .code_files = 100};
   const Second opens{.user = 1, .disk_bytes = mib, .weight_bytes = mib};

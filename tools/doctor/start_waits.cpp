@@ -49,6 +49,9 @@ constexpr std::array<KindText, 8> texts = {{
      "if it was ready before, `--ready` says when."},
 }};
 
+// A shorter one is not worth advice.
+constexpr double least_wait = 0.1;
+
 // Instead of the above where the weights are safetensors or GGUF already.
 constexpr std::string_view touching_mapped =
     "Use a loader that maps the weights instead of copying them into fresh memory, as weightmap's "
@@ -154,8 +157,11 @@ std::vector<std::string> sentences_about(const StartTimeline& timeline) {
   const StartWait most = waits_of(timeline).front();
   const KindText& text = text_of(most.kind);
   const double all = timeline.seconds();
-  return {fmt::format("The start of {} took {:.1f} s until it {}{}.", printable(timeline.program),
-                      all, timeline.has_ended ? "ended" : "was ready", phases_text(timeline)),
+  std::string whole =
+      fmt::format("The start of {} took {:.1f} s until it {}{}.", printable(timeline.program), all,
+                  timeline.has_ended ? "ended" : "was ready", phases_text(timeline));
+  if (most.seconds < least_wait) return {whole + " There is nothing in it to make shorter."};
+  return {std::move(whole),
           fmt::format("It waited most for {}: {:.1f} s, {:.0f} % of the whole.", text.waited_for,
                       most.seconds, all > 0 ? most.seconds / all * 100 : 0),
           with_name(advice_for(most.kind, timeline.weights_can_be_mapped), timeline.program)};

@@ -32,7 +32,7 @@ std::string_view to_string(StartWait::Kind kind) noexcept;  // "code_disk"
 std::vector<StartWait> waits_of(const start::StartTimeline& timeline);
 
 // Returns three sentences: how long the start took and its phases, what it waited for most, and
-// what to do.
+// what to do; if that was next to nothing, one.
 std::vector<std::string> sentences_about(const start::StartTimeline& timeline);
 
 }  // namespace weightmap::cli::doctor
