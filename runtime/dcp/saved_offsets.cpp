@@ -158,10 +158,12 @@ Result<void> check_has_no_parts(const format::Parsed& file, const OpenOptions& o
     if (found == saved.by_name.end() ||
         std::ranges::count(found->second, 0) == std::ssize(found->second))
       continue;
-    return failure(ErrorCode::invalid_argument,
-                   "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor " +
-                       bytes::quote(name) + " begins at " + to_text(found->second) +
-                       " of the whole; bring the files of all ranks into one folder and open that");
+    return failure(
+        ErrorCode::invalid_argument,
+        "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor " +
+            bytes::quote(name) + " begins at " + to_text(found->second) +
+            " of the whole; copy the files of all ranks into one folder, from a store by its "
+            "own program, and give that folder instead");
   }
   return {};
 }

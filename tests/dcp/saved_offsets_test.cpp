@@ -102,7 +102,8 @@ TEST_CASE("the file of one rank alone is refused if its parts begin elsewhere th
   ranks.add(shards, {{"first", "[1]", "a"}, {"w", "[1,2]", "bc"}});
   const std::string message =
       "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor \"w\" begins at "
-      "[0, 2] of the whole; bring the files of all ranks into one folder and open that";
+      "[0, 2] of the whole; copy the files of all ranks into one folder, from a store by its own "
+      "program, and give that folder instead";
   CHECK_FAILS(ranks.open(), ErrorCode::invalid_argument, message);
   const auto bytes = shard(shards, {{"first", "[1]", "a"}, {"w", "[1,2]", "bc"}});
   CHECK_FAILS(Checkpoint::open_memory(std::as_bytes(std::span(bytes)), nullptr),
