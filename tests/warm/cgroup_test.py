@@ -115,6 +115,13 @@ class HalfTheMemory(unittest.TestCase):
     def test_a_warm_up_of_all_of_it_is_not_killed(self):
         self.reads_once(self.sample("populate", self.names()))
 
+    def test_a_warm_up_that_does_not_fit_says_so_and_fails(self):
+        for more, status in (((), 1), (("--budget", "16MiB"), 0)):
+            done = subprocess.run([TOOL, "warm", self.file, *more], preexec_fn=self.group.join,
+                                  capture_output=True, text=True)
+            self.assertIn("left out ", done.stdout)
+            self.assertEqual(done.returncode, status, done.stderr)
+
     def test_locking_all_of_it_is_refused_and_not_killed(self):
         done = subprocess.run(
             [TOOL, "info", self.file], env={**os.environ, "WEIGHTMAP_LOCKED": "1"},

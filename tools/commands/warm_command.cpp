@@ -273,7 +273,9 @@ Result<int> run_warm(Output& out, WarmCommand& options) {
     print_report(out, options, report, kept);
   const bool is_good = report.crc.faults.empty() && (kept.bytes != 0 || report.bytes_done == 0);
   if (options.warm.lock && is_good) hold(out);
-  return is_good ? exit_good : exit_failed;
+  // A --budget was asked for; that memory ends is another thing.
+  const bool fits = report.bytes_left_out == 0 || report.budget_reason.empty();
+  return is_good && fits ? exit_good : exit_failed;
 }
 
 }  // namespace
