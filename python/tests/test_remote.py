@@ -778,6 +778,20 @@ def test_a_url_is_staged(server, data):
 
 
 @needs_libcurl
+def test_a_url_is_staged_if_it_has_the_sha256(server, data):
+    content = (data / "training.pt").read_bytes()
+    (server.folder / "training.pt").write_bytes(content)
+    url = server.url("training.pt")
+    with weightmap.stage(url, sha256=hex_digest(content)) as staged:
+        with open(staged.fileno(), "rb", closefd=False) as file:
+            assert file.read() == content
+    with pytest.raises(weightmap.CorruptError, match="has the SHA-256"):
+        weightmap.stage(url, sha256="0" * 64)
+    with pytest.raises(weightmap.UnsupportedError, match="sha256 is for a URL"):
+        weightmap.stage(data / "training.pt", sha256="0" * 64)
+
+
+@needs_libcurl
 def test_a_source_by_url_reads_ranges(server):
     (server.folder / "model").write_bytes(LARGE_FILE)
     source = remote.open_url(server.url("model"))

@@ -22,6 +22,7 @@ def stage(
     name: str = "",
     budget_bytes: int | None = None,
     pinnable: bool = False,
+    sha256: str | None = None,
     progress: Progress | None = None,
 ) -> StagedFile:
     """Copies a checkpoint into shared memory, for file systems that are slow to map.
@@ -33,6 +34,7 @@ def stage(
     pinnable: keep the copy mapped for writing in this process, and seal it against every other way
         to write to it, for drivers that pin memory with write intent: see pinnable_memory(). Not
         together with a name.
+    sha256: of a URL's file, in hexadecimal digits; it is compared before the copy is there.
     progress: is called with the bytes copied and the bytes in all. What it raises, and Ctrl-C, ends
         the copy and leaves nothing of it.
 
@@ -43,14 +45,23 @@ def stage(
     """
     allowed = bytes_allowed("budget_bytes", budget_bytes)
     if is_url(path) and not os.path.lexists(path):
-        return _stage_url(path, name, budget_bytes, pinnable, progress)
+        return _stage_url(path, name, budget_bytes, pinnable, sha256, progress)
+    if sha256 is not None:
+        raise UnsupportedError(
+            "sha256 is for a URL; `weightmap verify --sha256` compares a file", file=os.fsdecode(path)
+        )
     return StagedFile(
         _core.stage(os.fsencode(path), os.fsencode(name), allowed, pinnable, progress)
     )
 
 
 def _stage_url(
-    url: Any, name: str, budget_bytes: int | None, pinnable: bool, progress: Progress | None
+    url: Any,
+    name: str,
+    budget_bytes: int | None,
+    pinnable: bool,
+    sha256: str | None,
+    progress: Progress | None,
 ) -> StagedFile:
     from weightmap import remote
 
@@ -58,5 +69,7 @@ def _stage_url(
         raise UnsupportedError(
             "pinnable is for copies of local files", file=without_secrets(url)
         )
-    with remote.stage(url, name=name, budget_bytes=budget_bytes, progress=progress) as staging:
+    with remote.stage(
+        url, name=name, budget_bytes=budget_bytes, sha256=sha256, progress=progress
+    ) as staging:
         return staging.finish()
