@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -33,9 +35,19 @@ constexpr Family families[] = {
     {".bin", {}, true},
 };
 
+// Of formats that are one file, which comes after all families.
+constexpr std::string_view single_files[] = {".pt",  ".pth", ".ckpt",    ".pt2",
+                                             ".th",  ".pkl", ".pickle",  ".joblib",
+                                             ".npz", ".npy", ".pdparams"};
+// Of files that are refused by what they are, with what to do.
+constexpr std::string_view foreign_files[] = {".nemo",    ".mar",   ".llamafile", ".onnx",   ".h5",
+                                              ".hdf5",    ".keras", ".tflite",    ".pte",    ".ptd",
+                                              ".msgpack", ".ubj",   ".skops",     ".mlmodel"};
+
 // Beside weights of Trainer and accelerate, and of Core ML.
 constexpr std::string_view no_weights[] = {"training_args.bin", "optimizer.bin", "scheduler.bin",
-                                           "coremldata.bin"};
+                                           "coremldata.bin",    "optimizer.pt",  "scheduler.pt",
+                                           "scaler.pt"};
 
 enum class Entries { files, folders };
 
@@ -226,16 +238,36 @@ class FamilySelection {
   Names files_, indexes_;
 };
 
+bool has_weights(std::string_view name) {
+  return !name.starts_with('.') && !name.starts_with("rng_state") &&
+         !std::ranges::count(no_weights, name);
+}
+
+Names with_endings(const Names& names, std::span<const std::string_view> endings) {
+  Names found;
+  std::ranges::copy_if(names, std::back_inserter(found), [&](const std::string& name) {
+    return has_weights(name) &&
+           std::ranges::any_of(endings, [&](auto ending) { return name.ends_with(ending); });
+  });
+  return found;
+}
+
+// The only file of a format that is one file, else one whose refusal says what to do. No file:
+// there is neither.
+Result<Selection> select_single_file(const Names& names) {
+  Names files = with_endings(names, single_files);
+  if (files.size() > 1) return ambiguous(files);
+  if (files.empty()) files = with_endings(names, foreign_files);
+  if (files.size() > 1) files.resize(1);
+  return Selection{std::move(files), {}};
+}
+
 // Adds the names of other checkpoints to an error about several.
 tl::unexpected<Error> with_others(Error error, const Names& names, const Family& family) {
-  constexpr std::string_view extensions[] = {".safetensors", ".bin", ".pt",  ".pth",
-                                             ".ckpt",        ".npz", ".npy", ".gguf"};
-  Names others;
-  for (const std::string& name : names)
-    for (const std::string_view extension : extensions)
-      if (extension != family.extension && !name.starts_with('.') && name.ends_with(extension) &&
-          !std::ranges::count(no_weights, name))
-        others.push_back(name);
+  std::vector<std::string_view> endings = {".safetensors", ".bin", ".gguf"};
+  std::erase(endings, family.extension);
+  endings.insert(endings.end(), std::begin(single_files), std::end(single_files));
+  const Names others = with_endings(names, endings);
   if (error.code == ErrorCode::invalid_argument && !others.empty())
     error.message += "; beside them are " + list(others);
   return tl::unexpected<Error>(std::move(error));
@@ -334,9 +366,11 @@ Result<Selection> select_names(Names names, std::string_view variant) {
         "is a checkpoint of DeepSpeed, whose file \"latest\" names the folder of its files; "
         "open one of these, or join the parts of all ranks with zero_to_fp32.py and open "
         "what that writes");
+  TRY_ASSIGN(Selection single, select_single_file(names));
+  if (!single.files.empty()) return single;
   return failure(ErrorCode::not_a_checkpoint,
                  "is a folder in which there is no checkpoint: expected an index of shards, "
-                 "*.safetensors, *.bin, or *.gguf");
+                 "*.safetensors, *.bin, *.gguf, or one file of another format");
 }
 
 Result<Selection> select_files(const path& folder, std::string_view variant) {

@@ -584,8 +584,8 @@ TEST_CASE("tells what a stranger is, and leaves nothing open or mapped") {
     CHECK(mappings_of(path) == 0);
   }
   CHECK_FAILS(Checkpoint::open(data / "missing.pt"), ErrorCode::io, "No such file");
-  CHECK_FAILS(Checkpoint::open(data / "strangers"), ErrorCode::not_a_checkpoint,
-              "is a folder in which there is no checkpoint");
+  CHECK_FAILS(Checkpoint::open(data / "strangers"), ErrorCode::invalid_argument,
+              "is a folder of several checkpoints");
   CHECK(open_descriptors() == descriptors);
 }
 

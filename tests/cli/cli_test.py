@@ -1176,13 +1176,14 @@ class Evict(Caching):
     def test_goes_on_after_a_file_that_fails(self):
         path = on_disk(self.write("notes.txt", b"x" * 10))
         missing = self.folder / "missing.pt"
-        done = run("evict", missing, ".", path)
+        (empty := self.folder / "empty").mkdir()
+        done = run("evict", missing, empty, path)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(
             done.stderr.decode(),
             f"weightmap: {missing}: cannot open the file: No such file or directory\n"
-            "weightmap: .: is a folder in which there is no checkpoint: expected an index of "
-            "shards, *.safetensors, *.bin, or *.gguf\n",
+            f"weightmap: {empty}: is a folder in which there is no checkpoint: expected an index of "
+            "shards, *.safetensors, *.bin, *.gguf, or one file of another format\n",
         )
         self.assertRegex(done.stdout.decode().removeprefix(str(path)), r"^: \d+ B of 10 B in the ")
         files = self.document("evict", "--json", missing, path, code=1)["files"]
@@ -1419,7 +1420,7 @@ class Residency(Caching):
             self.assertEqual(watch.wait(), 0)
 
     def test_refuses_what_is_no_checkpoint(self):
-        for name in ("strangers/page.pt", "strangers/empty.pt", "."):
+        for name in ("strangers/page.pt", "strangers/empty.pt", self.folder):
             self.assertEqual(run("residency", name).returncode, 1)
             self.assertEqual(
                 self.residency(name, code=1)["error"]["code"], "not_a_checkpoint", name
@@ -1803,7 +1804,7 @@ class Failure(Case):
     def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
         self.fails(
             f"{self.folder}: is a folder in which there is no checkpoint: expected an index of "
-            "shards, *.safetensors, *.bin, or *.gguf",
+            "shards, *.safetensors, *.bin, *.gguf, or one file of another format",
             "ls", self.folder,
         )
         pipe = self.folder / "pipe"

@@ -67,5 +67,28 @@ class NotListed(Case):
         self.prints("diff", "a.npz", "b.npz")
 
 
+class LoneFiles(Case):
+    """A folder in which one file is the model, whatever its format."""
+
+    def test_a_file_that_opens_opens_as_its_folder(self):
+        for name in ("state_dict.pt", "npz/stored.npz", "legacy/dict.pt", "pickles/joblib_1.6.pkl"):
+            source = DATA / name
+            for ending in (source.suffix, ".ckpt"):
+                folder = self.folder / f"{source.stem}{ending}"
+                folder.mkdir()
+                (folder / "config.json").write_text("{}")
+                shutil.copy(source, folder / f"thing{ending}")
+                self.assertEqual(self.prints("ls", folder.name), self.prints("ls", source))
+                self.assertEqual(json.loads(self.prints("info", "--json", folder.name))["files"][0]["path"],
+                                 str(folder / f"thing{ending}"))
+
+    def test_a_file_that_does_not_is_named_with_what_to_do(self):
+        folder = self.folder / "nemo"
+        folder.mkdir()
+        (folder / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(600))
+        self.fails("nemo/model.h5: is an HDF5 file, as Keras writes models and weights (.h5); load it with "
+                   "keras or h5py, and save its arrays as safetensors", "ls", "nemo")
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -208,11 +208,11 @@ class Sets(Case):
         folder = self.folder / "runs"
         folder.mkdir()
         nothing = ("is a folder in which there is no checkpoint: expected an index of shards, "
-                   "*.safetensors, *.bin, or *.gguf")
+                   "*.safetensors, *.bin, *.gguf, or one file of another format")
         self.fails(f"runs: {nothing}", "ls", "runs")
         for name in ("b.pt", "a.ckpt", "notes.txt"):
             (folder / name).write_bytes(b"")
-        self.fails(f'runs: {nothing}; name one of its files: "runs/a.ckpt" or "runs/b.pt"',
+        self.fails('runs: is a folder of several checkpoints: "a.ckpt" and "b.pt"; open one of them by its name',
                    "ls", "runs")
 
     def test_a_path_that_is_not_there_is_compared_with_those_that_are(self):

@@ -257,7 +257,8 @@ TEST_CASE_FIXTURE(CopyFixture, "an eviction and a repair are cancelled") {
 TEST_CASE_FIXTURE(CopyFixture, "evicts any regular file, and only those") {
   CHECK(evict(folder.write("notes.txt", "not a checkpoint")).value().file_bytes == 16);
   CHECK_FAILS(evict(folder.write("empty", "")), ErrorCode::not_a_checkpoint, "is empty");
-  CHECK_FAILS(evict(folder.path()), ErrorCode::not_a_checkpoint,
+  const test::TemporaryFolder without;
+  CHECK_FAILS(evict(without.path()), ErrorCode::not_a_checkpoint,
               "is a folder in which there is no checkpoint");
   CHECK_FAILS(evict(folder.path() / "missing"), ErrorCode::io, "No such file");
   CHECK(evict(folder.path() / "missing").error().file == (folder.path() / "missing").string());

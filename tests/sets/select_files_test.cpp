@@ -151,9 +151,10 @@ TEST_CASE("a folder of folders with checkpoints names them") {
   folder.write("unet/diffusion_pytorch_model.safetensors", "");
   folder.write("vae/diffusion_pytorch_model.bin", "");
   folder.write("tokenizer/vocab.json", "");
-  CHECK_FAILS(sets::select_files(folder.path()), ErrorCode::not_a_checkpoint,
-              "there is no checkpoint: expected an index of shards, *.safetensors, *.bin, or "
-              "*.gguf; \"unet/\" and \"vae/\" below have one, and can be opened");
+  CHECK_FAILS(
+      sets::select_files(folder.path()), ErrorCode::not_a_checkpoint,
+      "there is no checkpoint: expected an index of shards, *.safetensors, *.bin, *.gguf, "
+      "or one file of another format; \"unet/\" and \"vae/\" below have one, and can be opened");
 }
 
 TEST_CASE("model.safetensors comes before other safetensors files") {
@@ -269,7 +270,7 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
   for (const Names& files : {Names{},
                              {"README.md"},
                              {"config.json"},
-                             {"model.pt"},
+                             {".model.pt"},
                              {"model.SAFETENSORS"},
                              {"model.safetensors.json"},
                              {"index.json"},
@@ -277,7 +278,29 @@ TEST_CASE("a folder without any of these is refused, with what was looked for") 
                              {"model.GGUF"}})
     check_refused(files, ErrorCode::not_a_checkpoint,
                   "is a folder in which there is no checkpoint: expected an index of shards, "
-                  "*.safetensors, *.bin, or *.gguf");
+                  "*.safetensors, *.bin, *.gguf, or one file of another format");
+}
+
+TEST_CASE("the only file of a format that is one file is chosen, after all others") {
+  for (const char* ending : {".pt", ".pth", ".ckpt", ".pt2", ".th", ".pkl", ".pickle", ".joblib",
+                             ".npz", ".npy", ".pdparams"})
+    check_chosen({"config.json", "thing" + std::string(ending), "thing.onnx"},
+                 {"thing" + std::string(ending)});
+  check_chosen({"x.npz", "a.bin"}, {"a.bin"});
+  check_chosen({"optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state_0.pth", "x.ckpt"},
+               {"x.ckpt"});
+  check_refused({"b.pt", "a.ckpt", "optimizer.pt", "c.onnx"}, ambiguous,
+                "is a folder of several checkpoints: \"a.ckpt\" and \"b.pt\"; open one of them by "
+                "its name");
+  CHECK_FAILS(chosen({"optimizer.pt", "rng_state_0.pth"}), ErrorCode::not_a_checkpoint,
+              "there is no checkpoint");
+}
+
+TEST_CASE("without any, a file is chosen whose refusal says what to do") {
+  for (const char* ending : {".nemo", ".mar", ".llamafile", ".onnx", ".h5", ".hdf5", ".keras",
+                             ".tflite", ".pte", ".ptd", ".msgpack", ".ubj", ".skops", ".mlmodel"})
+    check_chosen({"config.json", "thing" + std::string(ending)}, {"thing" + std::string(ending)});
+  check_chosen({"b.onnx", "a.h5"}, {"a.h5"});
 }
 
 TEST_CASE("a folder of DeepSpeed is refused, with where its files are") {

@@ -458,7 +458,8 @@ TEST_CASE_FIXTURE(CopyFixture, "copies nothing that is no whole checkpoint") {
   const Progress never = test::meanwhile([] { FAIL("something was copied"); });
   StageOptions options;
   options.progress = never;
-  CHECK_FAILS(stage(folder.path(), options), ErrorCode::not_a_checkpoint,
+  const test::TemporaryFolder without;
+  CHECK_FAILS(stage(without.path(), options), ErrorCode::not_a_checkpoint,
               "is a folder in which there is no checkpoint");
   const fs::path pipe = folder.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -77,20 +77,10 @@ std::string near_names(const fs::path& path) {
   return names.empty() ? "" : "; did you mean " + quoted(folder, names, " or ") + "?";
 }
 
-bool may_be_a_checkpoint(const std::string& name) {
-  const std::string extension = fs::path(name).extension();
-  return extension == ".pt" || extension == ".pth" || extension == ".bin" || extension == ".ckpt" ||
-         extension == ".pt2";
-}
-
 }  // namespace
 
 std::string path_hint(const Error& error, const std::string& path) {
-  if (error.os_error == ENOENT) return near_names(path);
-  std::error_code unknown;
-  if (error.code != ErrorCode::not_a_checkpoint || !fs::is_directory(path, unknown)) return {};
-  const std::vector<std::string> names = names_in(path, may_be_a_checkpoint);
-  return names.empty() ? "" : "; name one of its files: " + quoted(path, names, " or ");
+  return error.os_error == ENOENT ? near_names(path) : "";
 }
 
 }  // namespace weightmap::cli

@@ -1,4 +1,4 @@
-// Suggests paths for one that does not exist, or for a folder of several files.
+// Suggests paths for one that does not exist.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace weightmap::cli {
 
-// Returns `; did you mean "out.pt"?` for a missing file, and for a folder that is not a checkpoint
-// but contains possible ones. `path` is the user's. Empty if there is no suggestion.
+// Returns `; did you mean "out.pt"?` for a missing file. `path` is the user's. Empty if there is no
+// suggestion.
 std::string path_hint(const Error& error, const std::string& path);
 
 }  // namespace weightmap::cli
