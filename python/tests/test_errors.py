@@ -33,9 +33,7 @@ STRANGERS = [
         "archive.tar",
         weightmap.NotACheckpointError,
         None,
-        "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt of "
-        "NeMo's .nemo; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x and save "
-        "it again",
+        "is a tar archive of torch of before 0.1.10; load it with torch 0.4 to 1.x and save it again",
     ),
     (
         "compressed.pt.gz",

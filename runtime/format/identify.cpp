@@ -41,11 +41,7 @@ constexpr std::array signatures = {
     Signature{0, "ZF0x"sv, other,
               "is compressed with zlib, as joblib did it before 0.10; load it with joblib and save "
               "it with compress=0"},
-    Signature{
-        257, "ustar"sv, other,
-        "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt of "
-        "NeMo's .nemo; if torch of before 0.1.10 wrote it, load it with torch 0.4 to 1.x and save "
-        "it again"},
+    Signature{257, "ustar"sv, other, "is a tar archive; open what is in it as FILE//MEMBER"},
     Signature{4, "PTMF"sv, other,
               "is a module for the lite interpreter of torch mobile, as a flatbuffer; save it "
               "without _use_flatbuffer, or as a state dict"},

@@ -9,6 +9,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/escape.hpp"
+#include "runtime/format/listed_names.hpp"
 #include "runtime/format/tar.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/zip/local_header.hpp"
@@ -18,37 +19,20 @@ namespace {
 
 constexpr std::string_view separator = "//";
 
-// As tar has names of members when it is given a folder: "./model_weights.ckpt".
-std::string_view without_dot(std::string_view name) noexcept {
-  return name.starts_with("./") ? name.substr(2) : name;
+tl::unexpected<Error> lack(const ListedNames& names, std::string_view name) {
+  const std::size_t nested = name.find(separator);
+  std::string sentence =
+      nested != std::string_view::npos ? "members of members are not opened: extract " +
+                                             bytes::quote(name.substr(0, nested)) + " first"
+      : names.count() == 0 ? "the archive has no members"
+      : name.empty()
+          ? "the name of a member is missing behind the two slashes; the archive has " +
+                names.text()
+          : "the archive has no member " + bytes::quote(name) + "; it has " + names.text();
+  Error error{ErrorCode::io, std::move(sentence), Error::no_offset, {}};
+  error.os_error = ENOENT;
+  return tl::unexpected<Error>(std::move(error));
 }
-
-// The names of an archive's members, as many as a message has room for.
-class ListedNames {
- public:
-  void add(std::string_view name) {
-    constexpr std::size_t most = 8;
-    if (++count_ <= most) text_ += (count_ == 1 ? "" : ", ") + bytes::quote(without_dot(name));
-    more_ = count_ > most ? " and " + std::to_string(count_ - most) + " more" : "";
-  }
-  tl::unexpected<Error> lack(std::string_view name) const {
-    const std::size_t nested = name.find(separator);
-    std::string sentence =
-        nested != std::string_view::npos ? "members of members are not opened: extract " +
-                                               bytes::quote(name.substr(0, nested)) + " first"
-        : count_ == 0
-            ? "the archive has no members"
-            : "the archive has no member " + bytes::quote(name) + "; it has " + text_ + more_;
-    Error error{ErrorCode::io, std::move(sentence), Error::no_offset, {}};
-    error.os_error = ENOENT;
-    return tl::unexpected<Error>(std::move(error));
-  }
-
- private:
-  std::string text_;
-  std::string more_;
-  std::size_t count_ = 0;
-};
 
 Result<ByteRange> find_in_tar(const bytes::ByteSource& file, std::string_view name) {
   TarReader reader(file);
@@ -60,7 +44,7 @@ Result<ByteRange> find_in_tar(const bytes::ByteSource& file, std::string_view na
     names.add(member->name);
     if (without_dot(member->name) == without_dot(name)) found = std::move(member);
   }
-  if (!found) return names.lack(name);
+  if (!found) return lack(names, name);
   if (found->is_sparse)
     return failure(
         ErrorCode::unsupported,
@@ -80,7 +64,7 @@ Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view na
   if (found == directory.records().end()) {
     ListedNames names;
     for (const zip::Record& record : directory.records()) names.add(record.full_name());
-    return names.lack(name);
+    return lack(names, name);
   }
   if (found->method != zip::Method::stored)
     return failure(ErrorCode::unsupported,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/format/listed_names.hpp"
+
 namespace weightmap::format {
 namespace {
 
@@ -157,26 +159,34 @@ std::string_view name_stranger(std::string_view head, std::string_view tail,
   return is_graph(head) ? graph : std::string_view();
 }
 
-std::string_view name_archive(const zip::Directory& directory) {
+std::string name_archive(const zip::Directory& directory) {
   if (has_record(directory, "schema.json"))
     return "is a model of skops; load it with skops.io.load, and look at its types with "
            "skops.io.get_untrusted_types first";
   if (has_record(directory, "model.weights.h5"))
     return "is a model of Keras (.keras); load it with keras, and save its weights as safetensors";
-  if (has_record(directory, "MAR-INF/MANIFEST.json"))
-    return "is a model archive of TorchServe (.mar); unzip it, and open the file of weights in it";
   const bool is_package = std::ranges::any_of(directory.records(), [](const zip::Record& record) {
     return record.full_name().ends_with("/.data/extern_modules");
   });
   if (is_package)
     return "is a package of torch.package, which has programs in it; if you trust them, load the "
            "model with torch.package.PackageImporter, and save its state_dict() with torch.save";
-  const bool has_gguf = std::ranges::any_of(directory.records(), [](const zip::Record& record) {
-    return record.full_name().ends_with(".gguf");
-  });
-  if (has_gguf)
-    return "is a llamafile, or another archive with a GGUF model in it; open that as FILE//MEMBER";
-  return {};
+  const bool is_served = has_record(directory, "MAR-INF/MANIFEST.json");
+  ListedNames names;
+  bool is_stored = false;  // a member that can be mapped
+  for (const zip::Record& record : directory.records()) {
+    const std::string_view name = record.full_name();
+    if (is_served ? name.starts_with("MAR-INF/") : !name.ends_with(".gguf")) continue;
+    is_stored = is_stored || record.method == zip::Method::stored;
+    names.add(name);
+  }
+  if (is_served)
+    return "is a model archive of TorchServe (.mar) with " + names.text() +
+           (is_stored ? "; open the weights in it as FILE//MEMBER"
+                      : "; unzip it, and open the file of weights");
+  if (names.count() == 0) return {};
+  return "is a llamafile, or another archive with a GGUF model in it; open that as FILE//MEMBER: " +
+         names.text();
 }
 
 }  // namespace weightmap::format

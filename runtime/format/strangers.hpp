@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "runtime/zip/directory.hpp"
@@ -23,6 +24,6 @@ bool begins_ubjson(std::string_view head) noexcept;
 std::string_view name_stranger(std::string_view head, std::string_view tail,
                                std::uint64_t file_bytes) noexcept;
 // Likewise of a zip archive that is none of torch's nor numpy's, by the names of its records.
-std::string_view name_archive(const zip::Directory& directory);
+std::string name_archive(const zip::Directory& directory);
 
 }  // namespace weightmap::format

@@ -10,6 +10,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/format/listed_names.hpp"
 #include "runtime/format/strangers.hpp"
 #include "runtime/format/tar.hpp"
 #include "runtime/zip/inflate.hpp"
@@ -45,6 +46,25 @@ Error foreign(std::string sentence) {
   return {ErrorCode::not_a_checkpoint, std::move(sentence), Error::no_offset, {}};
 }
 
+// Names its first members, as far as they can be read.
+Error describe_tar(const bytes::ByteSource& file) {
+  TarReader reader(file);
+  ListedNames names;
+  while (names.count() < ListedNames::most) {
+    const Result<std::optional<TarMember>> member = reader.next();
+    if (!member || !*member) break;
+    if ((*member)->name == "storages")
+      return foreign(
+          "is a tar archive of torch of before 0.1.10; load it with torch 0.4 to 1.x and save it "
+          "again");
+    names.add((*member)->name);
+  }
+  const bool may_have_more = names.count() == ListedNames::most;
+  return foreign("is a tar archive" + (names.count() == 0 ? "" : " with " + names.text()) +
+                 (may_have_more ? ", ..." : "") +
+                 "; open what is a checkpoint in it as FILE//MEMBER");
+}
+
 }  // namespace
 
 Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
@@ -74,6 +94,7 @@ Result<Error> describe_foreign_file(const bytes::ByteSource& file) {
         "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar of "
         "TorchServe may be; unpack it (tar xzf) and open what is in it");
   const std::span head = std::span(front).first(std::min(front.size(), head_bytes));
+  if (begins_tar(head)) return describe_tar(file);
   if (std::optional<Error> stranger = describe_stranger(head, file.size()))
     return std::move(*stranger);
   std::array<std::byte, stranger_tail_bytes> tail;

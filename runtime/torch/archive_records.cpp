@@ -87,8 +87,8 @@ Result<ArchiveKind> kind_of(const zip::Directory& directory) {
   }
   TRY(zip::check_no_other_case(directory, pickle_record));
   if (directory.find("archive_format") != nullptr) return ArchiveKind::exported;
-  if (const std::string_view known = format::name_archive(directory); !known.empty())
-    return failure(ErrorCode::not_a_checkpoint, std::string(known));
+  if (std::string known = format::name_archive(directory); !known.empty())
+    return failure(ErrorCode::not_a_checkpoint, std::move(known));
   const std::size_t count = directory.records().size();
   std::string found = bytes::counted(count, "record");
   if (!directory.records().empty()) {

@@ -4,13 +4,17 @@
     looking_test.py ROOT WEIGHTMAP
 """
 
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import unittest
+import zipfile
 
 from tool_case import ENVIRONMENT, FolderCase
 
@@ -88,6 +92,33 @@ class LoneFiles(Case):
         (folder / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(600))
         self.fails("nemo/model.h5: is an HDF5 file, as Keras writes models and weights (.h5); load it with "
                    "keras or h5py, and save its arrays as safetensors", "ls", "nemo")
+
+
+class Archives(Case):
+    """Of other programs: sound, but no checkpoint."""
+
+    def test_verify_says_what_it_is_and_what_is_in_it(self):
+        with tarfile.open(self.folder / "x.nemo", "w") as made:
+            made.add(DATA / "state_dict.pt", "./model_weights.ckpt")
+            made.add(DATA / "manifest.json", "./model_config.yaml")
+        with zipfile.ZipFile(self.folder / "x.mar", "w", zipfile.ZIP_DEFLATED) as made:
+            made.writestr("MAR-INF/MANIFEST.json", "{}")
+            made.write(DATA / "state_dict.pt", "x.pt")
+        for name, said in (
+            ("x.nemo", 'is a tar archive with "model_weights.ckpt", "model_config.yaml"; open what is a '
+                       "checkpoint in it as FILE//MEMBER"),
+            ("x.mar", 'is a model archive of TorchServe (.mar) with "x.pt"; unzip it, and open the file '
+                      "of weights"),
+        ):
+            content = (self.folder / name).read_bytes()
+            self.fails(f"{name}: {said}", "verify", name)
+            self.fails(f"{name}: {said}", "ls", name)
+            self.assertRegex(
+                self.prints("verify", "--sha256", hashlib.sha256(content).hexdigest(), name),
+                f"^OK SHA-256 of 1 file, .*; nothing else was checked: it {re.escape(said)}\n$")
+            self.assertIn("FAULT ", self.prints("verify", "--sha256", "0" * 64, name, code=1))
+        self.fails("x.nemo//: the name of a member is missing behind the two slashes; the archive has "
+                   '"model_weights.ckpt", "model_config.yaml"', "ls", "x.nemo//")
 
 
 if __name__ == "__main__":

@@ -248,7 +248,8 @@ class Ps(Case):
                       self.ps(self.file).decode().splitlines())
 
     def test_a_directory_is_refused(self):
-        done = subprocess.run([TOOL, "ps", self.folder], capture_output=True, text=True)
+        (empty := self.folder / "empty").mkdir()
+        done = subprocess.run([TOOL, "ps", empty], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("is a directory, expected a regular file", done.stderr)
 

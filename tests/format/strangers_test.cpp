@@ -175,7 +175,8 @@ TEST_CASE_FIXTURE(Fixture, "skops is not an archive of numpy, though arrays lie 
 
 TEST_CASE_FIXTURE(Fixture, "TorchServe's archive") {
   names_archive({{"m.pt", "PK"}, {"handler.py", ""}, {"MAR-INF/MANIFEST.json", "{}"}},
-                "is a model archive of TorchServe (.mar)");
+                R"(is a model archive of TorchServe (.mar) with "m.pt", "handler.py"; open the )"
+                "weights in it as FILE//MEMBER");
 }
 
 // Records of a package that torch.package of torch 2.13 writes.
@@ -191,7 +192,8 @@ TEST_CASE_FIXTURE(Fixture, "a llamafile, which is a program with a zip archive b
   test::ArchiveBuilder builder;
   builder.add("model.gguf", "GGUF");
   names("a.llamafile", "MZqFpD='\n" + zeros + text_of(builder.finish()),
-        "is a llamafile, or another archive with a GGUF model in it; open that as FILE//MEMBER");
+        "is a llamafile, or another archive with a GGUF model in it; open that as "
+        "FILE//MEMBER: \"model.gguf\"");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a .nemo is a tar, whatever archive its last member is") {
@@ -199,7 +201,20 @@ TEST_CASE_FIXTURE(Fixture, "a .nemo is a tar, whatever archive its last member i
   builder.add("archive/data.pkl", "\x80\x02}.");
   names("a.nemo",
         test::tar({{.name = "./model_weights.ckpt", .content = text_of(builder.finish())}}),
-        "is a tar archive; open what is in it as FILE//MEMBER, such as the model_weights.ckpt");
+        R"(is a tar archive with "model_weights.ckpt"; open what is a checkpoint in it as )"
+        "FILE//MEMBER");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a tar of torch of before 0.1.10, and one of many members") {
+  const auto tar_of = [](std::initializer_list<const char*> members) {
+    std::vector<test::TarEntry> entries;
+    for (const char* name : members) entries.push_back({.name = name, .content = "x"});
+    return test::tar(entries);
+  };
+  names("old.pt", tar_of({"sys_info", "pickle", "tensors", "storages"}),
+        "is a tar archive of torch of before 0.1.10; load it with torch 0.4 to 1.x");
+  names("a.tar", tar_of({"1", "2", "3", "4", "5", "6", "7", "8", "9"}),
+        R"(is a tar archive with "1", "2", "3", "4", "5", "6", "7", "8", ...; open)");
 }
 
 // What Python's gzip.compress(archive, mtime=0) gives for the tar archive of tar({{.name = "a"}}).

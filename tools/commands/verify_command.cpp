@@ -38,6 +38,7 @@ struct Findings {
   std::uint64_t bytes_not_compared = 0;  // of storages
   std::uint64_t storages_not_compared = 0;
   std::optional<SumReport> sums;
+  std::string not_opened;  // why not: the file is of another kind
   std::vector<Error> faults;
 };
 
@@ -191,7 +192,13 @@ std::string not_compared_text(const Findings& findings) {
          " compared with nothing: they have no CRC (--sha256 or --sums compares whole files)";
 }
 
+std::string sums_text(const SumReport& sums) {
+  return "SHA-256 of " + count(sums.compared.size(), "file") + ", " + human_bytes(sums.bytes);
+}
+
 std::string checked_text(const Findings& findings) {
+  if (!findings.not_opened.empty())
+    return sums_text(*findings.sums) + "; nothing else was checked: it " + findings.not_opened;
   std::string text = count(findings.storages, "storage") + ", every offset against " +
                      (findings.has_one_header ? "the header of its file" : "its local header");
   if (findings.duplicate_keys > 0)
@@ -200,9 +207,7 @@ std::string checked_text(const Findings& findings) {
   if (findings.crc && findings.bytes_with_crc > 0)
     text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
             human_bytes(findings.bytes_with_crc);
-  if (findings.sums)
-    text += "; SHA-256 of " + count(findings.sums->compared.size(), "file") + ", " +
-            human_bytes(findings.sums->bytes);
+  if (findings.sums) text += "; " + sums_text(*findings.sums);
   if (findings.long_names > 0)
     text += "; " + count(findings.long_names, "name") +
             " of 64 bytes and more, which llama.cpp refuses (GGML_MAX_NAME) and "
@@ -220,9 +225,11 @@ void print_findings(Output& out, const VerifyOptions& options, const Findings& f
     out.write("FAILED with " + count(findings.faults.size(), "fault") + "\n");
 }
 
-// Invalid content that prevents an open is a finding; an unreadable file is an error.
+// Invalid content that prevents an open is a finding; a file that cannot be read or is no
+// checkpoint is an error.
 bool is_finding(const Error& error) {
-  return error.code != ErrorCode::io && error.code != ErrorCode::invalid_argument;
+  return error.code != ErrorCode::io && error.code != ErrorCode::invalid_argument &&
+         error.code != ErrorCode::not_a_checkpoint;
 }
 
 Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
@@ -232,6 +239,8 @@ Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
     examine(*checkpoint, options, findings);
   else if (is_finding(checkpoint.error()))
     findings.faults.push_back(checkpoint.error());
+  else if (checkpoint.error().code == ErrorCode::not_a_checkpoint && findings.sums)
+    findings.not_opened = checkpoint.error().message;
   else
     return tl::unexpected<Error>(checkpoint.error());
   if (!options.json) print_findings(out, options, findings);
