@@ -61,7 +61,7 @@ class Given(Case):
             with self.subTest(name):
                 path = self.write("one" + pathlib.Path(name).suffix, content)
                 said = self.verify("--sha256", digest(content).upper(), path)
-                self.assertIn("OK SHA-256 of 1 file, 11 B; nothing else was checked: it is not a "
+                self.assertIn("OK SHA-256 of 1 file, 12 B; nothing else was checked: it is not a "
                               "torch checkpoint: " if name == "any.bin" else "; SHA-256 of 1 file, ", said)
                 self.assertNotIn("compared with nothing", said)
                 self.assertNotIn("SHA-256 " + digest(content), said)
