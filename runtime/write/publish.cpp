@@ -6,6 +6,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/os/write/publish_file.hpp"
 
@@ -44,13 +45,31 @@ Result<void> check_format(Format made, const std::filesystem::path& target) {
                                          : failure(ErrorCode::not_found, "");
   if (old) found = old->info().format;
   const std::string rest = ", and the new file is " + std::string(to_string(made)) +
-                           ", which who opens it may not read: convert it first, or publish it "
-                           "with any format allowed (--force)";
+                           ", which programs that open it by this name may be unable to read: "
+                           "convert it first, or publish it all the same (--force, any_format)";
   if (found != Format::unknown && !is_alike(made, found))
     return about_file({ErrorCode::invalid_argument,
                        (old ? "is " : "has the name of ") + std::string(to_string(found)) + rest},
                       target);
   return {};
+}
+
+// Refuses what opens, but is no file that can be renamed.
+Result<void> check_is_file(const std::filesystem::path& from, const Checkpoint& checkpoint) {
+  std::error_code unknown;
+  if (std::filesystem::is_regular_file(from, unknown)) return {};
+  const std::string inside = bytes::quote(checkpoint.source(0).path.native(), 4096);
+  const bool is_member = checkpoint.source(0).path.has_parent_path() &&
+                         !std::filesystem::is_directory(from, unknown) &&
+                         from.native().find("//") != std::string::npos;
+  return about_file(
+      {ErrorCode::unsupported,
+       is_member ? "is a member of an archive: extract it, and publish what that makes"
+                 : "is a folder or the name of a model: publish the file in it, " + inside +
+                       ", by its own name",
+       Error::no_offset,
+       {}},
+      from);
 }
 
 // Checks that the checkpoint is one file, as an atomic replacement needs, and of the format that
@@ -67,6 +86,7 @@ Result<Generation> check_checkpoint(const std::filesystem::path& from,
                        "is a checkpoint of several files, which cannot be replaced at one moment: "
                        "give each version a folder, and let a symbolic link say which is current"},
                       from);
+  TRY(check_is_file(from, checkpoint));
   if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
   return checkpoint.generation();
 }

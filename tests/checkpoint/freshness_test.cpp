@@ -566,11 +566,11 @@ TEST_CASE_FIXTURE(Files, "only a regular file is replaced, and not by itself") {
   };
   refuses(other, folder.path() / "link.pt", "is a symbolic link");
   const auto link = publish(folder.path() / "link.pt", other);
-  CHECK_FAILS(
-      link, ErrorCode::invalid_argument,
-      "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), or \"" +
-          fs::canonical(path).string() + "\"");
-  refuses(other, folder.path() / "folder", "is not a regular file");
+  CHECK_FAILS(link, ErrorCode::invalid_argument,
+              "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), or "
+              "publish \"" +
+                  fs::canonical(path).string() + "\" by its own name");
+  refuses(other, folder.path() / "folder", "is a folder: add the name");
   refuses(other, other, "is the same file");
   refuses(other, folder.path() / "hard.pt", "is the same file");
   CHECK(names() == std::set<std::string>{"folder", "hard.pt", "link.pt", "model.pt", "next.pt"});

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import zipfile
 
 from tool_case import ENVIRONMENT, FolderCase
 
@@ -40,11 +41,11 @@ class Publish(Case):
     def test_renames_and_says_what_it_did(self):
         content = (DATA / "dtypes.pt").read_bytes()
         size = f"{len(content) / 1024:.1f} KiB"
-        self.prints(f"model.pt: {size}, was next.pt; who has the old file open keeps it\n",
+        self.prints(f"model.pt: {size}, renamed from next.pt; programs that have the old file open keep it\n",
                     "publish", "next.pt", "model.pt")
         self.assertEqual(self.names(), ["model.pt"])
         self.assertEqual((self.folder / "model.pt").read_bytes(), content)
-        self.prints(f"new.pt: {size}, was model.pt; there was none before\n",
+        self.prints(f"new.pt: {size}, renamed from model.pt; no file had this name before\n",
                     "publish", "model.pt", "new.pt")
 
     def test_only_looks_whatever_the_environment_asks_for(self):
@@ -61,8 +62,8 @@ class Publish(Case):
         header = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
         shutil.copyfile(self.folder / "next.pt", self.folder / "old")
         (self.folder / "w").write_bytes(len(header).to_bytes(8, "little") + header + b"w")
-        rest = (", which who opens it may not read: convert it first, or publish it with any format "
-                "allowed (--force)\n")
+        rest = (", which programs that open it by this name may be unable to read: convert it first, or "
+                "publish it all the same (--force, any_format)\n")
         for new, target, says in (
             ("w", "old", "is torch_zip, and the new file is safetensors"),
             ("next.pt", "w", "is safetensors, and the new file is torch_zip"),
@@ -94,7 +95,7 @@ class Publish(Case):
         done = self.run_tool("publish", "next.pt", "model.pt")
         self.assertEqual(done.returncode, 1)
         self.assertIn("the new file is a symbolic link: follow it (--follow), publish a copy "
-                      "(--copy), or ", done.stderr)
+                      "(--copy), or publish ", done.stderr)
         self.assertEqual(self.run_tool("publish", "--follow", "next.pt", "model.pt").returncode, 0)
         self.assertEqual((self.folder / "model.pt").read_bytes(), content)
         self.assertFalse((self.folder / "model.pt").is_symlink())
@@ -140,6 +141,25 @@ class Publish(Case):
                            "leads to\n")
         self.prints("", "publish", "next.pt", "next.pt", code=1,
                     stderr="weightmap: next.pt: is the same file as the new one\n")
+
+    def test_refuses_what_is_no_file_of_its_own(self):
+        (self.folder / "new").mkdir()
+        (self.folder / "new" / "next.pt").write_bytes((self.folder / "next.pt").read_bytes())
+        with zipfile.ZipFile(self.folder / "a.mar", "w") as made:
+            made.writestr("MAR-INF/MANIFEST.json", "{}")
+            made.write(self.folder / "next.pt", "next.pt")
+        for arguments, said in (
+            (("new", "model.pt"), f'new: is a folder or the name of a model: publish the file in it, "{self.folder}'
+                                  '/new/next.pt", by its own name'),
+            (("a.mar//next.pt", "model.pt"), "a.mar//next.pt: is a member of an archive: extract it, and "
+                                             "publish what that makes"),
+            (("next.pt", "new"), "new: is a folder: add the name that the file gets in it"),
+            (("next.pt", "none/next.pt"), "none/next.pt: cannot publish to a folder that is not there: No "
+                                          "such file or directory"),
+        ):
+            for options in ((), ("--copy",), ("--force",)):
+                self.prints("", "publish", *options, *arguments, code=1, stderr=f"weightmap: {said}\n")
+        self.assertEqual(self.names(), ["a.mar", "model.pt", "new", "next.pt"])
 
     def test_needs_two_names(self):
         self.assertEqual(self.run_tool("publish", "next.pt").returncode, 2)

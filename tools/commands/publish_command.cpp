@@ -30,8 +30,9 @@ Json describe_publication(const PublishCommand& command, const PublishReport& re
 
 std::string publication_line(const PublishCommand& command, const PublishReport& report) {
   return printable(command.target) + ": " + human_bytes(report.bytes) +
-         (report.copied ? ", copied from " : ", was ") + printable(command.from) +
-         (report.replaced ? "; who has the old file open keeps it\n" : "; there was none before\n");
+         (report.copied ? ", copied from " : ", renamed from ") + printable(command.from) +
+         (report.replaced ? "; programs that have the old file open keep it\n"
+                          : "; no file had this name before\n");
 }
 
 Result<int> run_publish(Output& out, const PublishCommand& command) {
@@ -50,19 +51,22 @@ Result<int> run_publish(Output& out, const PublishCommand& command) {
 void add_publish(CLI::App& app, Run& run) {
   auto options = std::make_shared<PublishCommand>();
   CLI::App& command =
-      *app.add_subcommand("publish", "Replace a checkpoint under those who have it open");
-  command.add_option("NEW", options->from, "The checkpoint to publish")->required()->type_name("");
+      *app.add_subcommand("publish", "Replace a checkpoint that programs may have open");
+  command.add_option("NEW", options->from, "The checkpoint to publish, one file")
+      ->required()
+      ->type_name("");
   command.add_option("TARGET", options->target, "The name it gets")->required()->type_name("");
   command.add_flag("--copy", options->how.copy, "Leave NEW where it is and publish a copy");
   command.add_flag("--follow", options->how.follow,
                    "NEW may be a symbolic link: publish what it leads to");
   command.add_flag("--crc", options->how.verify_crc, "Compare every byte with its CRC-32 first");
   command.add_flag("--force", options->how.any_format,
-                   "NEW may have another format than TARGET has, or than its name says");
+                   "Also if NEW has another format than TARGET has, or than its name promises");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
-      "Whoever opens TARGET finds the old file or the new one, whole, also after a loss of power.\n"
-      "Within a file system NEW is renamed; else it is copied beside TARGET first.\n"
+      "A program that opens TARGET finds the whole old file or the whole new one, also after a "
+      "loss\n"
+      "of power. Within a file system NEW is renamed; otherwise it is copied beside TARGET first.\n"
       "Examples:\n"
       "  weightmap publish model.next.pt model.pt\n"
       "  weightmap publish --crc --copy /mnt/build/model.pt /srv/model.pt");

@@ -43,6 +43,9 @@ Result<void> check_target(const File& file, const struct stat& target) {
   if (S_ISLNK(target.st_mode))
     return failure(ErrorCode::invalid_argument,
                    "is a symbolic link: publish to the file that it leads to");
+  if (S_ISDIR(target.st_mode))
+    return failure(ErrorCode::invalid_argument,
+                   "is a folder: add the name that the file gets in it");
   if (!S_ISREG(target.st_mode))
     return failure(ErrorCode::invalid_argument, "is not a regular file");
   if (is_same_file(file, target))
@@ -55,10 +58,11 @@ Result<void> check_not_a_link(const struct stat& source, const fs::path& from) {
   if (!S_ISLNK(source.st_mode)) return {};
   std::error_code unknown;
   const fs::path real = fs::canonical(from, unknown);
-  return failure(
-      ErrorCode::invalid_argument,
-      "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), or " +
-          (unknown ? "the file that it leads to" : bytes::quote(real.native(), 4096)));
+  return failure(ErrorCode::invalid_argument,
+                 "the new file is a symbolic link: follow it (--follow), publish a copy (--copy), "
+                 "or publish " +
+                     (unknown ? "the file that it leads to" : bytes::quote(real.native(), 4096)) +
+                     " by its own name");
 }
 
 // Checks that the name still refers to the checked file.
@@ -66,7 +70,8 @@ Result<void> check_source(const File& file, const fs::path& from) {
   TRY_ASSIGN(const std::optional<struct stat> now, look_at(from));
   if (now) TRY(check_not_a_link(*now, from));
   if (!now || !is_same_file(file, *now))
-    return failure(ErrorCode::invalid_argument, "the new file was replaced meanwhile");
+    return failure(ErrorCode::invalid_argument,
+                   "the new file was replaced by another while it was looked at; run it again");
   return file.check_unchanged();
 }
 
@@ -141,6 +146,8 @@ Result<Generation> finish_rename(const File& file, const fs::path& from, const f
 Result<PublishedFile> publish_file(const File& file, const fs::path& from, const fs::path& target,
                                    const PublishHow& how) {
   if (!how.copy) TRY(check_source(file, from));
+  if (std::error_code unknown; !fs::exists(directory_of(target), unknown) && !unknown)
+    return tl::unexpected<Error>(os_error("publish to a folder that is not there", ENOENT));
   TRY_ASSIGN(const std::optional<struct stat> old, look_at(target));
   if (old) TRY(check_target(file, *old));
   struct stat own {};
