@@ -38,7 +38,8 @@ struct Findings {
   std::uint64_t bytes_not_compared = 0;  // of storages
   std::uint64_t storages_not_compared = 0;
   std::optional<SumReport> sums;
-  std::string not_opened;  // why not: the file is of another kind
+  bool may_have_hub_sums = false;  // which --crc would compare
+  std::string not_opened;          // why not: the file is of another kind
   std::vector<Error> faults;
 };
 
@@ -134,10 +135,13 @@ Result<std::vector<FileSum>> given_sums(const VerifyOptions& options,
 
 // Compares the files with what the options say, and with what the hub's cache says.
 Result<void> compare_files(const VerifyOptions& options, Findings& findings) {
-  if (!options.crc && !is_asked_for_sums(options)) return {};
   if (is_asked_for_sums(options)) TRY(check_is_file(options));
   if (options.is_remote()) return {};
   Result<std::vector<fs::path>> files = Checkpoint::files(options.file);
+  if (!options.crc && !is_asked_for_sums(options)) {
+    findings.may_have_hub_sums = files && !hub_sums(*files).empty();
+    return {};
+  }
   // Of a file of any content, also one that is not opened.
   if (!files && files.error().code == ErrorCode::io) return tl::unexpected<Error>(files.error());
   if (!files) files = std::vector<fs::path>{options.file};
@@ -188,6 +192,11 @@ std::string not_compared_text(const Findings& findings) {
   const std::string bytes = human_bytes(findings.bytes_not_compared);
   if (!findings.crc && findings.bytes_with_crc > 0)
     return "; " + bytes + " not read (--crc reads them)";
+  if (findings.may_have_hub_sums)
+    return "; " + bytes +
+           " not read (--crc compares the file with the SHA-256 that its blob in the cache is "
+           "named "
+           "after)";
   return "; " + bytes + " of " + count(findings.storages_not_compared, "storage") +
          " compared with nothing: they have no CRC (--sha256 or --sums compares whole files)";
 }
