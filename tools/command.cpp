@@ -135,11 +135,16 @@ void add_selection_options(CLI::App& command, OpenOptions& open) {
 
 namespace {
 
-// Says which other checkpoints of the folder were not opened.
-void tell_left_out(const CommonOptions& options, const CheckpointInfo& info) {
-  for (const std::string& name : info.not_opened)
-    std::cerr << "weightmap: " << printable(options.file) << ": left out " << printable(name)
-              << ", a checkpoint of the same folder\n";
+// Says which of several checkpoints of the folder was opened.
+void tell_left_out(const CommonOptions& options, const Checkpoint& checkpoint) {
+  const std::vector<std::string>& others = checkpoint.info().not_opened;
+  if (others.empty()) return;
+  std::string names;
+  for (const std::string& name : others) names += (names.empty() ? "" : ", ") + printable(name);
+  const std::string opened = files_of(checkpoint).front().path.filename();
+  std::cerr << "weightmap: " << printable(options.file) << ": opened " << printable(opened)
+            << " and left out " << names
+            << ": open another checkpoint of the folder by its name, or a variant by --variant\n";
 }
 
 }  // namespace
@@ -149,7 +154,7 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   if (options.verbose) open.log = stderr_log();
   if (!options.is_remote()) {
     Result<Checkpoint> opened = about(options, Checkpoint::open(options.file, open));
-    if (opened) tell_left_out(options, opened->info());
+    if (opened) tell_left_out(options, *opened);
     return opened;
   }
   Result<std::unique_ptr<RangeSource>> source = open_remote(options.url, options.remote);

@@ -181,12 +181,18 @@ class FamilySelection {
   // No file: none is of this family.
   Result<Selection> run() && {
     const std::string usual = usual_name();
-    if (std::ranges::count(files_, usual) != 0) return Selection{{usual}, std::move(indexes_)};
+    if (std::ranges::count(files_, usual) != 0) {
+      add_variants(family_.usual_stem, indexes_);
+      return Selection{{usual}, std::move(indexes_)};
+    }
     if (!indexes_.empty()) {
       Names others = leave_plain(indexes_, [](const Names& names, std::size_t i, auto extension) {
         return index_variant(names[i], extension)->empty();
       });
       if (indexes_.size() > 1) return ambiguous(indexes_);
+      const std::string_view index = indexes_[0];
+      if (index_variant(index, family_.extension)->empty())
+        add_variants(index.substr(0, index.find(family_.extension)), others);
       return Selection{std::move(indexes_), std::move(others)};
     }
     return select_file();
@@ -197,6 +203,19 @@ class FamilySelection {
     if (family_.usual_stem.empty()) return {};
     const std::string variant = variant_.empty() ? "" : "." + std::string(variant_);
     return std::string(family_.usual_stem) + variant + std::string(family_.extension);
+  }
+
+  // Adds the variants of a stem, which were not asked for; of one in shards its index, else the
+  // first shard.
+  void add_variants(std::string_view stem, Names& others) const {
+    for (const std::string& file : files_) {
+      const WeightName name = weight_name(file, family_.extension);
+      if (!variant_.empty() || name.variant.empty() || name.stem != stem) continue;
+      const bool has_index = std::ranges::any_of(others, [&](const std::string& other) {
+        return index_variant(other, family_.extension) == name.variant;
+      });
+      if (!name.shard || (name.shard->number == 1 && !has_index)) others.push_back(file);
+    }
   }
 
   // Leaves the names that have no variant, if there are any, and returns the others.

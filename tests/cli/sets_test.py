@@ -174,7 +174,8 @@ class Sets(Case):
         self.assertEqual((self.first_name(done), done.returncode), ("only", 0))
         self.assertEqual(
             done.stderr,
-            f"weightmap: model: left out {INDEX}, a checkpoint of the same folder\n")
+            f"weightmap: model: opened model.safetensors and left out {INDEX}: open another checkpoint "
+            "of the folder by its name, or a variant by --variant\n")
         info = json.loads(self.run_tool("info", "--json", "model").stdout)
         self.assertEqual(info["not_opened"], [INDEX])
 

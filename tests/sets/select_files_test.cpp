@@ -123,6 +123,21 @@ TEST_CASE("a file without a variant comes before its variants") {
                 "\"v1.safetensors\"; open one of them by its name");
 }
 
+TEST_CASE("variants of the usual file and of an index are named as left out") {
+  check_chosen({"model.safetensors", "model.fp16.safetensors", "other.safetensors"},
+               {"model.safetensors"}, {"model.fp16.safetensors"});
+  check_chosen({"pytorch_model.bin", "pytorch_model.fp16.bin", "training_args.bin"},
+               {"pytorch_model.bin"}, {"pytorch_model.fp16.bin"});
+  check_chosen({"model.safetensors", "model.safetensors.index.fp16.json",
+                "model.fp16-00001-of-00002.safetensors", "model.fp16-00002-of-00002.safetensors"},
+               {"model.safetensors"}, {"model.safetensors.index.fp16.json"});
+  check_chosen({"model.safetensors.index.json", "model-00001-of-00001.safetensors",
+                "model.fp16-00001-of-00002.safetensors", "model.fp16-00002-of-00002.safetensors"},
+               {"model.safetensors.index.json"}, {"model.fp16-00001-of-00002.safetensors"});
+  check_chosen({"model.safetensors", "model.fp16.safetensors"}, {"model.fp16.safetensors"}, {},
+               "fp16");
+}
+
 TEST_CASE("with a variant model.fp16.safetensors comes before its index, and .bin follows") {
   check_chosen({"model.fp16.safetensors", "model.safetensors.index.fp16.json"},
                {"model.fp16.safetensors"}, {"model.safetensors.index.fp16.json"}, "fp16");
