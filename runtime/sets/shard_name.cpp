@@ -1,6 +1,7 @@
 #include "runtime/sets/shard_name.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/bytes/decimal.hpp"
 
@@ -40,16 +41,30 @@ std::string to_string(const ShardName& shard, std::string_view extension) {
 }
 
 std::string hint_about_cut(std::string_view name) {
-  const std::size_t part = name.rfind(".part"), total = name.rfind("of");
-  constexpr std::size_t part_length = 5, of_length = 2;
-  if (part == name.npos || total == name.npos || total < part + part_length) return {};
-  const std::string_view number = name.substr(part + part_length, total - part - part_length);
-  const std::string_view count = name.substr(total + of_length);
-  if (bytes::decimal(number) == bytes::no_number || bytes::decimal(count) == bytes::no_number)
+  constexpr std::string_view marks[] = {".part-", ".part_", ".part", "-split-", "_split_"};
+  const auto* const mark = std::ranges::find_if(
+      marks, [name](std::string_view each) { return name.find(each) != name.npos; });
+  if (mark == std::end(marks)) return {};
+  const std::size_t at = name.rfind(*mark);
+  const std::string whole(name.substr(0, at));
+  const std::string front = whole + std::string(*mark);
+  const std::string_view rest = name.substr(at + mark->size());
+  std::string parts = front + "*";  // "a", "b" and so on, which a shell sorts
+  if (const std::size_t total = rest.find("of"); total != rest.npos) {
+    const std::string_view count = rest.substr(total + 2);
+    if (bytes::decimal(rest.substr(0, total)) == bytes::no_number ||
+        bytes::decimal(count) == bytes::no_number)
+      return {};
+    parts = front + "{1.." + std::string(count) + "}of" + std::string(count);
+    if (count == "2") parts = front + "1of2 " + front + "2of2";
+  } else if (rest.empty() || rest.size() > 3 ||
+             (rest.find_first_not_of("0123456789") != rest.npos &&
+              (rest.size() > 2 ||
+               rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz") != rest.npos))) {
     return {};
-  return "; its name says that it is part " + std::string(number) + " of " + std::string(count) +
-         " of a file that was cut: join them first (cat *.part1of" + std::string(count) +
-         " ... > whole)";
+  }
+  return "; its name says that it is a part of a file that was cut: join the parts first (cat " +
+         parts + " > " + whole + ")";
 }
 
 }  // namespace weightmap::sets

@@ -21,8 +21,9 @@ std::optional<ShardName> shard_name(std::string_view name, std::string_view exte
 // The inverse of shard_name().
 std::string to_string(const ShardName& shard, std::string_view extension);
 
-// Returns what an error about the file of a cut one adds, by its name "model.gguf.part1of2": that
-// its parts have to be joined; empty for other names.
+// Returns what an error about the file of a cut one adds, by its name "model.gguf.part1of2",
+// "model.gguf.part-a" or "model.gguf-split-a": how its parts are joined; empty for other names.
+// `name` is printable.
 std::string hint_about_cut(std::string_view name);
 
 }  // namespace weightmap::sets

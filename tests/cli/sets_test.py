@@ -200,10 +200,19 @@ class Sets(Case):
 
     def test_a_part_of_a_cut_file_says_so(self):
         whole = shard_of({"w": [1, 2, 3]})
-        (self.folder / "x.part1of2").write_bytes(whole[:-1])
-        done = self.run_tool("ls", "x.part1of2")
-        self.assertIn("; its name says that it is part 1 of 2 of a file that was cut: join them "
-                      "first (cat *.part1of2 ... > whole)", done.stderr)
+        for name, command in (
+            ("x.safetensors.part1of2", "cat x.safetensors.part1of2 x.safetensors.part2of2 > x.safetensors"),
+            ("x.part2of12", "cat x.part{1..12}of12 > x"),
+            ("x.safetensors.part-a", "cat x.safetensors.part-* > x.safetensors"),
+            ("x.gguf-split-b", "cat x.gguf-split-* > x.gguf"),
+            ("x.pt.part001", "cat x.pt.part* > x.pt"),
+        ):
+            (self.folder / name).write_bytes(whole[:-1])
+            self.assertIn("; its name says that it is a part of a file that was cut: join the parts first "
+                          f"({command})", self.run_tool("ls", name).stderr)
+        for name in ("x.safetensors.part", "x.partial", "x.partof2", "x.part1of", "x-split-", "x.part-abcd"):
+            (self.folder / name).write_bytes(whole[:-1])
+            self.assertNotIn("its name says", self.run_tool("ls", name).stderr)
 
     def test_a_folder_of_files_says_which_to_name(self):
         folder = self.folder / "runs"
