@@ -90,8 +90,13 @@ class WEIGHTMAP_API CheckpointFill {
 
 // Returns the positions in Checkpoint::storage() of unwritten storages: those that were not marked
 // when the checkpoint was opened; and in a file without status bytes, as torch's skip_data leaves
-// it, those without a checksum and without an allocated block on the disk. Queries the file system
-// for each storage without a checksum.
+// it, and in files of any format those without a checksum and without an allocated block on the
+// disk, or with the file's last block unallocated. Such a hole is also what a sparse copy makes of
+// zeros. Queries the file system for each storage without a checksum.
 WEIGHTMAP_API std::vector<std::size_t> unwritten_storages(const Checkpoint& checkpoint);
+
+// The bytes of storages without a checksum that are holes in their files, which read as zeros:
+// parts that a download has not written yet, or zeros that a sparse copy left out.
+WEIGHTMAP_API std::uint64_t hole_bytes(const Checkpoint& checkpoint);
 
 }  // namespace weightmap

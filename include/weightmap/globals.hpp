@@ -75,6 +75,7 @@ struct FileGlobals {
   // What is wrong with the file as a whole: it has fewer bytes than its own metadata says, or the
   // metadata of a safetensors or GGUF file is refused.
   std::optional<Error> fault;
+  std::uint64_t hole_bytes = 0;  // of tensors, see hole_bytes() in fill.hpp
 };
 
 // Returns the globals of all pickles in a file, also of those in archives (zip, tar, gzip) within

@@ -92,15 +92,6 @@ std::string lfs_size(std::string_view text) {
   return " of a file of " + bytes::escape(digits, 20) + " bytes";
 }
 
-// Two bytes that divide by 31, the third one of deflate; "x^2" is text.
-bool begins_zlib(std::string_view head) noexcept {
-  if (head.size() < 3 || head[0] != 'x') return false;
-  const auto next = static_cast<unsigned char>(head[1]);
-  const bool is_text = std::ranges::all_of(
-      head.substr(1, 16), [](unsigned char c) { return std::isprint(c) != 0 || c == '\n'; });
-  return ('x' * 256 + next) % 31 == 0 && !is_text;
-}
-
 // A power of two for the dictionary, a size or none, and the coder's first byte, which is zero. As
 // xz's format `alone` and joblib.dump(compress="lzma") write it.
 bool begins_lzma(std::string_view head) noexcept {
@@ -147,6 +138,15 @@ bool ends_archive(std::string_view tail) noexcept {
 }
 
 }  // namespace
+
+// Two bytes that divide by 31, the third one of deflate; "x^2" is text.
+bool begins_zlib(std::string_view head) noexcept {
+  if (head.size() < 3 || head[0] != 'x') return false;
+  const auto next = static_cast<unsigned char>(head[1]);
+  const bool is_text = std::ranges::all_of(
+      head.substr(1, 16), [](unsigned char c) { return std::isprint(c) != 0 || c == '\n'; });
+  return ('x' * 256 + next) % 31 == 0 && !is_text;
+}
 
 Kind identify(std::span<const std::byte> head, std::span<const std::byte> tail,
               std::uint64_t file_bytes) noexcept {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "weightmap/error.hpp"
 
@@ -39,6 +40,9 @@ bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
 
 // True if the file begins as a pickle of protocol 2 to 5 does, which a legacy stream does, too.
 bool begins_pickle(std::span<const std::byte> head) noexcept;
+
+// True for the header of zlib, unless text goes on behind it.
+bool begins_zlib(std::string_view head) noexcept;
 
 // Returns an error that names the file's actual type: Git LFS pointer, web page, compressed file,
 // other model formats, a truncated archive. `head` is the beginning of a file of `file_bytes` bytes

@@ -29,7 +29,10 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 
 // Applies to a checkpoint; other archives may have any content in these folders.
 bool holds_tensors(std::string_view name) {
-  return name.starts_with(torch::storage_folder) || name.starts_with("constants/");
+  for (const std::string_view folder : {torch::storage_folder, std::string_view("constants/")})
+    if (name.starts_with(folder))
+      return name.find_first_not_of("0123456789", folder.size()) == std::string_view::npos;
+  return false;
 }
 
 }  // namespace
@@ -48,7 +51,7 @@ class ContentScan::Archive {
   Result<void> run();
 
  private:
-  void look_into(const zip::Record& record, std::string_view name);
+  void look_into(const zip::Record& record, std::string_view name, bool holds_tensors);
   Content content_of(const bytes::ByteSource& bytes, std::uint64_t payload,
                      std::string_view name) const {
     return {bytes, content_.base + payload, content_.inner(name), content_.nesting + 1,
@@ -86,10 +89,10 @@ Result<void> ContentScan::Archive::run() {
     const std::size_t before = into.pickles.size();
     if (is_named_as_pickle(name))
       read_whole(record, name, [&](const Content& content, std::span<const std::byte> bytes) {
-        scan_.collector_.add(content.name, bytes, content.base, is_torchscript_);
+        scan_.look_into_pickles(content, bytes);
       });
-    else if (!(is_checkpoint && holds_tensors(name)))
-      look_into(record, name);
+    else
+      look_into(record, name, is_checkpoint && holds_tensors(name));
     if (is_named_as_code(name)) into.code.push_back(content_.inner(name));
     // torch.load() reads only the first pickle of data.pkl.
     if (is_checkpoint && !is_torchscript_)
@@ -120,16 +123,20 @@ void ContentScan::Archive::read_whole(const zip::Record& record, std::string_vie
     scan_.into_.pickles[before].fault = std::move(damage);
 }
 
-// Scans a record of any name that may be a pickle or an archive.
-void ContentScan::Archive::look_into(const zip::Record& record, std::string_view name) {
+// Scans a record of any name that may be a pickle or an archive. One with the bytes of a tensor is
+// read by its name alone, and as numpy's array if it is one.
+void ContentScan::Archive::look_into(const zip::Record& record, std::string_view name,
+                                     bool holds_tensors) {
   if (record.size < 2) return;
   const Result<std::uint64_t> payload =
       zip::read_local_header(content_.bytes, record, directory_.limit_of(record));
   if (!payload) return add_fault(name, payload.error());
   const Part stored(content_.bytes, *payload, record.stored_size);
-  if (record.method == zip::Method::stored)
-    return scan_.look_into(content_of(stored, *payload, name));
-  if (scan_.look_inside(stored, zip::Wrapping::none) == Look::nothing) return;
+  if (record.method == zip::Method::stored) {
+    if (!holds_tensors || is_array(stored)) scan_.look_into(content_of(stored, *payload, name));
+    return;
+  }
+  if (!scan_.may_hold_something(stored, record.size, zip::Wrapping::none)) return;
   read_whole(record, name,
              [&](const Content& content, std::span<const std::byte>) { scan_.look_into(content); });
 }

@@ -20,9 +20,18 @@ namespace weightmap {
 
 using bytes::Part;
 
-// What content may be by its first bytes.
-enum class Look : std::uint8_t { nothing, pickle, zip, tar, gzip, objects };
-Look look_of(std::span<const std::byte> head) noexcept;
+// What content of `size` bytes may be by its first ones. Readers differ, so it may be several.
+struct Looks {
+  bool pickle = false;
+  bool zip = false;
+  bool tar = false;
+  bool array = false;     // of numpy
+  bool deflated = false;  // gzip or zlib
+  bool packed = false;    // as joblib inflates it and nothing here does
+  bool any() const noexcept { return pickle || zip || tar || array || deflated || packed; }
+};
+Looks looks_of(std::span<const std::byte> head, std::uint64_t size);
+bool is_array(const bytes::ByteSource& content);  // of numpy, as far as can be read
 
 struct Content {
   const bytes::ByteSource& bytes;
@@ -45,28 +54,39 @@ class ContentScan {
         bytes_left_(options.limits.pickle_bytes),
         heads_left_(options.limits.copied_bytes) {}
 
-  // Scans what the first bytes say that it is. What stops the scan becomes a fault.
+  // Scans what the first bytes say that it may be, and what lies behind that, as readers that are
+  // called again do. What stops the scan becomes a fault.
   void look_into(const Content& content);
+  // What lies behind `at`, which was looked at; nothing if that is 0.
+  void look_behind(const Content& content, std::uint64_t at);
+  // The same as look_into() of what is named as pickles, all of which is in memory.
+  void look_into_pickles(const Content& content, std::span<const std::byte> bytes);
 
   // These fail if the content is no archive of that kind.
   Result<void> scan_zip(const Content& content);
   Result<void> scan_tar(const Content& content);
   // Inflates it, unless its first bytes tell that nothing of ours is in it.
-  Result<void> scan_gzip(const Content& content);
-  // An array of numpy (.npy) that may be one of objects: a pickle behind the header.
-  Result<void> scan_objects(const Content& content);
+  Result<void> scan_deflated(const Content& content);
   // Scans pickles from the first byte on: the stream of torch before 1.6, or bare ones. Returns
   // false if there is none; a file that `is_surely` one counts, whatever is wrong with it.
   Result<bool> scan_pickles(const Content& content, bool is_surely);
-  bool is_legacy() const noexcept { return is_legacy_; }  // of the last one
+  bool is_legacy() const noexcept { return is_legacy_; }       // of the last ones
+  std::uint64_t pickled() const noexcept { return pickled_; }  // the length of the last ones
 
  private:
   class Archive;
   void add_fault(const Content& content, Error error);
-  Result<bool> add_pickles(const Content& content, std::uint64_t length);
+  // What is first in the content; the length of it, or 0 if that is not told.
+  std::uint64_t look_at_first(const Content& content);
+  std::uint64_t look_at_others(const Content& content, const Looks& looks);  // than a pickle
+  std::uint64_t length_of_stream(const Content& content);                    // of torch before 1.6
+  // The length of an array of numpy (.npy); one of objects is a pickle behind the header.
+  Result<std::uint64_t> scan_array(const Content& content);
+  Result<PickleCollector::Added> add_pickles(const Content& content, std::uint64_t length);
   void drop_storages(std::size_t before);
-  // What compressed content is by its first bytes; nullopt if only inflating all of it tells.
-  std::optional<Look> look_inside(const bytes::ByteSource& compressed, zip::Wrapping wrapping);
+  // False if the first bytes tell that nothing in compressed content of `size` is of ours.
+  bool may_hold_something(const bytes::ByteSource& compressed, std::uint64_t size,
+                          zip::Wrapping wrapping);
 
   const OpenOptions& options_;
   FileGlobals& into_;
@@ -74,6 +94,7 @@ class ContentScan {
   std::uint64_t bytes_left_;  // for pickles that are read, and for what is inflated
   std::uint64_t heads_left_;  // for first bytes that are inflated
   bool is_legacy_ = false;
+  std::uint64_t pickled_ = 0;
 };
 
 bool is_named_as_pickle(std::string_view name);

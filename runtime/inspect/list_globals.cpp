@@ -9,6 +9,7 @@
 #include "runtime/dcp/metadata.hpp"
 #include "runtime/dcp/walk_items.hpp"
 #include "runtime/format/identify.hpp"
+#include "runtime/format/members.hpp"
 #include "runtime/format/zip_directory.hpp"
 #include "runtime/inspect/content_scan.hpp"
 #include "runtime/inspect/whole.hpp"
@@ -20,31 +21,41 @@
 namespace weightmap {
 namespace {
 
+// The formats of header and elements, whose first bytes other readers may run as a pickle.
+Format format_of_kind(format::Kind kind) noexcept {
+  return kind == format::Kind::safetensors ? Format::safetensors
+         : kind == format::Kind::gguf      ? Format::gguf
+         : kind == format::Kind::npy       ? Format::npy
+                                           : Format::unknown;
+}
+
 // What is opened, and may have pickles as well.
 bool is_opened(Format format) noexcept {
-  return format == Format::torch_zip || format == Format::torch_legacy || format == Format::npz;
+  return format == Format::torch_zip || format == Format::torch_legacy || format == Format::npz ||
+         is_header_and_elements(format);
 }
 
 // What may hold pickles although it is no zip archive.
-Result<void> scan_other(ContentScan& scan, const Content& file, Look look) {
-  if (look == Look::tar) return scan.scan_tar(file);
-  if (look == Look::gzip) return scan.scan_gzip(file);
+Result<void> scan_other(ContentScan& scan, const Content& file, const Looks& looks) {
+  if (looks.tar) TRY(scan.scan_tar(file));
+  if (looks.deflated || looks.packed) TRY(scan.scan_deflated(file));
   return {};
 }
 
 // Each item of a .distcp file, which torch unpickles by itself.
-Result<FileGlobals> list_globals_of_items(const os::File& file, const OpenOptions& options) {
+Result<FileGlobals> list_globals_of_items(const Part& file, std::uint64_t base,
+                                          const OpenOptions& options) {
   FileGlobals made;
   ContentScan scan(options, made);
   TRY(dcp::for_each_item(file, [&](ByteRange item) -> Result<void> {
     const std::string name = "item at byte " + std::to_string(item.offset);
     const Part part(file, item.offset, item.length);
-    Result<void> ran = scan.scan_zip({part, item.offset, name, 1});
+    Result<void> ran = scan.scan_zip({part, base + item.offset, name, 1});
     if (ran) return {};
     PickleGlobals& failed = made.pickles.emplace_back();
     failed.record = name;
     failed.fault = std::move(ran.error());
-    failed.fault->file_offset = item.offset;
+    failed.fault->file_offset = base + item.offset;
     return {};
   }));
   made.format = Format::dcp;
@@ -64,48 +75,65 @@ void check_folder(const std::filesystem::path& path, const OpenOptions& options,
     made.fault = std::move(fault);
 }
 
-Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& given) {
-  TRY_ASSIGN(const os::File file, os::File::open(path, false));
-  if (path.extension() == ".distcp") return list_globals_of_items(file, given);
+// The file, or a member of it.
+Result<FileGlobals> list_globals_of(const os::File& file, ByteRange range,
+                                    const std::filesystem::path& path, const OpenOptions& given) {
+  const Part bytes(file, range.offset, range.length);
+  if (path.extension() == ".distcp") return list_globals_of_items(bytes, range.offset, given);
   const bool is_metadata = sets::is_distributed_metadata(path.filename().native());
   const OpenOptions& options = is_metadata ? dcp::with_own_globals(given) : given;
-  std::array<std::byte, format::head_bytes> bytes{};
-  const std::span head(bytes.data(), std::min<std::uint64_t>(bytes.size(), file.size()));
-  TRY(file.read(0, head));
+  std::array<std::byte, format::head_bytes> front{};
+  const std::span head(front.data(), std::min<std::uint64_t>(front.size(), bytes.size()));
+  TRY(bytes.read(0, head));
   const format::Kind kind = format::identify_head(head);
-  const Look look = look_of(head);
+  const Looks looks = looks_of(head, bytes.size());
 
   FileGlobals made;
   ContentScan scan(options, made);
-  const Content content{file};
+  const Content content{bytes, range.offset};
   const Result<void> archive = scan.scan_zip(content);
-  // Safetensors has no pickles; its beginning only looks like one.
-  if (!archive && (kind == format::Kind::safetensors || kind == format::Kind::npy)) {
-    made.format = kind == format::Kind::npy ? Format::npy : Format::safetensors;
-    if (look == Look::objects) scan.look_into(content);
-    made.fault = find_damage(file, path, options);
-    return made;
-  }
-  const Result<void> other = scan_other(scan, content, look);
-  // torch detects an archive by its first bytes, and unpickles any other file.
+  if (!archive) made.format = format_of_kind(kind);
+  const bool is_known = made.format != Format::unknown;
+  const Result<void> other = scan_other(scan, content, looks);
   bool found = false;
-  if (look != Look::zip) {
-    TRY_ASSIGN(found, scan.scan_pickles(content, look == Look::pickle));
-    if (found && !archive) made.format = scan.is_legacy() ? Format::torch_legacy : Format::pickle;
+  std::uint64_t end = 0;  // of what was looked at, if more may lie behind it
+  if (!archive && looks.array) {
+    scan.look_into(content);
+  } else if (!looks.zip) {
+    // torch detects an archive by its first bytes, and unpickles any other file.
+    TRY_ASSIGN(found, scan.scan_pickles(content, !is_known && begins_as_pickle(head)));
+    if (found && !archive && !is_known) {
+      made.format = scan.is_legacy() ? Format::torch_legacy : Format::pickle;
+      end = scan.is_legacy() ? 0 : scan.pickled();
+    }
   }
   if (!other && !archive) made.fault = other.error();
-  if (is_opened(made.format) && !made.fault) made.fault = find_damage(file, path, options);
-  if (found && is_metadata) check_folder(path, given, made);
-  if (found || archive || made.fault || !made.pickles.empty() || !made.code.empty()) return made;
-  // GGUF's first four bytes are an opcode, too, so the rest was scanned.
-  if (kind == format::Kind::gguf) {
-    made.format = Format::gguf;
-    made.fault = find_damage(file, path, options);
-    return made;
+  if (is_opened(made.format) && !made.fault) {
+    Wholeness whole = look_for_damage(bytes, &file, range.offset, path, options);
+    made.fault = std::move(whole.damage);
+    made.hole_bytes = whole.hole_bytes;
+    if (!looks.array && whole.unread_bytes > 0) end = bytes.size() - whole.unread_bytes;
   }
-  if (look != Look::tar) return tl::unexpected<Error>(archive.error());
-  TRY_ASSIGN(Error foreign, format::describe_foreign_file(file));
+  if (!archive) scan.look_behind(content, end);
+  if (found && is_metadata) check_folder(path, given, made);
+  if (found || archive || is_known || made.fault || !made.pickles.empty() || !made.code.empty())
+    return made;
+  if (!looks.tar) return tl::unexpected<Error>(archive.error());
+  TRY_ASSIGN(Error foreign, format::describe_foreign_file(bytes));
   return tl::unexpected<Error>(std::move(foreign));
+}
+
+Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const OpenOptions& given) {
+  Result<os::File> opened = os::File::open(path, false);
+  std::optional<format::MemberPath> inside;
+  if (!opened && opened.error().os_error == ENOTDIR) inside = format::member_path(path);
+  if (inside) opened = os::File::open(inside->file, false);
+  TRY_ASSIGN(const os::File file, std::move(opened));
+  ByteRange range{0, file.size()};
+  if (inside) {
+    TRY_ASSIGN(range, format::find_member(file, inside->member, given.limits));
+  }
+  return list_globals_of(file, range, path, given);
 }
 
 }  // namespace

@@ -31,6 +31,17 @@ bool is_name(const NamedGlobal& global) noexcept {
   return is_identifier(global.module) && is_identifier(global.name);
 }
 
+// Who reads a pickle with a fault runs all that is in front of it. A name that it computes is made
+// of others that it has: an opcode with an extension code alone is a byte of any data, such as the
+// first one of msgpack. Without the mark, two lines of words are a name; only a call makes it one.
+bool is_believable(const PickleGlobals& pickle, const pickle::Scan& scan, bool has_mark) noexcept {
+  const GlobalVerdict least = has_mark ? GlobalVerdict::unknown : GlobalVerdict::harmful;
+  return !scan.fault || scan.has_calls ||
+         std::ranges::any_of(pickle.globals, [&](const NamedGlobal& global) {
+           return is_name(global) && global.verdict >= least;
+         });
+}
+
 // joblib's arrays lie raw among the opcodes, and the machine alone knows their lengths. Who reads
 // the file without joblib runs them as opcodes, so names that scan_globals() finds count, too.
 Result<std::unique_ptr<value::Tree>> parse_with_arrays(Bytes bytes, std::uint64_t file_offset,
@@ -52,13 +63,11 @@ bool begins_as_pickle(Bytes bytes) noexcept {
          static_cast<std::uint8_t>(bytes[1]) <= 5;
 }
 
-// Who reads one with a fault runs all that is in front of it. A name that a pickle computes is made
-// of others that it has: an opcode with an extension code alone is a byte of any data, such as the
-// first one of msgpack.
-bool is_believable(const PickleGlobals& pickle) noexcept {
-  return !pickle.fault || std::ranges::any_of(pickle.globals, [](const NamedGlobal& global) {
-    return is_name(global) && global.verdict >= GlobalVerdict::unknown;
-  });
+bool may_be_pickle(Bytes bytes, std::uint64_t size) {
+  bool has_names = false;
+  const pickle::Scan scan = pickle::scan_globals(
+      bytes, 0, std::uint64_t{1} << 20, [&](const pickle::ScannedGlobal&) { has_names = true; });
+  return has_names || !scan.fault || (scan.ends_early && scan.needs <= size);
 }
 
 GlobalVerdict PickleCollector::judge(const pickle::ScannedGlobal& global,
@@ -126,18 +135,37 @@ pickle::Scan PickleCollector::add_one(const std::string& record, Bytes bytes,
   return scan;
 }
 
-bool PickleCollector::add(const std::string& record, Bytes bytes, std::uint64_t file_offset,
-                          bool is_torchscript) {
+PickleCollector::Added PickleCollector::add(const std::string& record, Bytes bytes,
+                                            std::uint64_t file_offset, bool is_torchscript) {
   const std::size_t first = into_.pickles.size();
-  for (std::size_t i = 0; i < most_pickles; ++i) {
-    const pickle::Scan scan = add_one(record, bytes, file_offset, is_torchscript);
-    if (scan.fault) return scan.ends_early;
-    bytes = bytes.subspan(scan.length);
-    file_offset += scan.length;
-    if (!begins_as_pickle(bytes)) break;
+  Added added;
+  while (added.length < bytes.size() || added.length == 0) {
+    const Bytes rest = bytes.subspan(added.length);
+    if (into_.pickles.size() - first == most_pickles) {
+      into_.pickles.back().fault =
+          Error{ErrorCode::limit_exceeded,
+                "more pickles follow than the " + std::to_string(most_pickles) +
+                    " that are looked at; take them apart and scan those",
+                file_offset + added.length,
+                {}};
+      added.length = bytes.size();
+      return added;
+    }
+    const pickle::Scan scan = add_one(record, rest, file_offset + added.length, is_torchscript);
+    const bool has_mark = begins_as_pickle(rest);
+    const bool is_file = record.empty() && added.length == 0;
+    const bool is_one = is_believable(into_.pickles.back(), scan, has_mark || is_file);
+    if (added.length == 0) added.is_believable = is_one;
+    if (scan.ends_early) added.needs = std::max(added.length + scan.needs, bytes.size() + 1);
+    if (added.length > 0 && !has_mark && !is_one) {
+      into_.pickles.pop_back();
+      break;
+    }
+    if (scan.fault) return added;
+    added.length += scan.length;
   }
-  into_.pickles[first].bytes_behind = bytes.size();
-  return false;
+  into_.pickles[first].bytes_behind = bytes.size() - added.length;
+  return added;
 }
 
 }  // namespace weightmap

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <limits>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/bytes/counted.hpp"
@@ -19,10 +20,39 @@ struct Known {
 constexpr std::uint32_t no_length = std::numeric_limits<std::uint32_t>::max();
 constexpr Known something{0, no_length};       // a value that is no text, or is unknown
 constexpr Known never_set{1, no_length};       // a memo id that was never set
+constexpr Known made{2, no_length};            // what a name is, or a call of one gave
+constexpr Known unread_text{3, no_length};     // with an escape, which no name needs
 constexpr std::size_t most_name_bytes = 4096;  // of a global, as in parse()
 
 bool is_set(const Known& known) noexcept {
   return known.length != no_length || known.position != never_set.position;
+}
+
+bool is_something(const Known& known) noexcept {
+  return known.length == no_length && known.position == something.position;
+}
+
+bool is_made(const Known& known) noexcept {
+  return known.length == no_length && known.position == made.position;
+}
+
+// False for what Python takes for no number in any notation; it reads up to a zero byte.
+bool may_be_number(std::string_view line) noexcept {
+  return line.substr(0, line.find('\0'))
+             .find_first_not_of("0123456789abcdefABCDEFxXoOlLinftyINFTY_+-. \t\r\v\f") ==
+         std::string_view::npos;
+}
+
+// As int() of Python takes it, or more: readers must not stop before this one does.
+std::optional<std::uint64_t> read_id(std::string_view line) {
+  std::string digits(line.substr(0, line.find('\0')));
+  std::erase_if(digits, [](char c) { return c == '_' || c == '+' || (c >= '\t' && c <= ' '); });
+  if (digits.starts_with("-0")) digits.erase(0, 1);
+  std::uint64_t id = 0;
+  const char* const last = digits.data() + digits.size();
+  const auto [end, error] = std::from_chars(digits.data(), last, id);
+  if (error != std::errc{} || end != last) return std::nullopt;
+  return id;
 }
 
 class GlobalScan {
@@ -68,9 +98,14 @@ class GlobalScan {
   bool pop(std::size_t count);
   bool pop_to_mark();
   bool replace(std::size_t count) { return pop(count) && push(something); }
+  bool call(std::size_t count);
   bool push_text(std::string_view text);
   bool push_line();
-  std::optional<std::uint64_t> id_of_line();
+  Known& memo_at(std::uint64_t id) {
+    if (id >= text_.size()) return far_memo_.try_emplace(id, never_set).first->second;
+    if (id >= memo_.size()) memo_.resize(id + 1, never_set);
+    return memo_[id];
+  }
   bool put(std::uint64_t id);
   bool get(std::uint64_t id);
   void note(std::string_view module, std::string_view of_it) {
@@ -89,6 +124,7 @@ class GlobalScan {
   std::vector<Known> stack_;
   std::vector<std::size_t> marks_;
   std::vector<Known> memo_;
+  std::unordered_map<std::uint64_t, Known> far_memo_;  // of ids that no pickler writes
   std::size_t memo_count_ = 0;  // number of ids that are set, which MEMOIZE takes
   bool stopped_ = false;
   Scan scan_;
@@ -102,7 +138,8 @@ bool GlobalScan::fail(std::string message) {
 bool GlobalScan::check_budget() {
   // The old and the new values exist together while a vector grows.
   const std::uint64_t bytes = (stack_.capacity() + memo_.capacity()) * sizeof(Known) * 3 / 2 +
-                              marks_.capacity() * sizeof(std::size_t) * 3 / 2;
+                              marks_.capacity() * sizeof(std::size_t) * 3 / 2 +
+                              far_memo_.size() * sizeof(std::size_t) * 8;
   if (bytes <= budget_bytes_) return true;
   fail("the names in the pickle need more memory than " + std::to_string(budget_bytes_) + " bytes");
   scan_.fault->code = ErrorCode::limit_exceeded;
@@ -118,9 +155,10 @@ bool GlobalScan::read_operand() {
   const bool is_read = pickle::read_operand(source, form, operand_);
   at_ = text_.size() - source.left();
   if (is_read) return true;
-  return fail_early(source.needed > source.left()
-                        ? short_of(opcode, source.needed, source.left())
-                        : "opcode " + opcode_name(opcode) + " has no newline behind it");
+  const bool is_counted = source.needed > source.left();
+  scan_.needs = is_counted ? at_ + source.needed : text_.size() + 1;
+  return fail_early(is_counted ? short_of(opcode, source.needed, source.left())
+                               : "opcode " + opcode_name(opcode) + " has no newline behind it");
 }
 
 bool GlobalScan::pop(std::size_t count) {
@@ -154,45 +192,42 @@ bool GlobalScan::push_line() {
       return fail("opcode STRING has a text without quotes");
     line = line.substr(1, line.size() - 2);
   }
-  return line.find('\\') == std::string_view::npos ? push_text(line) : push(something);
-}
-
-std::optional<std::uint64_t> GlobalScan::id_of_line() {
-  std::uint64_t id = 0;
-  const char* const last = operand_.text.data() + operand_.text.size();
-  const auto [end, error] = std::from_chars(operand_.text.data(), last, id);
-  if (error == std::errc{} && end == last) return id;
-  fail("opcode " + opcode_name(byte_at(opcode_at_)) + " has a memo id that is not a number");
-  return std::nullopt;
+  return line.find('\\') == std::string_view::npos ? push_text(line) : push(unread_text);
 }
 
 bool GlobalScan::put(std::uint64_t id) {
   if (stack_.size() == floor())
     return fail("opcode " + opcode_name(byte_at(opcode_at_)) + " finds nothing to keep");
-  // As in parse(): a pickler counts its memo from zero.
-  if (id >= text_.size())
-    return fail("memo id " + std::to_string(id) + " is larger than the pickle itself");
-  if (id >= memo_.size()) memo_.resize(id + 1, never_set);
-  if (!is_set(memo_[id])) ++memo_count_;
-  memo_[id] = stack_.back();
+  Known& kept = memo_at(id);
+  if (!is_set(kept)) ++memo_count_;
+  kept = stack_.back();
   return check_budget();
 }
 
 bool GlobalScan::get(std::uint64_t id) {
-  if (id >= memo_.size() || !is_set(memo_[id]))
-    return fail("memo id " + std::to_string(id) + " was never set");
-  return push(memo_[id]);
+  const Known found = memo_at(id);
+  return is_set(found) ? push(found) : fail("memo id " + std::to_string(id) + " was never set");
+}
+
+// A call of the lowest of `count` values, or of a method of it.
+bool GlobalScan::call(std::size_t count) {
+  if (stack_.size() - floor() < count) return pop(count);
+  const bool is_call = is_made(stack_[stack_.size() - count]);
+  scan_.has_calls = scan_.has_calls || is_call;
+  return pop(count) && push(is_call ? made : something);
 }
 
 bool GlobalScan::stack_global() {
   if (stack_.size() - floor() < 2) return pop(2);
   const Known& module = stack_[stack_.size() - 2];
   const Known& of_it = stack_.back();
-  if (module.length == no_length || of_it.length == no_length)
-    note({}, {});
-  else
+  const bool is_told = module.length != no_length && of_it.length != no_length;
+  const bool may_be_told = !is_something(module) && !is_something(of_it);
+  if (is_told)
     note(text_.substr(module.position, module.length), text_.substr(of_it.position, of_it.length));
-  return replace(2);
+  else
+    note({}, {});
+  return pop(2) && push(may_be_told ? made : something);
 }
 
 bool GlobalScan::step(std::uint8_t opcode) {
@@ -221,15 +256,17 @@ bool GlobalScan::step(std::uint8_t opcode) {
     case op_BINPERSID:
     case op_TUPLE1:
       return replace(1);
-    case op_REDUCE:
-    case op_NEWOBJ:
     case op_TUPLE2:
       return replace(2);
-    case op_NEWOBJ_EX:
     case op_TUPLE3:
       return replace(3);
-    case op_APPEND:
+    case op_REDUCE:
+    case op_NEWOBJ:
     case op_BUILD:
+      return call(2);
+    case op_NEWOBJ_EX:
+      return call(3);
+    case op_APPEND:
       return pop(1);
     case op_SETITEM:
       return pop(2);
@@ -241,8 +278,13 @@ bool GlobalScan::step(std::uint8_t opcode) {
     case op_LIST:
     case op_DICT:
     case op_FROZENSET:
-    case op_OBJ:
       return pop_to_mark() && push(something);
+    case op_OBJ: {
+      const bool is_call =
+          !marks_.empty() && marks_.back() < stack_.size() && is_made(stack_[marks_.back()]);
+      scan_.has_calls = scan_.has_calls || is_call;
+      return pop_to_mark() && push(is_call ? made : something);
+    }
     case op_STOP:
       if (stack_.size() == floor()) return fail("the pickle stops with nothing on its stack");
       stopped_ = true;
@@ -276,22 +318,28 @@ bool GlobalScan::step_operand(std::uint8_t opcode) {
     case op_BINGET:
     case op_LONG_BINGET:
       return get(operand_.number);
-    case op_PUT: {
-      const std::optional<std::uint64_t> id = id_of_line();
-      return id && put(*id);
-    }
+    case op_PUT:
     case op_GET: {
-      const std::optional<std::uint64_t> id = id_of_line();
-      return id && get(*id);
+      const std::optional<std::uint64_t> id = read_id(operand_.text);
+      if (!id) return fail("opcode " + opcode_name(opcode) + " has a memo id that is not a number");
+      return opcode == op_PUT ? put(*id) : get(*id);
     }
     case op_GLOBAL:
       note(operand_.text, operand_.second_line);
-      return push(something);
+      return push(made);
     case op_INST:
       note(operand_.text, operand_.second_line);
-      return pop_to_mark() && push(something);
+      if (!pop_to_mark()) return false;
+      scan_.has_calls = true;
+      return push(made);
     case op_STACK_GLOBAL:
       return stack_global();
+    case op_INT:
+    case op_LONG:
+    case op_FLOAT:
+      return may_be_number(operand_.text)
+                 ? push(something)
+                 : fail("opcode " + opcode_name(opcode) + " has no number");
     default:  // a number, bytes, or the object of an extension code
       if (operand_forms[opcode].kind != OperandKind::no_opcode) return push(something);
       return fail("the pickle has byte " + opcode_name(opcode) + " where an opcode should be");

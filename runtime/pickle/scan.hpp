@@ -29,6 +29,8 @@ struct Scan {
   std::uint64_t length = 0;    // up to and including STOP, or up to the faulty opcode
   std::optional<Error> fault;  // the reason why Python or the limits would stop here
   bool ends_early = false;     // the fault is a truncated pickle
+  std::uint64_t needs = 0;     // then: it has at least so many bytes
+  bool has_calls = false;      // a call of what a name stands for, or of its __setstate__()
 };
 
 // Calls `found` for each global in the order of the opcodes, including those before a fault.

@@ -30,6 +30,12 @@ Decompressor make_decompressor() {
   return made;
 }
 
+auto decompress_of(Wrapping wrapping) noexcept {
+  return wrapping == Wrapping::gzip   ? libdeflate_gzip_decompress_ex
+         : wrapping == Wrapping::zlib ? libdeflate_zlib_decompress_ex
+                                      : libdeflate_deflate_decompress_ex;
+}
+
 // A block that is stored as it is has at most this many bytes.
 constexpr std::size_t most_at_once = 65535;
 
@@ -70,8 +76,7 @@ std::optional<std::vector<std::byte>> inflate_head(std::span<const std::byte> co
   // libdeflate stops at the first block or match that does not fit, with all before it in place.
   std::vector<std::byte> out(inflated_head_bytes + most_at_once);
   const Decompressor decompressor = make_decompressor();
-  const auto run =
-      wrapping == Wrapping::gzip ? libdeflate_gzip_decompress_ex : libdeflate_deflate_decompress_ex;
+  const auto run = decompress_of(wrapping);
   std::size_t used = 0;
   std::size_t produced = 0;
   const libdeflate_result result = run(decompressor.get(), compressed.data(), compressed.size(),
@@ -84,9 +89,10 @@ std::optional<std::vector<std::byte>> inflate_head(std::span<const std::byte> co
   return out;
 }
 
-Result<std::vector<std::byte>> inflate_gzip(std::span<const std::byte> compressed,
-                                            std::uint64_t max_bytes) {
+Result<std::vector<std::byte>> inflate_all(std::span<const std::byte> compressed, Wrapping wrapping,
+                                           std::uint64_t max_bytes) {
   const Decompressor decompressor = make_decompressor();
+  const auto run = decompress_of(wrapping);
   std::vector<std::byte> out(
       std::min({max_bytes, max_inflated_size(compressed.size()), std::uint64_t{1} << 20}));
   std::size_t filled = 0;
@@ -94,8 +100,8 @@ Result<std::vector<std::byte>> inflate_gzip(std::span<const std::byte> compresse
     std::size_t used = 0;
     std::size_t produced = 0;
     const libdeflate_result result =
-        libdeflate_gzip_decompress_ex(decompressor.get(), compressed.data(), compressed.size(),
-                                      out.data() + filled, out.size() - filled, &used, &produced);
+        run(decompressor.get(), compressed.data(), compressed.size(), out.data() + filled,
+            out.size() - filled, &used, &produced);
     if (result == LIBDEFLATE_INSUFFICIENT_SPACE) {
       if (out.size() >= max_bytes)
         return failure(ErrorCode::limit_exceeded,

@@ -19,8 +19,8 @@ std::uint64_t max_inflated_size(std::uint64_t compressed_size) noexcept;
 // ends before `compressed` does. Never writes beyond `out`.
 Result<void> inflate(std::span<const std::byte> compressed, std::span<std::byte> out);
 
-// How a stream of deflate is wrapped: not at all, as in a zip archive, or as gzip does.
-enum class Wrapping : std::uint8_t { none, gzip };
+// How a stream of deflate is wrapped: not at all, as in a zip archive, or as gzip or zlib do.
+enum class Wrapping : std::uint8_t { none, gzip, zlib };
 
 // The most bytes that inflate_head() can tell.
 inline constexpr std::size_t inflated_head_bytes = 1024;
@@ -30,9 +30,9 @@ inline constexpr std::size_t inflated_head_bytes = 1024;
 std::optional<std::vector<std::byte>> inflate_head(std::span<const std::byte> compressed,
                                                    Wrapping wrapping);
 
-// Inflates all members of a gzip file. Fails with corrupt if it is damaged or ends early, with
+// Inflates all members of a file. Fails with corrupt if it is damaged or ends early, with
 // limit_exceeded if the content is longer than `max_bytes`.
-Result<std::vector<std::byte>> inflate_gzip(std::span<const std::byte> compressed,
-                                            std::uint64_t max_bytes);
+Result<std::vector<std::byte>> inflate_all(std::span<const std::byte> compressed, Wrapping wrapping,
+                                           std::uint64_t max_bytes);
 
 }  // namespace weightmap::zip

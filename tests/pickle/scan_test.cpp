@@ -83,6 +83,32 @@ TEST_CASE("takes the names of STACK_GLOBAL from wherever the stack has them") {
         Names{"sys.exit@21"});
 }
 
+TEST_CASE("follows the memo as far as Python does, not only as picklers write it") {
+  const auto kept = [](const std::string& put, const std::string& get) {
+    return names_in(text4("os") + put + "0" + get + text4("system") + "\x93.");
+  };
+  CHECK(kept("p4000000000\n", "g4000000000\n").front().starts_with("os.system@"));
+  CHECK(kept("r\xff\xff\xff\x7f", "j\xff\xff\xff\x7f").front().starts_with("os.system@"));
+  for (const std::string& id : {"+7"s, " 7"s, "7 "s, "0_7"s, "07"s, "7\0x"s})
+    CHECK(kept("p" + id + "\n", "h\7").front().starts_with("os.system@"));
+  CHECK(names_in("I0x1_f\n0L1L\n0Fnan\n0F1.5\0x\n0cos\nsystem\n."s) == Names{"os.system@27"});
+}
+
+TEST_CASE("tells whether a call of what a name stands for is made") {
+  const auto has_calls = [](const std::string& text) { return scan(text).scan.has_calls; };
+  for (const std::string& call : {"cm\nf\n)R."s, "cm\nf\n)\x81."s, "cm\nf\n)}\x92."s, "cm\nf\nNb."s,
+                                  "(im\nf\n."s, "(cm\nf\no."s, "Vm\nVf\n\x93)R."s,
+                                  "V\\u006d\nVf\n\x93)R."s, "cm\nf\n)R)R."s, "cm\nf\nq\0h\0)R."s})
+    CHECK_MESSAGE(has_calls(call), call);
+  for (const std::string& none : {"cm\nf\n."s, "N)R."s, "NN\x93)R."s, "(No."s, "N)\x81."s})
+    CHECK_MESSAGE(!has_calls(none), none);
+}
+
+TEST_CASE("says how many bytes a truncated pickle has at least") {
+  CHECK(scan("X\x10\0\0\0ab"s).scan.needs == 21);
+  CHECK(scan("cos").scan.needs == 4);
+}
+
 TEST_CASE("says of a name that only running tells that it is not told") {
   CHECK(names_in("cm\nf\n)RU\x01n\x93.") == Names{"m.f@0", ".@10"});
   CHECK(names_in(text4("os") + "C\x06system\x93.") == Names{".@12"});
@@ -134,7 +160,9 @@ TEST_CASE("refuses what stops Python, too") {
   CHECK(fault_of("N(\x85.").message == "opcode TUPLE1 needs 1 value above the last mark, found 0");
   CHECK(fault_of("t").message == "opcode TUPLE finds no mark on the stack");
   CHECK(fault_of("h\x01.").message == "memo id 1 was never set");
-  CHECK(fault_of("Nr\x09\0\0\0."s).message == "memo id 9 is larger than the pickle itself");
+  CHECK(fault_of("g-1\n.").message == "opcode GET has a memo id that is not a number");
+  CHECK(fault_of("Imore\n.").message == "opcode INT has no number");
+  CHECK(fault_of("Format\n.").message == "opcode FLOAT has no number");
   CHECK(fault_of("q\x01.").message == "opcode BINPUT finds nothing to keep");
   CHECK(fault_of("g1x\n.").message == "opcode GET has a memo id that is not a number");
   CHECK(fault_of("Sx\n.").message == "opcode STRING has a text without quotes");

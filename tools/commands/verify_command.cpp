@@ -33,6 +33,7 @@ struct Findings {
   bool has_one_header = false;  // one header for all tensors
   std::uint64_t duplicate_keys = 0;
   std::size_t long_names = 0;  // tensors of a GGUF file that llama.cpp refuses
+  std::uint64_t hole_bytes = 0;
   std::optional<CrcReport> crc;
   std::uint64_t bytes_with_crc = 0;
   std::uint64_t bytes_not_compared = 0;  // of storages
@@ -46,16 +47,20 @@ struct Findings {
 // Adds a fault for each reserved storage that was never filled in.
 void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
   const std::vector<std::size_t> unwritten = unwritten_storages(checkpoint);
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  if (!reserved) findings.hole_bytes = hole_bytes(checkpoint);
   for (const std::size_t index : unwritten) {
     const NamedStorage storage = checkpoint.storage(index);
-    findings.faults.push_back({ErrorCode::corrupt,
-                               "storage data/" + printable(storage.key) + " of " +
-                                   count(storage.nbytes, "byte") +
-                                   " is reserved, and nobody has written it",
-                               storage.payload_offset,
-                               {}});
+    findings.faults.push_back(
+        {ErrorCode::corrupt,
+         (reserved ? "storage data/" : "storage ") + printable(storage.key) + " of " +
+             count(storage.nbytes, "byte") +
+             (reserved ? " is reserved, and nobody has written it"
+                       : " was never written: it is a hole in the file, or ends in one (unless a "
+                         "sparse copy left out zeros)"),
+         storage.payload_offset,
+         {}});
   }
-  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   if (unwritten.empty() && reserved && !reserved->is_sealed)
     findings.faults.push_back({ErrorCode::corrupt,
                                "all reserved storages are written, but the file is not sealed: it "
@@ -180,6 +185,7 @@ Json describe_findings(const std::string& file, const Findings& findings) {
           {"headers_checked", findings.headers},
           {"duplicate_keys", findings.duplicate_keys},
           {"long_names", findings.long_names},
+          {"hole_bytes", findings.hole_bytes},
           {"crc", crc},
           {"sha256", sums},
           {"bytes_not_compared", findings.bytes_not_compared},
@@ -216,6 +222,11 @@ std::string checked_text(const Findings& findings) {
   if (findings.crc && findings.bytes_with_crc > 0)
     text += "; CRC of " + count(findings.crc->storages_checked, "storage") + ", " +
             human_bytes(findings.bytes_with_crc);
+  if (findings.hole_bytes > 0)
+    text +=
+        "; " + count(findings.hole_bytes, "byte") +
+        " are holes in the file, which read as zeros: nobody has written them, or a sparse copy "
+        "left them out";
   if (findings.sums) text += "; " + sums_text(*findings.sums);
   if (findings.long_names > 0)
     text += "; " + count(findings.long_names, "name") +

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "runtime/bytes/round_up.hpp"
@@ -22,16 +23,29 @@ Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t le
 
 Result<void> sync_content(const File& file) { return sync(file.descriptor()); }
 
-bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
+Holes find_holes(const File& file, std::uint64_t offset, std::uint64_t length) noexcept {
   struct stat status {};
-  if (::fstat(file.descriptor(), &status) != 0) return false;
+  if (::fstat(file.descriptor(), &status) != 0) return {};
   const auto block = static_cast<std::uint64_t>(status.st_blksize);
   const std::uint64_t first = bytes::round_up(offset, block);
   const std::uint64_t end = (offset + length) / block * block;
-  if (first >= end) return false;
-  const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(first), SEEK_DATA);
-  if (data < 0) return errno == ENXIO;
-  return static_cast<std::uint64_t>(data) >= end;
+  Holes found;
+  bool ends_in_hole = false;
+  for (std::uint64_t at = first; at < end;) {
+    const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno != ENXIO) return {};
+    const std::uint64_t behind = data < 0 ? end : std::min(end, static_cast<std::uint64_t>(data));
+    found.bytes += behind - at;
+    ends_in_hole = behind == end && behind > at;
+    if (behind == end) break;
+    const off_t hole = ::lseek(file.descriptor(), data, SEEK_HOLE);
+    if (hole <= data) return {};
+    at = static_cast<std::uint64_t>(hole);
+  }
+  const bool ends_file = end + block >= file.size();
+  found.is_unwritten =
+      found.bytes > 0 && (found.bytes == end - first || (ends_in_hole && ends_file));
+  return found;
 }
 
 }  // namespace weightmap::os

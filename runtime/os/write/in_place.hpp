@@ -21,8 +21,13 @@ Result<void> fill_holes(const File& file, std::uint64_t offset, std::uint64_t le
 // Flushes the content to the disk.
 Result<void> sync_content(const File& file);
 
-// True if no block that lies fully in the range is allocated, so that it was never written. False
-// if there is no such block, or the file system does not report it. Works for any open file.
-bool is_hole(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
+struct Holes {
+  std::uint64_t bytes = 0;  // in blocks that lie fully in the range and are not allocated
+  // All of these blocks are so, or the last one of the file: the range was never written, unless it
+  // is all zeros, which copies may leave out.
+  bool is_unwritten = false;
+};
+// None if the file system does not report them. Works for any open file.
+Holes find_holes(const File& file, std::uint64_t offset, std::uint64_t length) noexcept;
 
 }  // namespace weightmap::os
