@@ -51,8 +51,8 @@ struct NamedGlobal {
 
 // One pickle.
 struct PickleGlobals {
-  // "data.pkl"; "inner.pt/data.pkl" for an archive within; "model_weights.ckpt/data.pkl" for one in
-  // a tar; empty if the pickle is the file itself.
+  // "data.pkl"; "inner.pt//data.pkl" for an archive within; "model_weights.ckpt//data.pkl" for one
+  // in a tar, which FILE//model_weights.ckpt opens; empty if the pickle is the file itself.
   std::string record;
   std::uint64_t file_offset = 0;     // of its beginning
   std::vector<NamedGlobal> globals;  // each once, in the order of first occurrence
@@ -78,9 +78,10 @@ struct FileGlobals {
   std::uint64_t hole_bytes = 0;  // of tensors, see hole_bytes() in fill.hpp
 };
 
-// Returns the globals of all pickles in a file, also of those in archives (zip, tar, gzip) within
-// archives, seven deep. Limits::pickle_bytes bounds what is read and inflated for that in all. Of
-// the options, only the limits and safe_globals apply. Fails as ArchiveReader::open() does unless
+// Returns the globals of all pickles in a file, or in a member of an archive (FILE//MEMBER), also of
+// those in archives (zip, tar, gzip, zlib) within archives, seven deep, behind other pickles and
+// arrays, and in a file of another format that is a pickle, too. Limits::pickle_bytes bounds what is
+// read and inflated for that in all. Of the options, only the limits and safe_globals apply. Fails as ArchiveReader::open() does unless
 // the file is an archive or begins with a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});

@@ -85,7 +85,9 @@ Result<void> ContentScan::Archive::run() {
                   : npz::is_archive(directory_) ? Format::npz
                                                 : Format::zip;
   for (const zip::Record& record : directory_.records()) {
-    const std::string_view name = directory_.short_name(record);
+    // By its whole name FILE//MEMBER opens a member.
+    const std::string_view name =
+        is_checkpoint ? directory_.short_name(record) : record.full_name();
     const std::size_t before = into.pickles.size();
     if (is_named_as_pickle(name))
       read_whole(record, name, [&](const Content& content, std::span<const std::byte> bytes) {

@@ -41,7 +41,7 @@ struct Content {
   bool is_torchscript = false;  // it is a record of TorchScript
 
   std::string inner(std::string_view record) const {
-    return name.empty() ? std::string(record) : name + "/" + std::string(record);
+    return name.empty() ? std::string(record) : name + "//" + std::string(record);
   }
 };
 

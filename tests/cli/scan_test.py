@@ -152,7 +152,7 @@ class Scan(Case):
                 "file": "evil.pt", "verdict": "unsafe", "format": "torch_zip",
                 "unsafe": [{"global": "posix.system", "verdict": "harmful", "record": "data.pkl",
                             "file_offset": at, "count": 1}],
-                "hidden": [], "bytes_behind": 0, "code": [], "faults": [], "error": None,
+                "hidden": [], "bytes_behind": 0, "hole_bytes": 0, "code": [], "faults": [], "error": None,
              }], "all": {"unsafe": 1}},
         )
         self.assertIn(f"posix.system (harmful) at byte {at}\n",
@@ -283,6 +283,39 @@ class Whole(Case):
                        key=lambda each: int(each.split("/")[1].split("-")[0]))
             self.assertEqual(verdicts[last], "damaged")
 
+    def test_what_was_never_written_is_damaged_and_verify_says_the_same(self):
+        """As a download leaves it that was cut, and whose file got its whole length."""
+        size = 1 << 16
+        tensors = {f"t{n}": {"dtype": "U8", "shape": [size], "data_offsets": [n * size, -~n * size]}
+                   for n in range(3)}
+        header = json.dumps(tensors).encode()
+        header += b" " * (-(8 + len(header)) % 4096)
+        content = struct.pack("<Q", len(header)) + header + b"x" * (3 * size)
+        begin = len(content) - 3 * size
+        for name, first, last, fault in (
+            ("tail", begin + size, begin + 3 * size, True), ("all", begin, begin + 3 * size, True),
+            ("end of the last", begin + 2 * size + 9000, begin + 3 * size, True),
+            ("middle", begin + size, begin + 2 * size, True),
+            ("within", begin + size + 8192, begin + size + 16384, False),
+            ("none", begin, begin, False),
+        ):
+            with open(self.folder / "m.safetensors", "wb") as file:
+                file.write(content[:first])
+                file.seek(last)
+                file.write(content[last:])
+                file.truncate(len(content))
+            holes = last - -(-first // 4096) * 4096
+            (scanned,) = self.scan("m.safetensors", code=int(fault))["files"]
+            verified = json.loads(self.run_tool("verify", "--json", "m.safetensors",
+                                                code=int(fault)))
+            with self.subTest(name):
+                self.assertEqual(scanned["verdict"], "damaged" if fault else "safe")
+                self.assertEqual((scanned["hole_bytes"], verified["hole_bytes"]), (holes, holes))
+                self.assertEqual("are holes in the file" in
+                                 self.run_tool("scan", "m.safetensors", code=int(fault)), holes > 0)
+                if fault:
+                    self.assertIn("was never written", scanned["faults"][0]["message"])
+
     def test_a_truncated_file_is_damaged_and_the_line_says_why(self):
         for name, content, why in (
             ("a.safetensors", safetensors(bytes(7)), "truncated"),
@@ -408,6 +441,38 @@ class Containers(Case):
         self.assertLess((self.folder / "bomb.zip").stat().st_size, 30000)
         self.assertEqual(self.verdicts("bomb.zip", code=1), {"bomb.zip": "unchecked"})
         self.assertIn("its content has more than 107", self.run_tool("scan", "bomb.zip", code=1))
+
+
+class Members(Case):
+    def test_a_member_is_scanned_as_the_file_that_it_is(self):
+        """By the name that the scan of the archive tells."""
+        evil = self.archive("evil.pt", EVIL).read_bytes()
+        with tarfile.open(self.folder / "m.nemo", "w") as target:
+            for name, content in (("./config.yaml", b"a: 1\n"), ("./weights.ckpt", evil)):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                target.addfile(member, io.BytesIO(content))
+        with zipfile.ZipFile(self.folder / "m.mar", "w") as target:
+            target.writestr("m/weights.ckpt", evil)
+            target.writestr("m/good.pt", self.archive("good.pt").read_bytes())
+        for archive in ("m.nemo", "m.mar"):
+            (whole,) = self.scan(archive, code=1)["files"]
+            at = (self.folder / archive).read_bytes().index(b"cposix")
+            record = whole["unsafe"][0]["record"]
+            self.assertIn(f"posix.system (harmful) in {record} at byte {at}",
+                          self.run_tool("scan", archive, code=1))
+            member = archive + "//" + record.partition("//")[0]
+            (found,) = self.scan(member, code=1)["files"]
+            self.assertEqual((found["verdict"], found["format"]), ("unsafe", "torch_zip"))
+            self.assertEqual((found["unsafe"][0]["record"], found["unsafe"][0]["file_offset"]),
+                             ("data.pkl", at))
+            self.assertIn(f"harmful  {at:6}      1  data.pkl  posix.system",
+                          self.run_tool("info", "--globals", member))
+        self.assertEqual(self.verdicts("m.mar//m/good.pt", code=0), {"m.mar//m/good.pt": "safe"})
+        self.assertEqual(self.verdicts("m.nemo//config.yaml", code=0),
+                         {"m.nemo//config.yaml": "not a checkpoint"})
+        self.assertIn('the archive has no member "none"; it has "config.yaml", "weights.ckpt"',
+                      self.run_tool("scan", "m.nemo//none", code=1))
 
 
 class Others(Case):

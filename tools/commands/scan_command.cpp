@@ -215,6 +215,7 @@ Json describe_file(const Scanned& file) {
           {"unsafe", std::move(globals)},
           {"hidden", std::move(hidden)},
           {"bytes_behind", bytes_behind},
+          {"hole_bytes", file.globals.hole_bytes},
           {"code", file.globals.code},
           {"faults", std::move(faults)},
           {"error", file.error ? describe(*file.error) : Json(nullptr)}};
@@ -237,8 +238,11 @@ std::string findings_of(const Scanned& file) {
   std::vector<std::string> found;
   for (std::size_t i = 0; i < std::min(most, globals.size()); ++i) {
     const NamedGlobal& global = *globals[i].second;
-    found.push_back(shown_name(global) + " (" + std::string(to_string(global.verdict)) +
-                    ") at byte " + std::to_string(global.file_offset));
+    const std::string& record = globals[i].first->record;
+    const bool is_in_member = record.find("//") != std::string::npos;
+    found.push_back(shown_name(global) + " (" + std::string(to_string(global.verdict)) + ")" +
+                    (is_in_member ? " in " + printable(record) : "") + " at byte " +
+                    std::to_string(global.file_offset));
   }
   if (globals.size() > most) found.push_back(count(globals.size() - most, "other name"));
   for (const std::string& oddity : oddities(file.globals)) found.push_back(oddity);

@@ -46,6 +46,7 @@ Json describe(const FileGlobals& globals) {
   }
   return {{"format", to_string(globals.format)},
           {"code", globals.code},
+          {"hole_bytes", globals.hole_bytes},
           {"fault", globals.fault ? describe(*globals.fault) : Json(nullptr)},
           {"pickles", std::move(pickles)}};
 }
@@ -83,6 +84,10 @@ std::vector<std::string> oddities(const FileGlobals& globals) {
       found.push_back(count(pickle.bytes_behind, "byte") + " behind the pickle in " + record);
     if (pickle.fault) found.push_back(record + ": " + to_string(*pickle.fault));
   }
+  if (globals.hole_bytes > 0)
+    found.push_back(count(globals.hole_bytes, "byte") +
+                    " of tensors are holes in the file: nobody has written them, or a sparse copy "
+                    "left zeros out");
   if (!globals.code.empty())
     found.push_back("programs, such as " + printable(globals.code.front()) + ", " +
                     count(globals.code.size(), "record"));

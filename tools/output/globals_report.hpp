@@ -13,9 +13,8 @@ namespace weightmap::cli {
 // tell.
 std::string shown_name(const NamedGlobal& global);
 
-// Returns {"format", "code", "fault", "pickles": [{"record", "hidden", "bytes_behind", "fault",
-// "globals":
-// [...]}]}.
+// Returns {"format", "code", "hole_bytes", "fault", "pickles": [{"record", "hidden",
+// "bytes_behind", "fault", "globals": [...]}]}.
 Json describe(const FileGlobals& globals);
 // Returns {"global", "verdict", "record", "file_offset", "count"}.
 Json describe(const PickleGlobals& pickle, const NamedGlobal& global);
