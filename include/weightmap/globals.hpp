@@ -78,11 +78,11 @@ struct FileGlobals {
   std::uint64_t hole_bytes = 0;  // of tensors, see hole_bytes() in fill.hpp
 };
 
-// Returns the globals of all pickles in a file, or in a member of an archive (FILE//MEMBER), also of
-// those in archives (zip, tar, gzip, zlib) within archives, seven deep, behind other pickles and
-// arrays, and in a file of another format that is a pickle, too. Limits::pickle_bytes bounds what is
-// read and inflated for that in all. Of the options, only the limits and safe_globals apply. Fails as ArchiveReader::open() does unless
-// the file is an archive or begins with a pickle.
+// Returns the globals of all pickles in a file, or in a member of an archive (FILE//MEMBER), also
+// of those in archives (zip, tar, gzip, zlib) within archives, seven deep, behind other pickles and
+// arrays, and in a file of another format that is a pickle, too. Limits::pickle_bytes bounds what
+// is read and inflated for that in all. Of the options, only the limits and safe_globals apply.
+// Fails as ArchiveReader::open() does unless the file is an archive or begins with a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 

@@ -101,6 +101,7 @@ Looks looks_of(std::span<const std::byte> head, std::uint64_t size) {
   looks.zip = text.starts_with("PK\3\4") || text.starts_with("PK\5\6");
   looks.tar = format::begins_tar(head);
   looks.array = format::identify_head(head) == format::Kind::npy;
+  // Readers inflate as they go, so what is damaged further on may run, too.
   looks.deflated = text.starts_with(gzip_magic) || format::begins_zlib(text);
   looks.packed = begins_packed(text);
   return looks;
@@ -113,15 +114,18 @@ bool is_array(const bytes::ByteSource& content) {
 
 void ContentScan::look_into(const Content& whole) {
   constexpr int most_items = 1000;  // one behind the other
+  constexpr int most_archives = 2;  // which may be the same, as each ends with the content
   std::uint64_t at = 0;
+  int archives = 0;
   for (int i = 0; at < whole.bytes.size(); ++i) {
-    if (i == most_items)
+    if (i == most_items || archives > most_archives)
       return add_fault(whole, beyond("has more than " + std::to_string(most_items) +
-                                     " arrays and pickles one behind the other; take them apart "
-                                     "and scan those"));
+                                     " arrays and pickles, or archives, one behind the other; take "
+                                     "them apart and scan those"));
     const Part rest(whole.bytes, at, whole.bytes.size() - at);
     const std::uint64_t length = look_at_first(
-        {rest, whole.base + at, whole.name, whole.nesting + (i > 0 ? 1 : 0), whole.is_torchscript});
+        {rest, whole.base + at, whole.name, whole.nesting + (i > 0 ? 1 : 0), whole.is_torchscript},
+        archives);
     if (length == 0) return;
     at += length;
   }
@@ -150,7 +154,7 @@ void ContentScan::look_behind(const Content& content, std::uint64_t at) {
   collector_.set_hidden(before);
 }
 
-std::uint64_t ContentScan::look_at_first(const Content& content) {
+std::uint64_t ContentScan::look_at_first(const Content& content, int& archives) {
   const auto head = head_of(content.bytes, format::tar_block);
   if (!head) return add_fault(content, head.error()), 0;
   const Looks looks = looks_of(*head, content.bytes.size());
@@ -160,6 +164,7 @@ std::uint64_t ContentScan::look_at_first(const Content& content) {
     if (!found) add_fault(content, found.error());
     if (found && *found) length = is_legacy_ ? length_of_stream(content) : pickled_;
   }
+  if (looks.zip || looks.tar || looks.deflated) ++archives;
   return std::max(length, look_at_others(content, looks));
 }
 
@@ -235,8 +240,7 @@ bool ContentScan::may_hold_something(const bytes::ByteSource& compressed, std::u
   const auto head = head_of(compressed, enough);
   if (!head) return true;
   const auto inflated = zip::inflate_head(*head, wrapping);
-  // What only begins like zlib is other data.
-  if (!inflated) return wrapping != zip::Wrapping::zlib;
+  if (!inflated) return true;
   const Looks looks = looks_of(*inflated, size);
   if (looks.array && !looks.pickle && is_one_array(*inflated, size)) return false;
   // Behind a short member of gzip the content goes on with the next one.

@@ -77,7 +77,7 @@ class ContentScan {
   class Archive;
   void add_fault(const Content& content, Error error);
   // What is first in the content; the length of it, or 0 if that is not told.
-  std::uint64_t look_at_first(const Content& content);
+  std::uint64_t look_at_first(const Content& content, int& archives);
   std::uint64_t look_at_others(const Content& content, const Looks& looks);  // than a pickle
   std::uint64_t length_of_stream(const Content& content);                    // of torch before 1.6
   // The length of an array of numpy (.npy); one of objects is a pickle behind the header.

@@ -107,10 +107,14 @@ Result<FileGlobals> list_globals_of(const os::File& file, ByteRange range,
       end = scan.is_legacy() ? 0 : scan.pickled();
     }
   }
-  if (!other && !archive) made.fault = other.error();
+  const auto in_file = [&](Error error) {
+    if (error.file_offset != Error::no_offset) error.file_offset += range.offset;
+    return error;
+  };
+  if (!other && !archive) made.fault = in_file(other.error());
   if (is_opened(made.format) && !made.fault) {
     Wholeness whole = look_for_damage(bytes, &file, range.offset, path, options);
-    made.fault = std::move(whole.damage);
+    if (whole.damage) made.fault = in_file(std::move(*whole.damage));
     made.hole_bytes = whole.hole_bytes;
     if (!looks.array && whole.unread_bytes > 0) end = bytes.size() - whole.unread_bytes;
   }
@@ -118,7 +122,7 @@ Result<FileGlobals> list_globals_of(const os::File& file, ByteRange range,
   if (found && is_metadata) check_folder(path, given, made);
   if (found || archive || is_known || made.fault || !made.pickles.empty() || !made.code.empty())
     return made;
-  if (!looks.tar) return tl::unexpected<Error>(archive.error());
+  if (!looks.tar) return tl::unexpected<Error>(in_file(archive.error()));
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(bytes));
   return tl::unexpected<Error>(std::move(foreign));
 }

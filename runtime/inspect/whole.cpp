@@ -27,7 +27,7 @@ void look_for_holes(const os::File* file, std::uint64_t begin, const format::Par
         Error{ErrorCode::corrupt,
               "storage " + bytes::quote(key) + " of " + bytes::counted(storage.nbytes, "byte") +
                   " was never written (weightmap verify names them all)",
-              begin + storage.position,
+              storage.position,
               {}};
   }
 }
