@@ -129,6 +129,7 @@ class Evaluator {
       case Kind::global:
       case Kind::object:
       case Kind::persistent_id:
+      case Kind::byte_array:
         break;
       case Kind::string:
         if (machine_.wants_texts()) return text(value);
@@ -145,6 +146,7 @@ class Evaluator {
     }
     Made& made = known->second;
     if (value.kind() == Kind::global) return made = {machine_.find_global(value)};
+    if (value.kind() == Kind::byte_array) return made = {to_python(value)};
     if (machine_.wants_tensors() && value.kind() == Kind::object)
       if (const auto tensor = owner_->checkpoint().tensor(value))
         return made = {machine_.tensor({owner_, *tensor})};

@@ -1,5 +1,7 @@
 """Files that are pickles, of pickle.dump and joblib.dump: the object and the arrays in it."""
 
+import collections
+import datetime
 import json
 import pickle
 import sys
@@ -17,7 +19,7 @@ from make_pickle_fixtures import tree, with_objects  # noqa: E402
 
 FILES = sorted(path.name for path in (DATA / "pickles").iterdir())
 TREES = [name for name in FILES if "objects" not in name and "zlib" not in name]
-# The elements are raw in the file; else they are among the values only.
+# The elements are raw in the file; else they are copied.
 RAW = [name for name in TREES if not name.endswith("pickle_0.pkl")]
 ARRAYS = {f"model.{name}": array for name, array in tree()["model"].items()}
 
@@ -66,9 +68,13 @@ def test_values_are_those_that_were_written(name):
         check_tree(opened.root())
 
 
-@pytest.mark.parametrize("name", RAW)
-def test_arrays_are_tensors_in_place(name):
+@pytest.mark.parametrize("name", TREES)
+def test_arrays_are_tensors(name):
     check_tensors(DATA / "pickles" / name)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_arrays_in_the_file_are_used_in_place(name):
     content = (DATA / "pickles" / name).read_bytes()
     with weightmap.open(DATA / "pickles" / name) as opened:
         for tensor in opened.values():
@@ -79,8 +85,9 @@ def test_values_and_arrays_of_each_protocol(today):
     protocol, path = today
     with weightmap.open(path) as opened:
         check_tree(opened.root())
-    if protocol >= 3:
-        check_tensors(path)
+    check_tensors(path)
+    with weightmap.open(path) as opened:
+        assert opened.stats.storages_copied == (0 if protocol >= 3 else len(ARRAYS))
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith("objects.pkl")])
@@ -157,3 +164,105 @@ def test_several_pickles_are_not_one(tmp_path):
     (tmp_path / "two.pkl").write_bytes(pickle.dumps(1) + pickle.dumps({"w": 2}))
     with pytest.raises(weightmap.UnsupportedError, match="behind the pickle, such as another one"):
         weightmap.open(tmp_path / "two.pkl")
+
+
+def test_what_cannot_be_copied_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "old.pkl"
+    path.write_bytes(pickle.dumps(tree(), 2))
+    with pytest.raises(weightmap.UnsupportedError, match="is spelled as text, so it would have to "
+                       "be copied, which zero_copy_only forbids; pickle it again with protocol 3"):
+        weightmap.open(path, zero_copy_only=True)
+    with pytest.raises(weightmap.UnsupportedError, match="writes to them would not"):
+        weightmap.open(path, writable=True)
+
+
+class Plain:
+    """An object with attributes."""
+
+
+def everything():
+    plain = Plain()
+    plain.a, plain.b = 1, b"x\x80"
+    shared = bytearray(b"\xff")
+    return {
+        "bytes": [b"", b"ab", b"\x00\xff\n\\"], "keys": {b"\xff": 1, (1, b"\x80"): 2}, "plain": plain,
+        "arrays": [bytearray(), bytearray(b"\xe4"), shared, shared], "sets": [{1, 2}, frozenset([3])],
+        "range": range(3), "slice": slice(1, 2), "complex": 1 + 2j, "large": 2**80, "text": "\u1234\n",
+        "factory": collections.defaultdict(float, a=1.0), "counter": collections.Counter("aab"),
+        "date": datetime.datetime(2020, 1, 2), "numbers": [numpy.float32(1), numpy.int64(-2)],
+        "w": numpy.arange(200, dtype="u1"), "nan": numpy.array([float("nan"), 1]),
+        "columns": numpy.asfortranarray(numpy.arange(6.0).reshape(2, 3)), "none": numpy.zeros((0, 3)),
+        "other": [numpy.arange(3, dtype=">i4"), numpy.array(["a", "b\xe4"]), numpy.array([1, "x"], "O"),
+                  numpy.array(["2020-01-01"], "M8[D]"), numpy.zeros(2, [("a", "f4")])],
+    }
+
+
+def written(folder, value, name):
+    """The files in which picklers of today have the same value, the first of the newest protocol."""
+    files = [folder / f"{name}{protocol}.pkl" for protocol in (5, 4, 3, 2, 1, 0)]
+    for protocol, path in zip((5, 4, 3, 2, 1, 0), files):
+        path.write_bytes(pickle.dumps(value, protocol))
+    for protocol in (2, 5):
+        torch = pytest.importorskip("torch")
+        files.append(folder / f"{name}{protocol}.pt")
+        torch.save(value, files[-1], pickle_protocol=protocol)
+        joblib = pytest.importorskip("joblib")
+        files.append(folder / f"{name}{protocol}.joblib")
+        joblib.dump(value, files[-1], protocol=protocol)
+    return files
+
+
+def diff(python, *files):
+    run = python(None, "-m", "weightmap", "diff", "--json", "--exit-code", *files)
+    assert run.stderr == ""
+    found = json.loads(run.stdout)
+    assert run.returncode == (not found["equal"])
+    return found
+
+
+def test_diff_compares_what_files_hold_not_how_it_is_pickled(tmp_path, python):
+    first, *others = written(tmp_path, everything(), "same")
+    for other in others:
+        for pair in ((first, other), (other, first)):
+            found = diff(python, *pair)
+            assert (found["values"], found["tensors"]) == ([], []), pair
+
+
+def test_diff_tells_of_an_array_once(tmp_path, python):
+    changed = everything()
+    changed["w"][7] += 1
+    first, *others = written(tmp_path, everything(), "old")
+    for new in written(tmp_path, changed, "new"):
+        found = diff(python, first, new)
+        assert found["values"] == []
+        assert [(pair["change"], pair["old"]["name"], pair["differing"])
+                for pair in found["tensors"]] == [("changed", "w", 1)]
+
+
+@pytest.mark.parametrize("change", [
+    lambda value: value["bytes"].__setitem__(2, b"\x00\xff\n/"),
+    lambda value: value["arrays"].__setitem__(1, bytearray(b"\xe5")),
+    lambda value: value["sets"].__setitem__(0, {1, 3}),
+    lambda value: value["sets"].__setitem__(0, frozenset({1, 2})),
+    lambda value: value.__setitem__("range", range(4)),
+    lambda value: setattr(value["plain"], "b", b"x\x81"),
+    lambda value: value["other"].__setitem__(0, numpy.arange(1, 4, dtype=">i4")),
+    lambda value: value["other"].__setitem__(1, numpy.array(["a", "b\xe5"])),
+])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_diff_still_finds_what_changed(change, protocol, tmp_path, python):
+    changed = everything()
+    change(changed)
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(everything(), 5))
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps(changed, protocol))
+    found = diff(python, tmp_path / "a.pkl", tmp_path / "b.pkl")
+    assert [value["change"] for value in found["values"]] == ["changed"]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_one_bytearray_in_two_places_stays_one(protocol, tmp_path):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(everything(), protocol))
+    with weightmap.open(tmp_path / "a.pkl") as opened:
+        root = opened.root()
+    assert root["bytes"] == everything()["bytes"] and root["arrays"] == everything()["arrays"]
+    assert root["arrays"][2] is root["arrays"][3] and root["arrays"][1] is not root["arrays"][2]

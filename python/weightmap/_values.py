@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from weightmap._core import Tensor
 
 
-def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
-    # How protocol 2 spells bytes: _codecs.encode(text, "latin1").
-    if type(text) is not str or encoding not in ("latin1", "latin-1"):
-        raise ValueError
-    return text.encode("latin-1")
-
-
-def _no_bytes() -> bytes:
-    # How protocol 2 spells b"".
-    return b""
-
-
 def _tuple(elements: Any = ()) -> tuple[Any, ...]:
     if type(elements) not in (tuple, list, set, frozenset):
         raise ValueError
@@ -71,16 +59,14 @@ _PLAIN: dict[tuple[str, str], Any] = {
     ("collections", "Counter"): collections.Counter,
     ("collections", "defaultdict"): _defaultdict,
     ("collections", "deque"): _deque,
-    ("_codecs", "encode"): _bytes,
     ("torch", "Size"): _tuple,
 }
 for _module in ("builtins", "__builtin__"):
-    _PLAIN[_module, "bytes"] = _no_bytes
     _PLAIN[_module, "tuple"] = _tuple
-    for _kind in (dict, set, frozenset, bytearray, complex):
+    for _kind in (dict, set, frozenset, complex):
         _PLAIN[_module, _kind.__name__] = _kind
-# Arguments that these may have; anything else stays an Object. bytearray(10**12) is an allocation,
-# and a Counter or a set of an unknown object would call that object's methods.
+# Arguments that these may have; anything else stays an Object. A Counter or a set of an unknown
+# object would call that object's methods.
 _DATA = (type(None), bool, int, float, str, bytes, list, tuple, dict, set, Global)
 
 
@@ -110,8 +96,7 @@ class PlainMachine:
         if isinstance(callable, Global) and type(arguments) is tuple:
             make = _PLAIN.get((callable.module, callable.name))
             is_data = all(type(argument) in _DATA for argument in arguments)
-            allocates = make is bytearray and any(type(a) is int for a in arguments)
-            if make is not None and is_data and not allocates:
+            if make is not None and is_data:
                 try:
                     return make(*arguments)
                 except (TypeError, ValueError):

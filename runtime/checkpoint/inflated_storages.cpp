@@ -33,6 +33,10 @@ tl::unexpected<Error> about(const CompressedStorage& storage, Error error) {
 
 Result<void> inflate(const os::File& file, const CompressedStorage& storage,
                      std::span<std::byte> out) {
+  if (storage.decoded.data() != nullptr) {
+    std::ranges::copy(storage.decoded, out.begin());
+    return {};
+  }
   std::vector<std::byte> stored(static_cast<std::size_t>(storage.stored_bytes));
   TRY(file.read(storage.file_offset, stored));
   if (Result<void> inflated = zip::inflate(stored, out); !inflated)
@@ -56,22 +60,20 @@ Result<void> check_can_inflate(const State& state) {
   if (state.view_memory == ViewMemory::mapped) return check_not_written_to(state.options);
   const CompressedStorage& first = state.content().compressed.front();
   const std::string why = state.is_in_memory()
-                              ? "it is copied behind the mapping of a file, and this is memory; "
-                                "weightmap convert writes the file again without compression"
+                              ? "it is copied behind the mapping of a file, and this is memory; " +
+                                    std::string(first.advice())
                               : "all of it would have to be read to open the checkpoint; stage or "
                                 "fetch it";
-  return failure(ErrorCode::unsupported,
-                 "record " + bytes::quote(first.record) + " is compressed: " + why,
-                 first.file_offset);
+  return failure(ErrorCode::unsupported, first.description() + ": " + why, first.file_offset);
 }
 
 Result<void> check_none_is_compressed(std::span<const CompressedStorage> compressed) {
   if (compressed.empty()) return {};
   const CompressedStorage& first = compressed.front();
   return failure(ErrorCode::unsupported,
-                 "record " + bytes::quote(first.record) +
-                     " is compressed, so it would have to be copied, which zero_copy_only "
-                     "forbids; weightmap convert writes the file again without compression",
+                 first.description() +
+                     ", so it would have to be copied, which zero_copy_only forbids; " +
+                     first.advice(),
                  first.file_offset);
 }
 

@@ -51,6 +51,16 @@ struct Total {
 
 }  // namespace
 
+std::string CompressedStorage::description() const {
+  return record.empty() ? "an array at byte " + std::to_string(file_offset) + " is spelled as text"
+                        : "record " + bytes::quote(record) + " is compressed";
+}
+
+const char* CompressedStorage::advice() const noexcept {
+  return record.empty() ? "pickle it again with protocol 3 or later"
+                        : "weightmap convert writes the file again without compression";
+}
+
 Result<std::vector<CompressedStorage>> place_compressed(const zip::Directory& directory,
                                                         std::span<zip::StorageExtent> extents,
                                                         const Limits& limits, std::uint64_t base) {

@@ -110,6 +110,8 @@ class Machine {
   // Makes the object if the call is one of a dict with what it shall hold; else leaves `made`.
   bool make_filled_dict(const value::Cell& callable, const value::Cell& arguments,
                         value::Cell& made);
+  // Makes bytes or a bytearray if the call is an older protocol's way to write them.
+  bool make_bytes(const value::Cell& callable, const value::Cell& arguments, value::Cell& made);
   bool call(bool is_new_object);
   bool call_with_keywords();
   bool instance(const value::Cell& type, const value::Cell* first, std::uint32_t count);

@@ -34,7 +34,7 @@ bool is_tuple_of(const value::Cell& cell, std::uint32_t count) noexcept {
   return kind_of(cell) == tuple && cell.part == value::whole_value && cell.count == count;
 }
 
-void make_bytes(const value::Cell& parts, std::uint32_t index) noexcept {
+void make_part_bytes(const value::Cell& parts, std::uint32_t index) noexcept {
   value::Cell& text = value::target_of<value::Cell>(parts)[index];
   if (kind_of(text) != string || text.depth != value::python_2_text) return;
   text = value::make_cell(Value::Kind::bytes, text.payload, text.count);
@@ -63,13 +63,14 @@ bool is_joblib_array(std::string_view module, std::string_view name) noexcept {
 
 void Machine::read_numpy_bytes(const value::Cell& callable, const value::Cell& arguments) {
   if (is_of_multiarray(callable, "_reconstruct") && is_tuple_of(arguments, 3))
-    make_bytes(arguments, 2);
-  if (is_of_multiarray(callable, "scalar") && is_tuple_of(arguments, 2)) make_bytes(arguments, 1);
+    make_part_bytes(arguments, 2);
+  if (is_of_multiarray(callable, "scalar") && is_tuple_of(arguments, 2))
+    make_part_bytes(arguments, 1);
 }
 
 bool Machine::finish_array(value::Object& built) {
   if (is_of_multiarray(built.callable, "_reconstruct") && is_tuple_of(built.state, 5))
-    make_bytes(built.state, 4);
+    make_part_bytes(built.state, 4);
   if (!limits_.has_raw_arrays || !stands_for_array(built)) return true;
   ArrayForm form;
   if (kind_of(built.state) != dict) return fail_array(ErrorCode::corrupt, "has no attributes");

@@ -82,9 +82,10 @@ bool Machine::check_kind(const value::Cell& cell, Value::Kind kind, const char* 
 
 bool Machine::make_object(const value::Cell& callable, const value::Cell& arguments,
                           bool is_new_object, value::Cell& made) {
-  if (!is_new_object && arguments.count != 0 && arguments.part == value::whole_value) {
-    read_numpy_bytes(callable, arguments);
-    if (!make_filled_dict(callable, arguments, made)) return false;
+  if (!is_new_object && arguments.part == value::whole_value) {
+    if (arguments.count != 0) read_numpy_bytes(callable, arguments);
+    if (!make_filled_dict(callable, arguments, made) || !make_bytes(callable, arguments, made))
+      return false;
     if (kind_of(made) != none) return true;
   }
   const std::array parts{callable, arguments};

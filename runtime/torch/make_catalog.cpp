@@ -65,8 +65,10 @@ class CatalogMaker {
                            extent.crc32, source);
     }
     for (const ArrayExtent& array : table_.arrays)
-      builder_.add_storage(std::string(array_folder) + std::to_string(array.position),
-                           input_.pickle_offset + array.position, array.nbytes, 0);
+      builder_.add_storage(
+          std::string(array_folder) + std::to_string(array.copied ? array.object : array.position),
+          array.copied.value_or(input_.pickle_offset + array.position), array.nbytes, 0,
+          array.copied ? 1 : 0);
   }
 
   [[gnu::cold]] tl::unexpected<Error> refuse(const TensorSpec& spec,

@@ -75,10 +75,10 @@ std::optional<NumpyArray> dense(const Value& content, const Value& dtype, const 
                                 bool is_fortran) {
   const auto bytes = content.bytes();
   const std::optional<DType> type = array_dtype(dtype);
-  if (!bytes || !type || !content.tree()->is_in_pickle(content.cell().payload) ||
-      shape.kind() != Kind::tuple || shape.size() > most_dims)
+  if (!bytes || !type || shape.kind() != Kind::tuple || shape.size() > most_dims)
     return std::nullopt;
-  NumpyArray array{*type, {}, {}, content.cell().payload, bytes->size()};
+  const std::uint64_t position = content.cell().payload;
+  NumpyArray array{*type, {}, {}, position, bytes->size(), content.tree()->is_in_pickle(position)};
   for (const Value& dim : shape.elements()) {
     if (dim.integer().value_or(-1) < 0) return std::nullopt;
     array.shape.push_back(*dim.integer());

@@ -186,7 +186,7 @@ Result<void> ArchiveParser::read_directory_again() {
 
 ReadLimits ArchiveParser::read_limits() const noexcept {
   return {pickle_offset_, options_.limits, kind_ == ArchiveKind::script ? &classes_ : nullptr,
-          pickle_is_mapped_};
+          pickle_is_mapped_ ? Arrays::mapped : Arrays::none};
 }
 
 Result<void> ArchiveParser::place(std::uint32_t first_mark) {

@@ -159,8 +159,9 @@ Result<void> LegacyParser::place_tensors(const Part& object, const Part& keys,
   parsed_.facts.names_torch_safe_only = *all_safe;
   std::pmr::monotonic_buffer_resource tables(&memory_);
   LegacyViews views;
-  Result<TensorTable> tensors = read_tensors(
-      *object.tree, {object.offset, options_.limits, nullptr, false, &views}, tables, first_mark);
+  Result<TensorTable> tensors =
+      read_tensors(*object.tree, {object.offset, options_.limits, nullptr, Arrays::none, &views},
+                   tables, first_mark);
   if (!tensors) return in_part("the object", std::move(tensors.error()));
   TensorTable table = std::move(*tensors);
   TRY(views.check_keys(table.storages, object.offset));

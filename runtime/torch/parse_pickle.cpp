@@ -44,15 +44,32 @@ Result<std::unique_ptr<value::Tree>> read_tree(Input& input, const Limits& limit
                  end);
 }
 
-Result<void> list_arrays(Parsed& parsed, const Limits& limits, std::uint32_t first_mark,
-                         std::pmr::memory_resource& memory) {
+// Gives the elements that are spelled as text a place behind the file.
+void place_decoded(Parsed& parsed, TensorTable& table, std::uint64_t base) {
+  constexpr std::uint64_t alignment = 64;
+  for (ArrayExtent& array : table.arrays) {
+    if (parsed.tree->is_in_pickle(array.position)) continue;
+    array.copied = base;
+    parsed.compressed.push_back(
+        {.file_offset = array.object,
+         .position = base,
+         .nbytes = array.nbytes,
+         .decoded = std::as_bytes(std::span(parsed.tree->text(array.position, array.nbytes)))});
+    base += (array.nbytes + alignment - 1) / alignment * alignment;
+  }
+}
+
+Result<void> list_arrays(Parsed& parsed, const Input& input, const Limits& limits,
+                         std::uint32_t first_mark, std::pmr::memory_resource& memory) {
   std::pmr::monotonic_buffer_resource tables(&memory);
   TRY_ASSIGN(TensorTable table,
-             read_tensors(*parsed.tree, {.file_offset = 0, .limits = limits, .has_arrays = true},
+             read_tensors(*parsed.tree, {.file_offset = 0, .limits = limits, .arrays = Arrays::all},
                           tables, first_mark));
   if (!table.storages.storages().empty())
     return failure(ErrorCode::unsupported,
                    "is a pickle that refers to storages of torch, which lie in another file");
+  parsed.compressed.clear();
+  place_decoded(parsed, table, input.copies_base);
   TRY_ASSIGN(parsed.catalog, make_catalog({*parsed.tree, table, {}, false, 0}, memory));
   keep_nodes(table, parsed.nodes);
   parsed.composed = std::move(table.composed);
@@ -71,11 +88,11 @@ Result<Parsed> parse_pickle(Input& input, const OpenOptions& options, OpenStats&
   TRY_ASSIGN(parsed.facts.names_torch_safe_only, check_globals(*parsed.tree, 0, options));
   const Clock::time_point read = Clock::now();
   stats.pickle = read - began;
-  Result<void> listed = list_arrays(parsed, options.limits, 0, memory);
+  Result<void> listed = list_arrays(parsed, input, options.limits, 0, memory);
   if (!listed && is_key_twice(listed.error())) {
     TRY_ASSIGN(parsed.facts.duplicate_keys,
                drop_repeated_keys(*parsed.tree, {.file_offset = 0, .limits = options.limits}));
-    listed = list_arrays(parsed, options.limits, mark_after_repeated_keys, memory);
+    listed = list_arrays(parsed, input, options.limits, mark_after_repeated_keys, memory);
   }
   TRY(listed);
   stats.catalog = Clock::now() - read;

@@ -50,7 +50,7 @@ bool TreeWalk::add_array(const NumpyArray& array, const Child& child, std::uint3
   spec.dtype = array.dtype;
   spec.position = *value::position_of(child.value);
   const bool is_known = !table_.arrays.empty() && table_.arrays.back().position == array.position;
-  if (!is_known) table_.arrays.push_back({array.position, array.nbytes});
+  if (!is_known) table_.arrays.push_back({array.position, array.nbytes, spec.position, {}});
   spec.storage = TensorSpec::in_pickle | static_cast<std::uint32_t>(table_.arrays.size() - 1);
   Result<std::uint16_t> location = decoder_.location_number("cpu");
   if (!location) return fail(std::move(location.error()));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +54,10 @@ struct PathNode {
 
 // The elements of an array in the pickle.
 struct ArrayExtent {
-  std::uint64_t position;  // in the pickle
+  std::uint64_t position;  // see NumpyArray
   std::uint64_t nbytes;
+  std::uint32_t object;                 // where the pickle makes the array
+  std::optional<std::uint64_t> copied;  // the position that a copy of them will have
 };
 
 struct TensorTable {

@@ -42,7 +42,7 @@ TreeWalk::TreeWalk(const value::Tree& tree, const ReadLimits& limits,
       decoder_(tree, limits.file_offset, limits.views, limits.limits, table_, budget_),
       composed_(limits.file_offset, limits.limits.rank),
       script_(limits.script),
-      has_arrays_(limits.has_arrays),
+      arrays_(limits.arrays),
       first_mark_(first_mark) {}
 
 Result<TensorTable> TreeWalk::run() && {
@@ -174,8 +174,9 @@ bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
   const Result<bool> is_tensor = decoder_.unwrap(value(child.value), call);
   if (!is_tensor) return fail(is_tensor.error()) || fail_in(child, path);
   if (!*is_tensor && is_composed(call.function)) return visit_composed(call, child, path);
-  if (!*is_tensor && has_arrays_)
-    if (const std::optional<NumpyArray> array = numpy_array(value(child.value)))
+  if (!*is_tensor && arrays_ != Arrays::none)
+    if (const std::optional<NumpyArray> array = numpy_array(value(child.value));
+        array && (array->is_in_pickle || arrays_ == Arrays::all))
       return add_array(*array, child, path) || fail_in(child, path);
   if (!*is_tensor) return enter_call(child, path);
   const auto number = static_cast<std::uint32_t>(attachments_.size());

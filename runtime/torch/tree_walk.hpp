@@ -27,13 +27,16 @@
 
 namespace weightmap::torch {
 
+// Which arrays of numpy are tensors: those whose elements are in the mapping, or those, too, whose
+// elements must be copied.
+enum class Arrays : std::uint8_t { none, mapped, all };
+
 struct ReadLimits {
   std::uint64_t file_offset;  // of the pickle, for error messages
   Limits limits;
   // Set for a TorchScript archive, whose tree ScriptPickle made; borrowed. nullptr for torch.save.
   const ScriptClasses* script = nullptr;
-  // The pickle is not compressed, so arrays in its mapping can be tensors.
-  bool has_arrays = false;
+  Arrays arrays = Arrays::none;
   LegacyViews* views = nullptr;  // filled in for a legacy stream
 };
 
@@ -127,7 +130,7 @@ class TreeWalk {
   ComposedDecoder composed_;
   Error error_;
   const ScriptClasses* script_;
-  bool has_arrays_;
+  Arrays arrays_;
   bool has_attributes_ = false;
   std::uint32_t first_mark_;
   const HeaderMeaning* last_meaning_ = nullptr;

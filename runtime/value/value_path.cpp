@@ -67,16 +67,6 @@ class Search {
   int steps_ = 0;
 };
 
-// Protocol 2 has no opcode for bytes: Python writes _codecs.encode(text, "latin1"), or bytes().
-bool is_bytes_call(const Value& object) {
-  const Value callable = object.callable();
-  const Value arguments = object.arguments();
-  if (callable.kind() != Kind::global || arguments.kind() != Kind::tuple) return false;
-  if (callable.module() == "_codecs" && callable.name() == "encode")
-    return arguments.size() == 2 && arguments[0].string() && arguments[1].string() == "latin1";
-  return callable.module() == "__builtin__" && callable.name() == "bytes" && arguments.size() == 0;
-}
-
 }  // namespace
 
 void for_each_child(const Value& parent, const Visit& visit) {
@@ -142,7 +132,6 @@ std::string type_name_of(const Value& value) {
     case Kind::frozen_set:
       return "frozenset";
     case Kind::object:
-      if (is_bytes_call(value)) return "bytes";
       return value.callable().kind() == Kind::global ? type_name_of(value.callable()) : "object";
     case Kind::global:
       return std::string(value.module()) + "." + std::string(value.name());

@@ -64,6 +64,26 @@ def handles(opcode):
     return add
 
 
+def spelled_bytes(callable, arguments):
+    """What Python makes of the calls that stand for bytes in older protocols."""
+    if not isinstance(callable, Global):
+        return None
+    module = callable.module.replace("__builtin__", "builtins")
+    is_latin1 = len(arguments) == 2 and arguments[1] in ("latin1", "latin-1")
+    kinds = [type(argument) for argument in arguments]
+    is_text = kinds == [str, str] and is_latin1
+    try:
+        if (module, callable.name) == ("_codecs", "encode") and is_text:
+            return arguments[0].encode("latin-1")
+        if (module, callable.name) == ("builtins", "bytes") and not arguments:
+            return b""
+        if (module, callable.name) == ("builtins", "bytearray") and (is_text or kinds in ([], [bytes])):
+            return bytearray(*arguments)
+    except UnicodeEncodeError:
+        pass
+    return None
+
+
 class Machine(pickle._Unpickler):
     """Python's own, with nodes for what it would make or call."""
 
@@ -100,7 +120,8 @@ class Machine(pickle._Unpickler):
             isinstance(callable, Node) and callable.kind == "object")
         if not is_named or type(arguments) is not tuple:
             raise Refused("a call of no name")
-        self.append(Node("object", "new" if is_new else "call", callable, arguments))
+        spelled = None if is_new else spelled_bytes(callable, arguments)
+        self.append(spelled if spelled is not None else Node("object", "new" if is_new else "call", callable, arguments))
 
 
 handles(pickle.EMPTY_LIST)(lambda self: self.container("list"))

@@ -114,12 +114,28 @@ TEST_CASE("finds arrays without elements and without dimensions") {
   CHECK(scalar->strides.empty());
 }
 
-TEST_CASE("leaves an array whose bytes are not in the pickle as they are as an object") {
-  const std::string encoded =
-      "c_codecs\nencode\nX\x0c\x00\x00\x00"s + content + "X\x06\x00\x00\x00latin1\x86R"s;
-  CHECK(!is_array(array(shape, dtype(), "\x89", encoded)));
-  const std::string decoded = "S'\\xff\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'\n";
-  CHECK(!is_array(array(shape, dtype(), "\x89", decoded)));
+TEST_CASE("tells an array whose bytes are spelled as text from one in the pickle") {
+  const auto bytes_of = [](const std::string& spelled) {
+    const Parsed parsed(array("K\x03\x85", dtype("f4"), "\x89", spelled));
+    const auto found = parsed.array();
+    REQUIRE(found.has_value());
+    CHECK(!found->is_in_pickle);
+    return std::string(parsed.tree->text(found->position, found->nbytes));
+  };
+  const std::string latin1 = "X\x06\x00\x00\x00latin1\x86R"s;
+  CHECK(bytes_of("c_codecs\nencode\nX\x0c\x00\x00\x00"s + content + latin1) == content);
+  CHECK(bytes_of("c_codecs\nencode\nX\x0e\x00\x00\x00\xc3\xbf\xc2\x80 12345678 "s + latin1) ==
+        "\xff\x80 12345678 ");
+  CHECK(bytes_of("S'\\xff\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'\n") ==
+        "\xff\0\0\0\0\0\0\0\0\0\0\0"s);
+  CHECK(Parsed(array("K\x03\x85", dtype("f4"), "\x89", binary(content))).array()->is_in_pickle);
+  // Not Latin-1, another encoding, and text alone.
+  CHECK(
+      !is_array(array("K\x03\x85", dtype("f4"), "\x89",
+                      "c_codecs\nencode\nX\x0e\x00\x00\x00\xc4\x80\xc2\x80 12345678 "s + latin1)));
+  CHECK(!is_array(
+      array("K\x03\x85", dtype("f4"), "\x89",
+            "c_codecs\nencode\nX\x0c\x00\x00\x00"s + content + "X\x03\x00\x00\x00zip\x86R"s)));
 }
 
 TEST_CASE("leaves what only looks like an array as an object") {

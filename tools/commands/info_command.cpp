@@ -165,9 +165,10 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
                                   ? " behind the last tensor"
                                   : " behind the stream: only the first one of a file is read"));
   if (stats.storages_copied != 0)
-    block.line("copied", count(stats.storages_copied, "compressed storage") + ", " +
-                             human_bytes(stats.bytes_copied) +
-                             " inflated into memory: not zero-copy");
+    block.line("copied",
+               count(stats.storages_copied,
+                     info.format == Format::pickle ? "array in text" : "compressed storage") +
+                   ", " + human_bytes(stats.bytes_copied) + " in memory: not zero-copy");
   block.line("offsets", offsets_text(stats));
   block.line("mapping", mapping_text(info));
   block.line("open", count(stats.reads, "read") + " of " + human_bytes(stats.bytes_read) + " in " +

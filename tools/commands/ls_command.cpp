@@ -64,19 +64,20 @@ std::string file_name(const NamedTensor& tensor) {
   return std::string(tensor.file.substr(tensor.file.rfind('/') + 1));
 }
 
-// Returns the reason why a tensor is not mapped unchanged.
-std::string copy_text(const NamedTensor& tensor) {
-  if (tensor.is_copied) return "inflated";
-  return tensor.view.is_foreign_byte_order() ? "byte order" : "-";
-}
-
 // Columns that only some files need.
 struct Extras {
   bool lazy = false;
   bool copied = false;
+  bool is_pickle = false;
   bool file = false;                          // for a checkpoint of several files
   const ReservedStorages* filling = nullptr;  // for an unsealed file
 };
+
+// Returns the reason why a tensor is not mapped unchanged.
+std::string copy_text(const NamedTensor& tensor, const Extras& extras) {
+  if (tensor.is_copied) return extras.is_pickle ? "text" : "inflated";
+  return tensor.view.is_foreign_byte_order() ? "byte order" : "-";
+}
 
 std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options,
                              const Extras& extras) {
@@ -90,7 +91,7 @@ std::vector<std::string> row(const NamedTensor& tensor, const LsOptions& options
                   std::to_string(tensor.storage_offset), std::to_string(tensor.file_offset)});
   if (extras.lazy) cells.push_back(lazy_text(view).empty() ? "-" : lazy_text(view));
   if (extras.file) cells.push_back(printable(file_name(tensor)));
-  if (extras.copied) cells.push_back(copy_text(tensor));
+  if (extras.copied) cells.push_back(copy_text(tensor, extras));
   if (extras.filling != nullptr)
     cells.push_back(extras.filling->is_unwritten(tensor.storage) ? "no" : "yes");
   return cells;
@@ -119,6 +120,7 @@ Extras extras_of(const Checkpoint& checkpoint, const LsOptions& options,
       options.long_form && std::any_of(indices.begin(), indices.end(), [&](std::size_t index) {
         return !checkpoint.tensors()[index].is_zero_copy();
       });
+  extras.is_pickle = checkpoint.info().format == Format::pickle;
   extras.file = options.long_form && files_of(checkpoint).size() > 1;
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   if (reserved && !reserved->is_sealed) extras.filling = &*reserved;

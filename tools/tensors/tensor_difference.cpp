@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/tensors/tensor_selection.hpp"
 #include "weightmap/tensor_match.hpp"
+#include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -68,6 +69,22 @@ Pairs pair_by_path(const Checkpoint& old, const std::vector<NamedTensor>& olds,
     pair.now = nows[i];
   }
   return pairs;
+}
+
+// Gives a tensor without a counterpart the array at its path in the other file, if there is one.
+void add_array(TensorPair& pair, const Checkpoint& old, const Checkpoint& now) {
+  const bool is_removed = pair.change == Change::removed;
+  const Checkpoint& file = is_removed ? old : now;
+  const NamedTensor& tensor = is_removed ? *pair.old : *pair.now;
+  const Result<Value> values = (is_removed ? now : old).values();
+  const std::optional<Value> found =
+      values ? find_value(*values, file.path(tensor.index)) : std::nullopt;
+  std::optional<NumpyValue> array = found ? numpy_array(*found) : std::nullopt;
+  if (!array) return;
+  pair.array = std::make_shared<const NumpyValue>(*std::move(array));
+  NamedTensor& other = (is_removed ? pair.now : pair.old).emplace(tensor);
+  other.view = pair.array->view();
+  pair.change = Change::none;
 }
 
 // Candidates for renamed tensors, in file order.
@@ -174,6 +191,8 @@ Result<std::vector<TensorPair>> compare_tensors(const Checkpoint& old, const Che
   TRY_ASSIGN(const std::vector<NamedTensor> nows, choose(now, old, patterns));
   Pairs pairs = pair_by_path(old, olds, now, nows);
   if (have_same_files(old, now)) return pairs;
+  for (TensorPair& pair : pairs)
+    if (pair.change != Change::none) add_array(pair, old, now);
   find_renamed(pairs);
   compare_elements(pairs, progress);
   return pairs;

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tools/values/numpy_value.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/difference.hpp"
 
@@ -23,6 +25,8 @@ struct TensorPair {
   Change change = Change::none;
   std::optional<NamedTensor> old;  // unset: it was added
   std::optional<NamedTensor> now;  // unset: it was removed
+  // The elements of either that is an array of numpy, which its file does not list as a tensor.
+  std::shared_ptr<const NumpyValue> array;
   // Set if the elements were compared.
   std::optional<TensorDifference> found;
   // The reason why elements of one shape and dtype, or of two dtypes by value, were not compared.
@@ -30,7 +34,8 @@ struct TensorPair {
 };
 
 // Returns pairs of the tensors whose names match one of the patterns, or of all; equal ones have
-// the change none, and those that could not be compared not_compared. Tensors correspond by their
+// the change none, and those that could not be compared not_compared. A tensor also corresponds to
+// an array of numpy that the other file does not list. Tensors correspond by their
 // paths, in which an index is not a key; among the others, tensors with the same bits count as
 // renamed. Reads the elements of tensors of one shape, unless both checkpoints have one version of
 // the same files. Fails with not_found if a pattern matches no tensor in either.

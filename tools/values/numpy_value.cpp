@@ -47,9 +47,9 @@ void swap_elements(Elements& elements) {
 
 std::optional<Elements> elements_of(const Value& type, const Value& content) {
   const std::optional<DType> dtype = numpy_dtype(type);
-  std::optional<std::vector<std::byte>> bytes = bytes_in(content);
+  const std::optional<std::span<const std::byte>> bytes = content.bytes();
   if (!dtype || !bytes || bytes->size() % element_size(*dtype) != 0) return std::nullopt;
-  Elements elements{*dtype, std::move(*bytes)};
+  Elements elements{*dtype, {bytes->begin(), bytes->end()}};
   if (is_big_endian(type) != (std::endian::native == std::endian::big)) swap_elements(elements);
   return elements;
 }
@@ -78,25 +78,6 @@ std::optional<std::vector<std::int64_t>> dense_dims(const Value& shape, bool is_
 }
 
 }  // namespace
-
-// Returns the bytes of a bytes value, or of protocol 2's _codecs.encode(text, "latin1").
-std::optional<std::vector<std::byte>> bytes_in(const Value& value) {
-  if (const std::optional<std::span<const std::byte>> bytes = value.bytes())
-    return std::vector<std::byte>(bytes->begin(), bytes->end());
-  if (value.kind() != Kind::object || type_name_of(value) != "bytes") return std::nullopt;
-  const Value arguments = value.arguments();
-  std::vector<std::byte> bytes;
-  if (arguments.size() == 0) return bytes;
-  // Latin-1 in UTF-8 has one byte, or two of which the first holds the two upper bits.
-  const std::string_view text = arguments[0].string().value_or("");
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned code = static_cast<unsigned char>(text[i]);
-    if (code >= 0x80 && i + 1 < text.size())
-      code = (code & 3) << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
-    bytes.push_back(static_cast<std::byte>(code));
-  }
-  return bytes;
-}
 
 std::optional<DType> numpy_dtype(const Value& value) {
   const Value arguments = value.arguments();
@@ -150,10 +131,10 @@ std::optional<NumpyValue> numpy_array(const Value& object) {
 }
 
 std::optional<NumpyValue> bytes_as_array(const Value& value) {
-  std::optional<std::vector<std::byte>> bytes = bytes_in(value);
+  const std::optional<std::span<const std::byte>> bytes = value.bytes();
   if (!bytes) return std::nullopt;
   std::vector<std::int64_t> dims{static_cast<std::int64_t>(bytes->size()), 1};
-  return NumpyValue{{DType::uint8, std::move(*bytes)}, std::move(dims)};
+  return NumpyValue{{DType::uint8, {bytes->begin(), bytes->end()}}, std::move(dims)};
 }
 
 }  // namespace weightmap::cli

@@ -16,9 +16,6 @@ namespace weightmap::cli {
 // Returns the type that a numpy pickle describes: float64 for dtype("f8"). nullopt if not numeric.
 std::optional<DType> numpy_dtype(const Value& value);
 
-// Returns the bytes of a bytes value, or of protocol 2's _codecs.encode(text, "latin1").
-std::optional<std::vector<std::byte>> bytes_in(const Value& value);
-
 // The parts of a pickled numpy array.
 struct NumpyParts {
   Value dtype;

@@ -12,14 +12,27 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
+#include "weightmap/difference.hpp"
 #include "weightmap/value_path.hpp"
 
 namespace weightmap::cli {
 namespace {
 
 using Kind = Value::Kind;
+
+// A name that Python 3 pickles otherwise in protocols 0 to 2, and numpy 2 otherwise than numpy 1.
+std::string present_name(const Value& global) {
+  std::string name = std::string(global.module()) + "." + std::string(global.name());
+  if (name == "__builtin__.xrange") return "builtins.range";
+  for (const auto& [before, now] : {std::pair("__builtin__.", "builtins."),
+                                    {"copy_reg.", "copyreg."},
+                                    {"numpy.core.", "numpy._core."}})
+    if (name.starts_with(before)) return now + name.substr(std::string_view(before).size());
+  return name;
+}
 
 // The remaining work of a comparison. A hostile file of some megabytes leads to more pairs of
 // values than can be compared.
@@ -58,8 +71,7 @@ class ByContent {
       case Kind::byte_array:
         return compare_bytes(*a.bytes(), *b.bytes());
       case Kind::global:
-        if (const std::strong_ordering order = a.module() <=> b.module(); order != 0) return order;
-        return a.name() <=> b.name();
+        return present_name(a) <=> present_name(b);
       default:
         return std::strong_ordering::equal;
     }
@@ -183,7 +195,11 @@ class Comparer {
     budget_.spend(1);
     if (place.level > deepest) budget_.spend_all();
     if (budget_.is_spent()) return;
-    if (compare_as_tensors(old, now, place)) return;
+    if (compare_as_tensors(old, now, place) || compare_as_arrays(old, now, place)) return;
+    const std::optional<Value> was = elements_of_set(old);
+    const std::optional<Value> is = elements_of_set(now);
+    if (was && is && is_frozen(old) == is_frozen(now))
+      return are_equal_sets(*was, *is) ? void() : change(old, now, place);
     if (old.kind() != now.kind() || is_other_object(old, now)) {
       // A dict may have become an OrderedDict.
       const bool have_items = old.item_count() > 0 && now.item_count() > 0;
@@ -192,9 +208,6 @@ class Comparer {
       if (have_items) compare_items(old, now, place);
       return;
     }
-    const std::optional<Value> was = elements_of_set(old);
-    const std::optional<Value> is = elements_of_set(now);
-    if (was && is) return are_equal_sets(*was, *is) ? void() : change(old, now, place);
     switch (old.kind()) {
       case Kind::tuple:
       case Kind::list:
@@ -220,6 +233,46 @@ class Comparer {
     if (was != is) change(old, now, place);
     if (was && is) compare_scales(old, now, place);
     return was || is;
+  }
+
+  // Arrays are equal if their elements are, however they were pickled. Returns false if one of the
+  // values is none.
+  bool compare_as_arrays(const Value& old, const Value& now, const Place& place) {
+    const std::optional<NumpyParts> was = numpy_array_parts(old);
+    const std::optional<NumpyParts> is = numpy_array_parts(now);
+    if (!was || !is) return false;
+    if (is_listed(place) || !meets(old, now)) return true;
+    const std::optional<NumpyValue> a = numpy_array(old);
+    const std::optional<NumpyValue> b = numpy_array(now);
+    if (a && b) {
+      const Result<bool> same = same_bits(a->view(), b->view());
+      if (!same || !*same) change(old, now, place);
+      return true;
+    }
+    compare(was->dtype, is->dtype, below(place, "dtype"));
+    compare(was->shape, is->shape, below(place, "shape"));
+    const auto old_bytes = was->content.bytes();
+    const auto now_bytes = is->content.bytes();
+    if (!old_bytes || !now_bytes)
+      compare(was->content, is->content, below(place, "elements"));
+    else if (!std::ranges::equal(*old_bytes, *now_bytes) || was->is_fortran != is->is_fortran)
+      change(old, now, place);
+    return true;
+  }
+
+  // True if one of the files has a tensor at this place, which the table of tensors compares.
+  bool is_listed(const Place& place) const {
+    std::vector<PathPart> path;
+    for (const Place* at = &place; at->above != nullptr; at = at->above) {
+      const auto text = at->key != nullptr ? at->key->string() : std::nullopt;
+      const auto number = at->key != nullptr ? at->key->integer()
+                          : at->index        ? std::optional(static_cast<std::int64_t>(*at->index))
+                                             : std::nullopt;
+      if (!text && !number) return false;
+      path.push_back(text ? PathPart(*text) : PathPart(*number));
+    }
+    std::ranges::reverse(path);
+    return old_.find_path(path) || now_.find_path(path);
   }
 
   // torch._utils._rebuild_qtensor(storage, offset, size, stride, (scheme, scale, zero point), ...)
@@ -256,11 +309,29 @@ class Comparer {
   // Objects that fit one line are compared by it: numpy's numbers, dates, devices.
   static bool is_other_object(const Value& old, const Value& now) {
     if (old.kind() != Kind::object) return false;
-    if (type_name_of(old) != type_name_of(now)) return true;
-    if (elements_of_set(old)) return false;
+    if (type_of(old) != type_of(now)) return true;
     const std::optional<std::string> was = one_line(old);
     const std::optional<std::string> is = one_line(now);
-    return was && is && *was != *is;
+    return type_name_of(old) == type_name_of(now) && was && is && *was != *is;
+  }
+
+  static std::string type_of(const Value& object) {
+    if (is_reconstructed(object)) return present_name(object.arguments()[0]);
+    return object.callable().kind() == Kind::global ? present_name(object.callable())
+                                                    : type_name_of(object);
+  }
+
+  // True for copyreg._reconstructor(type, object, None), how protocols 0 and 1 make an object.
+  static bool is_reconstructed(const Value& object) {
+    return object.callable().kind() == Kind::global &&
+           present_name(object.callable()) == "copyreg._reconstructor" &&
+           object.arguments().size() == 3 && object.arguments()[0].kind() == Kind::global &&
+           object.arguments()[2].is_none();
+  }
+
+  static bool is_frozen(const Value& set) {
+    return set.kind() == Kind::frozen_set ||
+           (set.kind() == Kind::object && set.callable().name() == "frozenset");
   }
 
   // Returns the elements of a set, or of protocol 2's set([1, 2]).
@@ -290,7 +361,10 @@ class Comparer {
   }
 
   void compare_parts(const Value& old, const Value& now, const Place& place) {
-    if (old.kind() == Kind::object && old.arguments().size() + now.arguments().size() > 0)
+    const auto count = [](const Value& object) {
+      return is_reconstructed(object) ? 0 : object.arguments().size();
+    };
+    if (old.kind() == Kind::object && count(old) + count(now) > 0)
       compare(old.arguments(), now.arguments(), below(place, "(arguments)"));
     compare_elements(old, now, place);
     compare_items(old, now, place);
@@ -339,13 +413,13 @@ class Comparer {
   // Tensors are reported in the table of tensors.
   void remove(const Value& old, const Place& place) {
     budget_.spend(1);
-    if (is_tensor(old_, old)) return;
+    if (is_tensor(old_, old) || (numpy_array_parts(old) && is_listed(place))) return;
     ++found_.removed;
     list(old, {}, place);
   }
   void add(const Value& now, const Place& place) {
     budget_.spend(1);
-    if (is_tensor(now_, now)) return;
+    if (is_tensor(now_, now) || (numpy_array_parts(now) && is_listed(place))) return;
     ++found_.added;
     list({}, now, place);
   }

@@ -107,7 +107,7 @@ std::optional<std::string> date(const Value& object) {
   if (callable.kind() != Kind::global || callable.module() != "datetime" || !is_bare(object) ||
       arguments.kind() != Kind::tuple || arguments.size() != 1)
     return std::nullopt;
-  const std::optional<std::vector<std::byte>> packed = bytes_in(arguments[0]);
+  const std::optional<Bytes> packed = arguments[0].bytes();
   if (packed && callable.name() == "date" && packed->size() == 4)
     return "datetime.date " + date_text(*packed);
   if (!packed || callable.name() != "datetime" || packed->size() != 10) return std::nullopt;
@@ -150,11 +150,9 @@ std::optional<std::string> sequence(const Value& container, const char* open, co
   return open + *words + close;
 }
 
-std::optional<std::string> object_line(const Value& object, std::size_t longest,
-                                       std::size_t deepest) {
+std::optional<std::string> object_line(const Value& object, std::size_t deepest) {
   for (const auto& known : {numpy_line(object), date(object)})
     if (known) return known;
-  if (const auto bytes = bytes_in(object)) return bytes_text(*bytes, longest);
   const Value arguments = object.arguments();
   if (!is_bare(object) || arguments.kind() != Kind::tuple) return std::nullopt;
   const std::optional<std::string> words = joined(arguments, deepest);
@@ -196,7 +194,7 @@ std::optional<std::string> line_of(const Value& value, std::size_t longest, std:
     case Kind::dict:
       return value.item_count() == 0 ? std::optional<std::string>("{}") : std::nullopt;
     case Kind::object:
-      return object_line(value, longest, deepest);
+      return object_line(value, deepest);
   }
   return std::nullopt;
 }
