@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -148,18 +147,12 @@ Json describe_total(const FileTotal& total) {
           {"copies_bytes", total.processes * total.file_bytes}};
 }
 
-Json describe_all(const std::vector<MappedCheckpoint>& mapped) {
-  Json processes = Json::array();
-  for (const MappedCheckpoint& each : mapped) processes.push_back(describe_mapped(each));
-  return processes;
-}
-
-Json describe_report(const ProcessesReport& report, const std::vector<MappedCheckpoint>& beside) {
-  Json files = Json::array();
+Json describe_report(const ProcessesReport& report) {
+  Json processes = Json::array(), files = Json::array();
+  for (const MappedCheckpoint& each : report.mapped) processes.push_back(describe_mapped(each));
   for (const FileTotal& total : totals(report.mapped)) files.push_back(describe_total(total));
-  return {{"processes", describe_all(report.mapped)},
+  return {{"processes", processes},
           {"files", files},
-          {"beside", describe_all(beside)},
           {"unreadable_processes", report.unreadable_processes},
           {"unreadable_users", report.unreadable_users}};
 }
@@ -234,41 +227,6 @@ void tell_of_link(Output& out, const std::string& file) {
       "name of that version\n");
 }
 
-// Of a path through a symbolic link, the files in the folders beside the one to which it leads now:
-// versions to which it may have led before. Of a path to a file those of its name.
-std::vector<MappedCheckpoint> mapped_beside(const std::vector<std::string>& files) {
-  std::vector<MappedCheckpoint> beside;
-  std::optional<Result<ProcessesReport>> all;
-  for (const std::string& file : files) {
-    std::error_code failed;
-    const fs::path now = fs::canonical(file, failed);
-    if (failed || now == fs::absolute(file, failed).lexically_normal()) continue;
-    const bool is_folder = fs::is_directory(now, failed);
-    const fs::path folder = is_folder ? now : now.parent_path();
-    if (!all) all = processes();
-    if (!*all) return {};
-    for (const MappedCheckpoint& mapped : (*all)->mapped) {
-      const fs::path path(mapped.file);
-      if (path.parent_path() != folder &&
-          path.parent_path().parent_path() == folder.parent_path() &&
-          (is_folder || path.filename() == now.filename()))
-        beside.push_back(mapped);
-    }
-  }
-  return beside;
-}
-
-void print_beside(Output& out, const std::vector<MappedCheckpoint>& beside) {
-  std::map<std::string, std::set<std::int64_t>> users;  // by folder
-  for (const MappedCheckpoint& mapped : beside)
-    users[fs::path(mapped.file).parent_path()].insert(mapped.process);
-  for (const auto& [folder, who] : users)
-    out.write(process_count(who.size()) + " (the first is " + std::to_string(*who.begin()) +
-              ") with files of " + printable(folder) +
-              ", a folder beside, to which the link may have led before: `weightmap ps " +
-              printable(folder) + "`\n");
-}
-
 void tell_unreadable(Output& out, const ProcessesReport& report) {
   if (report.unreadable_processes == 0) return;
   std::string users;
@@ -282,9 +240,8 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
   for (const std::string& file : options.files) TRY(check_is_known(file));
-  const std::vector<MappedCheckpoint> beside = mapped_beside(options.files);
   if (options.json) {
-    out.write(to_text(describe_report(*report, beside)) + "\n");
+    out.write(to_text(describe_report(*report)) + "\n");
     return exit_good;
   }
   if (options.style.tsv) {
@@ -303,7 +260,6 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
     print_table(out, options.style, rows);
   print_totals(out, options.style, rows);
   for (const std::string& file : options.files) tell_of_link(out, file);
-  print_beside(out, beside);
   tell_unreadable(out, *report);
   return exit_good;
 }
