@@ -72,6 +72,23 @@ TEST_CASE_FIXTURE(Machine,
   CHECK(found("0:53").empty());
 }
 
+TEST_CASE_FIXTURE(Machine, "a mount table is read, and what is escaped in its paths") {
+  const fs::path table = write("table",
+                               "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+                               "no mount\n"
+                               "36 35 0:42 /a /mnt\\040b\\134 rw master:1 - tmpfs - size=1\n"
+                               "37 35 0:43 / /cut rw master:1\n");
+  const std::vector<os::Mount> mounts = os::read_mounts(table);
+  REQUIRE(mounts.size() == 2);
+  CHECK(mounts[0].place == "/");
+  CHECK(mounts[1].id == 36);
+  CHECK(mounts[1].number == "0:42");
+  CHECK(mounts[1].place == "/mnt b\\");
+  CHECK(mounts[1].file_system == "tmpfs");
+  CHECK(mounts[1].options == "size=1");
+  CHECK(os::read_mounts(folder.path() / "none").empty());
+}
+
 TEST_CASE_FIXTURE(Machine, "the layers of overlays are known down to one whose path is unclear") {
   write("proc/self/mountinfo",
         "22 1 259:1 / / rw,relatime - ext4 /dev/root rw,lowerdir=/no\n"

@@ -61,12 +61,12 @@ bool OpenedFiles::watch(const std::string& path) {
 OpenedFiles OpenedFiles::of_namespace(pid_t process) {
   OpenedFiles files;
   const std::string root = "/proc/" + std::to_string(process) + "/root";
-  for (const Mount& mount : mounts_with_files(process)) {
+  for (const os::Mount& mount : mounts_with_files(process)) {
     files.mounts_.insert(mount.id);
-    files.devices_.insert(mount.device);
+    files.devices_.insert(mount.number);
     if (files.trouble_.empty() && !files.watch(root + mount.place))
       files.trouble_ = "the system does not tell which files of " + printable(mount.place) + " (" +
-                       printable(mount.type) +
+                       printable(mount.file_system) +
                        ") the command opens: fanotify: " + std::strerror(errno);
   }
   if (files.mounts_.empty()) files.trouble_ = "the system does not tell what is mounted";
@@ -76,8 +76,8 @@ OpenedFiles OpenedFiles::of_namespace(pid_t process) {
 std::string OpenedFiles::unseen(const std::set<pid_t>& processes) const {
   if (!trouble_.empty()) return trouble_;
   for (const pid_t process : processes)
-    for (const Mount& mount : mounts_with_files(process))
-      if (!devices_.contains(mount.device))
+    for (const os::Mount& mount : mounts_with_files(process))
+      if (!devices_.contains(mount.number))
         return printable(mount.place) +
                " was mounted while the command started, and nothing told which of its files it "
                "opens";

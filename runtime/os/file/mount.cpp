@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -18,25 +20,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_octal(std::string_view digits) {
+  return digits.size() == 3 && digits.find_first_not_of("01234567") == std::string_view::npos;
+}
+
+// The kernel writes a space as "\\040".
+std::string without_escapes(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape = text[i] == '\\' && is_octal(text.substr(i + 1, 3));
+    plain += is_escape
+                 ? static_cast<char>(std::stoi(std::string(text.substr(i + 1, 3)), nullptr, 8))
+                 : text[i];
+    if (is_escape) i += 3;
+  }
+  return plain;
+}
+
 // Parses "36 35 98:0 /subtree /mnt rw shared:1 - ext3 /dev/root rw"; a dash ends optional fields.
 std::optional<Mount> parse_line(const std::string& line) {
   std::istringstream words(line);
-  std::string word;
+  std::string word, root;
   Mount mount;
-  if (!(words >> mount.id >> word >> mount.number >> word >> mount.place)) return std::nullopt;
+  if (!(words >> mount.id >> word >> mount.number >> root >> mount.place)) return std::nullopt;
   while (words >> word && word != "-") {
   }
   if (!(words >> mount.file_system >> mount.device)) return std::nullopt;
-  words >> mount.options;
+  while (words >> mount.options) {
+  }
+  mount.place = without_escapes(mount.place);
   return mount;
 }
 
 std::vector<Mount> mounts(const fs::path& root) {
-  std::vector<Mount> found;
-  std::ifstream lines(root / "proc/self/mountinfo");
-  for (std::string line; std::getline(lines, line);)
-    if (std::optional<Mount> mount = parse_line(line)) found.push_back(std::move(*mount));
-  return found;
+  return read_mounts(root / "proc/self/mountinfo");
 }
 
 bool is_fuse(const std::string& name) {
@@ -85,6 +102,14 @@ std::optional<Mount> mount_of(const File& file) {
 }
 
 std::optional<Mount> mount_of(const fs::path& path) { return mount_of(AT_FDCWD, path.c_str(), 0); }
+
+std::vector<Mount> read_mounts(const fs::path& table) {
+  std::vector<Mount> mounts;
+  std::ifstream lines(table);
+  for (std::string line; std::getline(lines, line);)
+    if (std::optional<Mount> mount = parse_line(line)) mounts.push_back(*std::move(mount));
+  return mounts;
+}
 
 std::optional<Mount> find_mount(std::uint64_t id, const fs::path& root) {
   for (Mount& mount : mounts(root))

@@ -15,10 +15,14 @@ struct Mount {
   std::string file_system;   // the mount table's name: "ext4", "nfs4", "fuse.sshfs"
   std::string number;        // of the device: "259:1"; "0:45" without a device
   std::string device;        // the mounted device: "/dev/sda1", "host:/models"
-  std::string place = {};    // the folder, as the table spells it
+  std::string place = {};    // the folder, that it is mounted at
   std::string options = {};  // of the file system
   std::uint64_t id = 0;
 };
+
+// Reads a mount table, /proc/PID/mountinfo (proc(5)). Lines that are none are left out, and all of
+// a process that has ended.
+std::vector<Mount> read_mounts(const std::filesystem::path& table);
 
 // Returns nullopt before Linux 5.8, and without /proc.
 std::optional<Mount> mount_of(const File& file);
