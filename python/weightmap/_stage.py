@@ -45,7 +45,17 @@ def stage(
     """
     allowed = bytes_allowed("budget_bytes", budget_bytes)
     if is_url(path) and not os.path.lexists(path):
-        return _stage_url(path, name, budget_bytes, pinnable, sha256, progress)
+        if pinnable:
+            raise UnsupportedError(
+                "pinnable is for copies of local files", file=without_secrets(path)
+            )
+        from weightmap import remote
+
+        url: Any = path
+        with remote.stage(
+            url, name=name, budget_bytes=budget_bytes, sha256=sha256, progress=progress
+        ) as staging:
+            return staging.finish()
     if sha256 is not None:
         raise UnsupportedError(
             "sha256 is for a URL; `weightmap verify --sha256` compares a file", file=os.fsdecode(path)
@@ -53,23 +63,3 @@ def stage(
     return StagedFile(
         _core.stage(os.fsencode(path), os.fsencode(name), allowed, pinnable, progress)
     )
-
-
-def _stage_url(
-    url: Any,
-    name: str,
-    budget_bytes: int | None,
-    pinnable: bool,
-    sha256: str | None,
-    progress: Progress | None,
-) -> StagedFile:
-    from weightmap import remote
-
-    if pinnable:
-        raise UnsupportedError(
-            "pinnable is for copies of local files", file=without_secrets(url)
-        )
-    with remote.stage(
-        url, name=name, budget_bytes=budget_bytes, sha256=sha256, progress=progress
-    ) as staging:
-        return staging.finish()

@@ -21,7 +21,6 @@ class FilesBeside {
   // the folder. With SHA-256s only those that have one. Errors name the file.
   Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,
                      const FetchOptions& options);
-  bool is_empty() const noexcept { return files_.empty(); }
   const std::vector<FetchReport>& reports() const noexcept { return reports_; }
   // Gives them their names.
   Result<void> publish();
