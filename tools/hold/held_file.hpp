@@ -53,6 +53,7 @@ class HeldFile {
   const std::string& problem() const noexcept {
     return file_problem_.empty() ? current_->problem() : file_problem_;
   }
+
   std::filesystem::path path_;
   bool wants_lock_;
   const Sha256Sums* sums_;
