@@ -11,8 +11,9 @@
 // anew. A legacy stream becomes an archive with the same object.
 //
 // In all other cases tensors are written by their names, in the order of the sources: as a
-// safetensors file, or as a torch archive of an OrderedDict. ConvertReport::left_out names what the
-// new files lack. In a torch archive, tensors that share a storage still share it, with their
+// safetensors file, or as a torch archive of an OrderedDict. A file that is one tensor has no name
+// for it, and gives it its own, without the ending. ConvertReport::left_out names what the new
+// files lack. In a torch archive, tensors that share a storage still share it, with their
 // strides; only the bytes between the first and the last element of its tensors are written.
 //
 // A storage that is copied from one torch archive to another is compared with its CRC-32, so damage
@@ -97,9 +98,9 @@ WEIGHTMAP_API Result<void> check_target(const std::filesystem::path& to,
 // the sources. Fails as Checkpoint::open(), CheckpointWriter and write_safetensors() do; as
 // check_target(); with invalid_argument for a name that two sources have, and an invalid alignment;
 // with not_found if `order` names an unknown tensor; with unsupported for a tensor that the format
-// cannot hold, an order of a legacy stream that is kept, and a .pt2 from any other format; with
-// corrupt if a storage does not match its CRC-32; with io if a source is written to or truncated
-// meanwhile.
+// cannot hold, an order of a legacy stream that is kept, a .pt2 from any other format, and sources
+// that hold values and no tensors; with corrupt if a storage does not match its CRC-32; with io if
+// a source is written to or truncated meanwhile.
 WEIGHTMAP_API Result<ConvertReport> convert(std::span<const std::filesystem::path> from,
                                             const std::filesystem::path& to,
                                             const ConvertOptions& options = {});

@@ -410,6 +410,7 @@ def test_refuses(tmp_path, value, words, goes_on):
     (".SafeTensors", "weightmap.save_safetensors() writes safetensors"),
     (".gguf", "the package gguf writes GGUF"),
     (".npz", "numpy.savez() writes that"),
+    (".npy", "numpy.save() writes that"),
 ])
 def test_refuses_the_name_of_another_format(tmp_path, ending, way):
     functions = [weightmap.save]
@@ -420,8 +421,8 @@ def test_refuses_the_name_of_another_format(tmp_path, ending, way):
             with pytest.raises(weightmap.InvalidArgumentError) as refused:
                 save({"a": 1}, path)
             assert refused.value.message == (
-                f"would be a file of torch.save under a name for another format: {way}, and what "
-                "torch reads is called .pt"
+                f"would be a file of torch.save under a name for another format: {way}, and a file "
+                "of torch.save is called .pt"
             )
     assert list(tmp_path.iterdir()) == []
 

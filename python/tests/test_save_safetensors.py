@@ -418,6 +418,43 @@ def test_no_tensors(load_torch, path, torch):
     assert load_torch(path) == {}
 
 
+@pytest.mark.parametrize("ending, way", [
+    (".pt", "weightmap.save() writes what torch reads"), (".PTH", "weightmap.save() writes what torch reads"),
+    (".ckpt", "weightmap.save() writes what torch reads"), (".bin", "weightmap.save() writes what torch reads"),
+    (".gguf", "the package gguf writes GGUF"), (".npz", "numpy.savez() writes that"),
+    (".npy", "numpy.save() writes that"),
+])
+def test_refuses_the_name_of_another_format(numpy, tmp_path, ending, way):
+    for path in (tmp_path / f"a{ending}", str(tmp_path / f"a{ending}"), os.fsencode(tmp_path / f"a{ending}")):
+        with pytest.raises(weightmap.InvalidArgumentError) as refused:
+            weightmap.save_safetensors({"a": numpy.ones(1)}, path)
+        assert refused.value.message == (
+            f"would be safetensors under a name for another format: {way}, and safetensors is called "
+            ".safetensors"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tensor_without_a_name_gets_that_of_its_file(torch, load_torch, path, tmp_path):
+    torch.save(torch.arange(4.0), tmp_path / "tf_gammas.pt")
+    torch.save({"": torch.arange(3.0)}, tmp_path / "named.pt")  # its key is its name
+    for name, expected in (("tf_gammas", {"tf_gammas": 4}), ("named", {"": 3})):
+        with weightmap.open(tmp_path / f"{name}.pt") as opened:
+            weightmap.save_safetensors(opened, path)
+        assert {key: len(tensor) for key, tensor in load_torch(path).items()} == expected
+
+
+@pytest.mark.parametrize("value", [{"epoch": 3}, [1, 2], "text"])
+def test_values_alone_are_refused(torch, path, tmp_path, value):
+    torch.save(value, tmp_path / "values.pt")
+    with weightmap.open(tmp_path / "values.pt") as opened:
+        with pytest.raises(weightmap.UnsupportedError, match="values.pt has no tensors, so nothing would be"):
+            weightmap.save_safetensors(opened, path)
+    torch.save({}, tmp_path / "empty.pt")
+    with weightmap.open(tmp_path / "empty.pt") as opened:
+        assert weightmap.save_safetensors(opened, path).left_out == ()
+
+
 def test_a_folder_that_is_not_there(numpy, tmp_path):
     with pytest.raises(FileNotFoundError):
         weightmap.save_safetensors({"t": numpy.ones(1)}, tmp_path / "none" / "m.safetensors")

@@ -26,7 +26,7 @@ from weightmap._torch import tensors as _tensors
 import torch
 from torch import serialization
 
-from weightmap._saving.save import refuse_other_names
+from weightmap._saving.save import OF_TORCH, refuse_other_names
 from weightmap._torch import load as _torch_load
 from weightmap._torch import save as _torch_save
 from weightmap._torch import served_model as _served_model
@@ -190,7 +190,7 @@ def save(
 
     obj: also with weightmap.Tensor, Checkpoint, Subtree, Global and Object in it, so that what
         Checkpoint.root() gives may be changed and saved, without importing anything.
-    f: a path, or what has a write(). A name that ends in .safetensors, .gguf or .npz is an
+    f: a path, or what has a write(). A name that ends in .safetensors, .gguf, .npz or .npy is an
         InvalidArgumentError, which says what writes those.
     pickle_module, pickle_protocol and the two behind them: what torch.save takes by default, or
         UnsupportedError.
@@ -205,5 +205,5 @@ def save(
             "only what torch.save writes by default is written: pickle_module=pickle, "
             "pickle_protocol=2, a zip file, with the record byteorder"
         )
-    refuse_other_names(f)
+    refuse_other_names(f, *OF_TORCH)
     _torch_save.save(obj, f, durable, progress)

@@ -18,7 +18,7 @@ namespace weightmap {
 
 struct SourceTensor {
   const Checkpoint* checkpoint;
-  std::string_view name;
+  std::string_view name;  // to be written
   WholeTensor whole;
 
   NamedTensor first_piece() const { return checkpoint->tensors()[whole.first_piece]; }
@@ -37,15 +37,18 @@ class ConversionSources {
   // True if there is exactly one file, of that format.
   bool is_one(Format format) const noexcept;
 
+  // Fails with unsupported, naming some of `left_out`: there are no tensors, only these.
+  tl::unexpected<Error> refuse_values(const std::vector<std::string>& left_out) const;
+
   // Returns the tensors, beginning with those in `order`, in its order. Borrowed from this object.
   // Fails with invalid_argument for a repeated name, with not_found for an unknown name in `order`.
   Result<std::vector<SourceTensor>> tensors(const std::vector<std::string>& order) const;
 
  private:
-  ConversionSources(std::vector<std::filesystem::path> paths, std::vector<Checkpoint> checkpoints)
-      : paths_(std::move(paths)), checkpoints_(std::move(checkpoints)) {}
+  ConversionSources(std::vector<std::filesystem::path> paths, std::vector<Checkpoint> checkpoints);
 
   std::vector<std::filesystem::path> paths_;
+  std::vector<std::string> stems_;  // of the paths, for files that are one tensor without a name
   std::vector<Checkpoint> checkpoints_;
 };
 

@@ -129,6 +129,7 @@ Result<ConvertReport> write_tensors(const ConversionSources& sources,
                left_out(checkpoint, options.open, metadata, nested != nullptr));
     std::ranges::move(more, std::back_inserter(names));
   }
+  if (tensors.empty() && !names.empty()) return sources.refuse_values(names);
   TRY_ASSIGN(ConvertReport report, is_torch
                                        ? write_torch_dict(tensors, target, options, nested)
                                        : write_as_safetensors(tensors, metadata, target, options));

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import pickle
 import random
 import signal
 import struct
@@ -53,6 +54,31 @@ class Convert(FolderCase):
         self.assertEqual(result.returncode, code, result.stdout)
         self.assertIn(words, result.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def test_values_alone_are_refused(self):
+        """What holds values and no tensor would be lost; what holds nothing loses nothing."""
+        words = ('has no tensors, so nothing would be written of what it holds ("epoch", "names"); '
+                 "a .pt without --tensors-only keeps it, and root() and weightmap cat read it")
+        for protocol in (0, 5):
+            source = self.folder / "values.pkl"
+            source.write_bytes(pickle.dumps({"epoch": 3, "names": ["a"]}, protocol))
+            for target, *options in (["out.safetensors"], ["folder/"], ["out.pt", "--tensors-only"],
+                                     ["out.safetensors.index.json"], ["x", "--to", "safetensors"]):
+                self.refuses(1, words, source, f"{self.folder}/{target}", *options)
+            self.convert(source, self.folder / "kept.pt")
+            (self.folder / "kept.pt").unlink()
+        (self.folder / "empty.pkl").write_bytes(pickle.dumps({}))
+        self.convert(self.folder / "empty.pkl", self.out)
+        self.assertEqual(header_of(self.out), {"__metadata__": {"format": "pt"}})
+
+    def test_a_tensor_without_a_name_gets_that_of_its_file(self):
+        for name in ("tensor_root", "parameter_root"):
+            self.convert(DATA / f"{name}.pt", self.out)
+            self.assertEqual(set(header_of(self.out)), {"__metadata__", name})
+            self.convert(DATA / f"{name}.pt", self.folder / "out.pt", "--tensors-only")
+            self.assertEqual(run("ls", "--tsv", self.folder / "out.pt").stdout.split()[-4], name)
+        self.convert(DATA / "tensor_root.pt", DATA / "parameter_root.pt", self.out)
+        self.assertEqual(set(header_of(self.out)), {"__metadata__", "tensor_root", "parameter_root"})
 
     def make(self, name, count, shape="16x16"):
         path = self.folder / name
@@ -153,7 +179,8 @@ class Convert(FolderCase):
             "history.1.1.1", "shape", "dtype", "device", "raw", "tags", "betas"])
 
     def test_a_tree_without_tensors_has_one_name(self):
-        self.assertEqual(self.left_out(DATA / "no_tensors.pt", self.out), ["epoch", "loss"])
+        names = self.left_out(self.model, DATA / "no_tensors.pt", self.out)
+        self.assertEqual(names, ["epoch", "loss"])
 
     def test_what_has_more_to_it_than_its_parts_is_named(self):
         names = self.left_out(DATA / "sparse.pt", self.out, "--shared", "copy")

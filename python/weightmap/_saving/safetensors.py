@@ -11,6 +11,7 @@ from weightmap._chunked import ChunkedTensor
 from weightmap._errors import Error, InvalidArgumentError, UnsupportedError, about_file
 from weightmap._left_out import warn_of_left_out
 from weightmap._replacing import remove_abandoned
+from weightmap._saving.save import OF_SAFETENSORS, refuse_other_names
 from weightmap.reports import SafetensorsReport
 
 TYPE_CHECKING = False
@@ -35,11 +36,13 @@ def save_safetensors(
 
     tensors: names and tensors of torch, arrays of numpy (with the types of ml_dtypes) or of
         whatever speaks DLPack, and weightmap.Tensor, which is written from its mapping. Or a
-        Checkpoint: all its tensors by their names, and nothing else of it. Those of a Checkpoint,
+        Checkpoint: all its tensors by their names, and nothing else of it, which must not be all
+        that it has; one that is a tensor alone gets the name of its file. Those of a Checkpoint,
         and arrays of numpy, are written row-major however they lie; another tensor that is not
         contiguous raises InvalidArgumentError, a ValueError.
     path: the file, which appears once it is whole; what was there stays until then, also if it is
-        the checkpoint that is being saved.
+        the checkpoint that is being saved. A name that ends in .pt, .pth, .ckpt, .bin, .gguf, .npz or
+        .npy is an InvalidArgumentError.
     metadata: texts by their names, in this order. Default: that of the safetensors file, if
         `tensors` is one, with {"format": "pt"}, which transformers asks for; {"format": "pt"} for
         another Checkpoint, or if there is a tensor of torch; else none.
@@ -58,6 +61,7 @@ def save_safetensors(
 
     Any thread may call it, also several at once, and a forked child.
     """
+    refuse_other_names(path, *OF_SAFETENSORS)
     file = os.fsdecode(path)
     if max_size is not None and max_size <= 0:
         raise InvalidArgumentError(
@@ -68,9 +72,15 @@ def save_safetensors(
     remove_abandoned(path)
     try:
         if isinstance(tensors, Checkpoint):
+            if not tensors and tensors.info.format != "safetensors" and tensors.root():
+                raise UnsupportedError(
+                    f"{tensors.path} has no tensors, so nothing would be written of what it holds; "
+                    "root() reads it, and weightmap.save() keeps what a file of torch or a pickle has"
+                )
             for name, tensor in tensors.items():
                 if isinstance(tensor, _core.Tensor):
-                    adding.writer.add_mapped(name, tensor)
+                    is_bare = not tensors._core.path(tensor.index)
+                    adding.writer.add_mapped(_stem(tensors.path) if is_bare else name, tensor)
                 else:
                     adding.writer.add_chunked(tensors._core, name)
         else:
@@ -93,6 +103,12 @@ def save_safetensors(
         dropped,
         left_out,
     )
+
+
+def _stem(path: str) -> str:
+    """The name of a tensor that is a file of its own, as `weightmap convert` gives it."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return stem if stem.isprintable() else "tensor"
 
 
 def _plain_names(checkpoint: Checkpoint) -> list[str]:

@@ -62,7 +62,7 @@ def save(
         Anything else raises UnsupportedError, which names the way to it, before a byte is written.
     path: the file, which appears once it is whole; what was there stays until then, also if it is
         the checkpoint that is being saved. Or what has a write(), which is given bytes. A name that
-        ends in .safetensors, .gguf or .npz is an InvalidArgumentError.
+        ends in .safetensors, .gguf, .npz or .npy is an InvalidArgumentError.
     reserve: storages that get their room, and no bytes: True for all; "meta" for those of torch's
         meta tensors, which otherwise are saved without any; the names of tensors, or a function
         that is asked for each name.
@@ -78,27 +78,33 @@ def save(
     Any thread may call it, also several at once, and a forked child. The GIL is released while
     bytes are written.
     """
-    refuse_other_names(path)
+    refuse_other_names(path, *OF_TORCH)
     return write(obj, path, False, reserve, alignment, crc, durable, progress)
 
 
-_OTHER_FORMATS = {
+_TORCH = "weightmap.save() writes what torch reads"
+OF_TORCH = "a file of torch.save", (".pt", ".pth", ".ckpt", ".bin")
+OF_SAFETENSORS = "safetensors", (".safetensors",)
+_WRITERS = {
     ".safetensors": "weightmap.save_safetensors() writes safetensors",
     ".gguf": "the package gguf writes GGUF",
     ".npz": "numpy.savez() writes that",
+    ".npy": "numpy.save() writes that",
+    ".pt": _TORCH, ".pth": _TORCH, ".ckpt": _TORCH, ".bin": _TORCH,
 }
 
 
-def refuse_other_names(path: Any) -> None:
-    """The names of files that no other program would read."""
+def refuse_other_names(path: Any, kind: str, own: Collection[str]) -> None:
+    """The names of files that no other program would read. `kind` is what would be written, and the
+    first of `own` its name among the endings above."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         return
     file = os.fsdecode(path)
     ending = os.path.splitext(file)[1].lower()
-    if ending in _OTHER_FORMATS:
+    if ending in _WRITERS and ending not in own:
         raise InvalidArgumentError(
-            f"would be a file of torch.save under a name for another format: {_OTHER_FORMATS[ending]}, "
-            "and what torch reads is called .pt",
+            f"would be {kind} under a name for another format: {_WRITERS[ending]}, and {kind} is "
+            f"called {next(iter(own))}",
             file=file,
         )
 
