@@ -23,8 +23,9 @@ enum class GlobalVerdict : std::uint8_t {
   torch_safe,   // in torch's own list: torch.load(weights_only=True) needs no permission for it
   allowed,      // in OpenOptions::safe_globals
   torchscript,  // in a TorchScript archive: a type of its own code, or a helper of torch.jit.load()
-  // What numpy's arrays, numbers and dtypes are made of, and builtins.bytes: torch.load() refuses
-  // it by default, weightmap.torch.load() reads it, and no call of it runs code.
+  // What numpy's arrays, numbers and dtypes are made of, collections.defaultdict and the builtin
+  // types that it makes values of: torch.load() refuses it by default, weightmap.torch.load() reads
+  // it, and no call of it runs code.
   plain_data,
   unknown,  // anything else
   harmful,  // in docs/refused-names.md, or a name that the pickle computes while it runs

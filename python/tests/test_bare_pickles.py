@@ -202,10 +202,11 @@ def written(folder, value, name):
     files = [folder / f"{name}{protocol}.pkl" for protocol in (5, 4, 3, 2, 1, 0)]
     for protocol, path in zip((5, 4, 3, 2, 1, 0), files):
         path.write_bytes(pickle.dumps(value, protocol))
+    torch = pytest.importorskip("torch")
     for protocol in (2, 5):
-        torch = pytest.importorskip("torch")
         files.append(folder / f"{name}{protocol}.pt")
         torch.save(value, files[-1], pickle_protocol=protocol)
+    for protocol in (0, 1, 2, 5):
         joblib = pytest.importorskip("joblib")
         files.append(folder / f"{name}{protocol}.joblib")
         joblib.dump(value, files[-1], protocol=protocol)
@@ -266,3 +267,69 @@ def test_one_bytearray_in_two_places_stays_one(protocol, tmp_path):
         root = opened.root()
     assert root["bytes"] == everything()["bytes"] and root["arrays"] == everything()["arrays"]
     assert root["arrays"][2] is root["arrays"][3] and root["arrays"][1] is not root["arrays"][2]
+
+
+ML_DTYPES = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+             "float8_e8m0fnu"]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("writer", ["pickle", "joblib"])
+def test_types_of_ml_dtypes_are_those_of_torch(writer, protocol, tmp_path):
+    types = pytest.importorskip("ml_dtypes")
+    arrays = {name: numpy.arange(1, 7, dtype="f4").astype(getattr(types, name)).reshape(2, 3)
+              for name in ML_DTYPES}
+    others = {"w": numpy.arange(4, dtype="f4"), "int4": numpy.ones(3, types.int4)}
+    dump = pytest.importorskip(writer).dump
+    with open(tmp_path / "a.pkl", "wb") as target:
+        dump({**arrays, **others}, target, protocol=protocol)
+    with weightmap.open(tmp_path / "a.pkl") as opened:
+        assert sorted(opened) == sorted([*ML_DTYPES, "w"])  # int4 has a byte each there
+        check_array(opened["w"].numpy(), others["w"])
+        for name, array in arrays.items():
+            assert (opened[name].dtype, opened[name].shape) == (name, (2, 3))
+            assert opened[name].numpy().tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_joblib_of_each_protocol(protocol, tmp_path):
+    pytest.importorskip("joblib").dump(tree(), tmp_path / "a.joblib", protocol=protocol)
+    check_tensors(tmp_path / "a.joblib")
+    with weightmap.open(tmp_path / "a.joblib") as opened:
+        check_tree(opened.root())
+
+
+FACTORIES = [float, int, list, dict, set, str, bool, tuple, None]
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_dict_with_a_default_is_plain_data(factory, protocol, tmp_path, python):
+    torch = pytest.importorskip("torch")
+    import weightmap.torch
+
+    written = collections.defaultdict(factory, {"a": 1, "w": numpy.arange(3)})
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(written, protocol))
+    torch.save(written, tmp_path / "a.pt")
+    run = python(None, "-m", "weightmap", "scan", "--json", tmp_path)
+    assert [file["verdict"] for file in json.loads(run.stdout)["files"]] == ["plain data"] * 2
+    assert run.returncode == 0
+    for name in ("a.pkl", "a.pt"):
+        found = weightmap.torch.load(tmp_path / name)
+        assert type(found) is collections.defaultdict and found.default_factory is factory
+        assert found["a"] == 1 and list(found["w"]) == [0, 1, 2]
+
+
+def test_other_defaults_are_refused(tmp_path, python):
+    pytest.importorskip("torch")
+    import weightmap.torch
+
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(collections.defaultdict(Plain, {"a": 1})))
+    with pytest.raises(weightmap.UnsafePickleError):
+        weightmap.torch.load(tmp_path / "a.pkl")
+    # A name that is plain data as a default, called.
+    (tmp_path / "b.pkl").write_bytes(b"\x80\x02c__builtin__\nlist\n(K\x01ltR.")
+    with pytest.raises(weightmap.Error):
+        weightmap.torch.load(tmp_path / "b.pkl")
+    run = python(None, "-m", "weightmap", "scan", "--json", tmp_path / "a.pkl")
+    assert json.loads(run.stdout)["files"][0]["verdict"] == "unsafe"

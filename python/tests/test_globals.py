@@ -22,7 +22,7 @@ from torch import serialization
 from torch.testing._internal.two_tensor import TwoTensor
 
 from weightmap import _core
-from weightmap._torch import numpy_calls
+from weightmap._torch import plain_calls
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
 EVIL = b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00id\x85R."
@@ -81,12 +81,12 @@ def test_names_of_python_2_are_renamed_as_torch_renames_them(archive):
 
 def test_plain_data_is_what_load_reads_of_numpy(archive):
     """And no other name of numpy's is."""
-    names = {*numpy_calls._NAMES, ("numpy", "load"), ("numpy.core.multiarray", "fromfile"),
+    names = {*plain_calls._NAMES, ("numpy", "load"), ("numpy.core.multiarray", "fromfile"),
              ("numpy.lib.npyio", "load"), ("numpy", "memmap")}
     lines = b"".join(f"c{module}\n{name}\n0".encode() for module, name in sorted(names))
     listed = _core.list_globals(os.fsencode(archive(b"\x80\x02" + lines + b"N.")), {})
     plain = {(module, name) for module, name, verdict in listed if verdict == "plain_data"}
-    assert plain == set(numpy_calls._NAMES)
+    assert plain == set(plain_calls._NAMES)
 
 
 # --- unsafe_globals ---------------------------------------------------------------------------

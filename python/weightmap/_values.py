@@ -39,7 +39,7 @@ def _storage_key(thing: Any) -> str | None:
 
 
 # What a defaultdict may make of a missing key.
-_FACTORIES = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str,
+FACTORIES = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str,
               "bool": bool, "tuple": tuple}
 
 
@@ -48,9 +48,9 @@ def _defaultdict(factory: Any = None) -> Any:
         return collections.defaultdict(None)
     if not isinstance(factory, Global) or factory.module not in ("builtins", "__builtin__"):
         raise ValueError
-    if factory.name not in _FACTORIES:
+    if factory.name not in FACTORIES:
         raise ValueError
-    return collections.defaultdict(_FACTORIES[factory.name])
+    return collections.defaultdict(FACTORIES[factory.name])
 
 
 # Constructors of plain data that torch.save uses. Their arguments are checked by themselves.

@@ -79,11 +79,22 @@ Result<Kind> kind_of(format::Input& input, std::span<const std::byte> tail) {
   return format::identify(head, tail, size);
 }
 
+// True if a file begins with values among which joblib has an array, which lies raw behind its
+// name.
+bool has_joblib_array(format::Input& input) {
+  constexpr std::uint64_t most = 64 << 10;
+  constexpr std::string_view name = "joblib.numpy_pickle\nNumpyArrayWrapper\n";
+  const auto head = input.cache->bytes(0, std::min(most, input.file->size()));
+  return head &&
+         std::string_view(reinterpret_cast<const char*>(head->data()), head->size()).find(name) !=
+             std::string_view::npos;
+}
+
 // A pickle of protocol 0 or 1 has no mark, so all of the file has to be one.
 bool is_old_pickle(format::Input& input, std::span<const std::byte> tail, const Limits& limits) {
   if (tail.empty() || tail.back() != std::byte{'.'}) return false;
   const Result<std::uint64_t> end = pickle::find_end(*input.cache, 0, limits.pickle_bytes);
-  return end && *end == input.file->size();
+  return (end && *end == input.file->size()) || has_joblib_array(input);
 }
 
 // What numbers alone are, which a file beside them tells of.

@@ -107,7 +107,8 @@ bool Machine::finish_array(value::Object& built) {
   return become_array(built, form.subclass, form.shape, form.dtype, order == "F", elements);
 }
 
-// Returns the size of an element of numpy.dtype(name, False, True) with its state; 0 for objects.
+// Returns the size of an element of numpy.dtype(name, False, True) with its state; 0 for objects. A
+// type that is not numpy's own, such as ml_dtypes.bfloat16, stands in place of the name.
 std::optional<std::uint64_t> Machine::element_bytes(const value::Cell& dtype) const {
   if (kind_of(dtype) != object || dtype.part != value::whole_value) return std::nullopt;
   const auto& call = *value::target_of<const value::Object>(dtype);
@@ -118,10 +119,13 @@ std::optional<std::uint64_t> Machine::element_bytes(const value::Cell& dtype) co
   const value::Cell name = tuple_element(call.arguments, 0);
   const value::Cell size = tuple_element(call.state, 5);
   const value::Cell flags = tuple_element(call.state, 7);
-  if (kind_of(name) != string || kind_of(size) != integer || kind_of(flags) != integer)
+  const bool is_numpys = kind_of(name) == string;
+  if ((!is_numpys && named(name) == nullptr) || kind_of(size) != integer ||
+      kind_of(flags) != integer)
     return std::nullopt;
   constexpr std::uint64_t has_references = 1;
-  const std::string_view text = tree_.text(name.payload, name.count);
+  const std::string_view text =
+      is_numpys ? tree_.text(name.payload, name.count) : std::string_view();
   if ((flags.payload & has_references) != 0 || text.starts_with('O')) return 0;
   if (static_cast<std::int64_t>(size.payload) > 0) return size.payload;
   std::uint64_t digits = 0;

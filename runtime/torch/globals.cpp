@@ -159,9 +159,17 @@ constexpr auto safe_globals = std::to_array<std::string_view>({
 });
 static_assert(std::is_sorted(safe_globals.begin(), safe_globals.end()));
 
-// What weightmap.torch.load() reads as plain data (python/weightmap/_torch/numpy_calls.py).
+// What weightmap.torch.load() reads as plain data (python/weightmap/_torch/plain_calls.py).
 constexpr auto plain_data = std::to_array<std::string_view>({
+    "builtins.bool",
     "builtins.bytes",
+    "builtins.dict",
+    "builtins.float",
+    "builtins.int",
+    "builtins.list",
+    "builtins.str",
+    "builtins.tuple",
+    "collections.defaultdict",
     "numpy._core.multiarray._reconstruct",
     "numpy._core.multiarray.scalar",
     "numpy._core.numeric._frombuffer",

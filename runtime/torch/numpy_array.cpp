@@ -6,6 +6,7 @@
 
 #include "runtime/bytes/checked.hpp"
 #include "runtime/format/numpy_dtype.hpp"
+#include "runtime/torch/names.hpp"
 #include "runtime/value/tree.hpp"
 
 namespace weightmap::torch {
@@ -40,16 +41,26 @@ std::optional<Value> state_of(const Value& call, std::size_t count) {
   return state;
 }
 
+// Returns the type for a class of ml_dtypes of which torch has the same by this name.
+std::optional<DType> type_of_ml_dtypes(const Value& type) {
+  if (type.kind() != Kind::global || type.module() != "ml_dtypes" ||
+      (type.name() != "bfloat16" && !type.name().starts_with("float8_")))
+    return std::nullopt;
+  return dtype_global("torch", type.name());
+}
+
 // Reads numpy.dtype(name, False, True), whose state begins with a version and the byte order. The
 // state of a structure or a subarray has more fields.
 std::optional<DType> array_dtype(const Value& value) {
   if (!is_global(value.callable(), "numpy", "dtype")) return std::nullopt;
   const std::optional<Value> arguments = arguments_of(value, 3);
   const std::optional<Value> state = state_of(value, 8);
-  if (!arguments || !state || !(*arguments)[0].string()) return std::nullopt;
+  if (!arguments || !state) return std::nullopt;
   for (std::size_t i = 2; i < 5; ++i)
     if (!(*state)[i].is_none()) return std::nullopt;
-  const std::optional<DType> dtype = format::numpy_dtype(*(*arguments)[0].string());
+  const Value name = (*arguments)[0];
+  const std::optional<DType> dtype =
+      name.string() ? format::numpy_dtype(*name.string()) : type_of_ml_dtypes(name);
   constexpr std::string_view native = std::endian::native == std::endian::little ? "<" : ">";
   const std::string_view order = (*state)[1].string().value_or("");
   const bool is_native = order == native || order == "=" || order == "|";

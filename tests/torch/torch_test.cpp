@@ -481,6 +481,9 @@ TEST_CASE("judges a global by torch's list, by what is allowed, and by whether i
   CHECK(torch::judge("os", "system", {"os.system"}) == harmful);
   CHECK(torch::judge("numpy._core.multiarray", "_reconstruct", {}) == plain_data);
   CHECK(torch::judge("__builtin__", "bytes", {}) == plain_data);
+  CHECK(torch::judge("collections", "defaultdict", {}) == plain_data);
+  CHECK(torch::judge("__builtin__", "float", {}) == plain_data);
+  CHECK(torch::judge("builtins", "type", {}) == unknown);
   CHECK(torch::judge("numpy", "dtype", {"numpy.dtype"}) == allowed);
   CHECK(torch::judge("numpy", "load", {}) != plain_data);
 }

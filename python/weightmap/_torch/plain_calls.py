@@ -1,4 +1,5 @@
-"""Arrays, numbers and dtypes of numpy, such as its random state, in what weightmap.torch.load() loads.
+"""Arrays, numbers and dtypes of numpy, such as its random state, and dicts with a default, in what
+weightmap.torch.load() loads.
 
 torch's unpickler refuses them until numpy's own functions are registered as safe. Here numpy gets
 what the file says once _plain.py, which Checkpoint.root() goes by, has found nothing wrong with it.
@@ -6,8 +7,11 @@ what the file says once _plain.py, which Checkpoint.root() goes by, has found no
 
 from __future__ import annotations
 
+import collections
+
 from weightmap._objects import Global, Object
 from weightmap._plain import decoded
+from weightmap._values import FACTORIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +21,8 @@ _DTYPE = Global("numpy", "dtype")
 _ARRAY = Global("numpy.core.multiarray", "_reconstruct")
 _NAMES = {
     ("builtins", "bytes"),  # without arguments: protocol 2's b"", as of an empty array
+    ("collections", "defaultdict"),
+    *(("builtins", name) for name in FACTORIES if name != "set"),  # which torch allows
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
     *((f"numpy.{core}.multiarray", name) for core in ("core", "_core")
@@ -30,7 +36,9 @@ def find(module: str, name: str) -> Any:
     if (module, name) not in _NAMES:
         return None
     if module == "builtins":
-        return bytes
+        return FACTORIES.get(name, bytes)
+    if module == "collections":
+        return collections.defaultdict
     try:
         import numpy
     except ImportError:
@@ -42,13 +50,17 @@ def find(module: str, name: str) -> Any:
 
 
 def called(function: Any, arguments: Any) -> Any:
-    """What this call makes; None if it is none of numpy, or not as numpy writes it."""
+    """What this call makes; None if it is none of these, or not as their own pickling writes it."""
     found = [name for name in _NAMES if function is find(*name)]
     if not found or type(arguments) is not tuple:
         return None
-    name = found[0][1]
-    if name == "bytes":
-        return None if arguments else b""
+    module, name = found[0]
+    if name == "defaultdict":
+        is_plain = arguments == (None,) or len(arguments) == 1 and any(
+            arguments[0] is factory for factory in FACTORIES.values())
+        return collections.defaultdict(*arguments) if is_plain or not arguments else None
+    if module == "builtins":
+        return b"" if name == "bytes" and not arguments else None
     import numpy
 
     if name == "dtype":

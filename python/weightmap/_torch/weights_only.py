@@ -18,7 +18,7 @@ from weightmap import _core
 from weightmap._errors import Error, InvalidArgumentError, UnsafePickleError
 from weightmap._objects import Global, Object
 from weightmap._torch import dtypes as _dtypes
-from weightmap._torch import numpy_calls as _numpy_calls
+from weightmap._torch import plain_calls as _plain_calls
 from weightmap._torch import private
 from weightmap._torch.refusals import (
     BLOCKED,
@@ -153,8 +153,8 @@ class WeightsOnlyMachine:
         if path in self._user_allowed:
             self._registered.append(shown(path))
             return self._user_allowed[path]
-        if (of_numpy := _numpy_calls.find(module, name)) is not None:
-            return of_numpy
+        if (of_plain := _plain_calls.find(module, name)) is not None:
+            return of_plain
         if path in _MUST_IMPORT_NESTED:
             raise refused(
                 "``torch.nested`` and ``torch._dynamo`` must be imported to load nested jagged "
@@ -178,8 +178,8 @@ class WeightsOnlyMachine:
 
     def call(self, function: Any, arguments: Any) -> Any:
         if not self._is_allowed(function):
-            if (of_numpy := _numpy_calls.called(function, arguments)) is not None:
-                return of_numpy
+            if (of_plain := _plain_calls.called(function, arguments)) is not None:
+                return of_plain
             if _of_numpy(function):
                 raise refused(_UNLIKE_NUMPY)
             owner = getattr(function, "__self__", None)
@@ -211,7 +211,8 @@ class WeightsOnlyMachine:
         raise unexpected(f"Can only extend lists, but got {type(target)}")
 
     def update(self, target: Any, flat: list[Any]) -> None:
-        if type(target) not in (dict, collections.OrderedDict, collections.Counter):
+        plain = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+        if type(target) not in plain:
             raise unexpected(
                 "Can only SETITEMS for dict, collections.OrderedDict, collections.Counter, but got "
                 f"{type(target)}"
@@ -229,7 +230,7 @@ class WeightsOnlyMachine:
             target.__dict__.update(state)
         elif not self._is_allowed(kind):
             if _of_numpy(kind):
-                if _numpy_calls.build(target, state):
+                if _plain_calls.build(target, state):
                     return
                 raise refused(_UNLIKE_NUMPY)
             raise unexpected(
