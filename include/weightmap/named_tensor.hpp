@@ -55,7 +55,7 @@ struct NamedTensor {
   std::size_t storage_index = 0;  // position among Checkpoint::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
   std::string_view file;          // that file's name in errors
-  bool is_copied = false;         // the file holds it compressed; `source` is memory
+  bool is_copied = false;         // compressed or as text in the file; `source` is memory
 
   // True if the view shows the bytes of the file in this machine's byte order.
   bool is_zero_copy() const noexcept { return !is_copied && !view.is_foreign_byte_order(); }

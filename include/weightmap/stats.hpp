@@ -40,7 +40,7 @@ struct OpenStats {
   std::uint64_t verify_reads = 0;
   std::uint64_t verify_bytes_read = 0;
 
-  // Deflated storages that were inflated into memory, and their size there.
+  // Storages that were copied into memory, deflated or spelled as text, and their size there.
   std::uint64_t storages_copied = 0;
   std::uint64_t bytes_copied = 0;
 

@@ -307,3 +307,17 @@ def test_a_part_is_what_its_numbers_say(checkpoint):
     assert _core.part_of(tensor, 6, (2, 3), (0, 2)).tolist() == [[6.0, 8.0, 10.0]] * 2
     with pytest.raises(TypeError):
         _core.part_of(tensor, -1, (1,), (1,))
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_tensor_that_is_not_listed_says_what_to_take(take, tmp_path):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Module()
+    module.register_buffer("mask", torch.arange(3.0), persistent=False)
+    torch.save(module, tmp_path / "module.pt")
+    with weightmap.open(tmp_path / "module.pt") as opened:
+        mask = opened.root().state["_buffers"]["mask"]
+        assert list(opened) == [] and mask.numpy().tolist() == [0, 1, 2]
+        with pytest.raises(weightmap.InvalidArgumentError, match='tensor "mask" cannot be pickled or copied, '
+                           r"since it is not listed: .*; take tensor.numpy\(\) or tensor.torch\(\)"):
+            take(mask)

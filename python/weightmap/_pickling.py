@@ -56,7 +56,14 @@ def open_again(
 
 def reduce_tensor(core: _core.Checkpoint, tensor: _core.Tensor) -> Any:
     """The tensor of the file, and which of its elements these are."""
-    whole = core.at(tensor.index)
+    try:
+        whole = core.at(tensor.index)
+    except IndexError:
+        raise InvalidArgumentError(
+            f'tensor "{tensor.name}" cannot be pickled or copied, since it is not listed: a module has '
+            "it and does not save it (a buffer that is not persistent); take tensor.numpy() or "
+            "tensor.torch()", file=os.fsdecode(core.file())
+        ) from None
     part = None
     if (tensor.storage_offset, tensor.shape, tensor.strides) != (
         whole.storage_offset, whole.shape, whole.strides

@@ -95,7 +95,7 @@ class Stats(Record):
     cache_hits: int  # references to a storage whose offset was known: tied weights, views
     reads: int  # pread calls for metadata
     bytes_read: int
-    storages_copied: int  # compressed ones, inflated into memory
+    storages_copied: int  # into memory: compressed ones, arrays that a pickle spells as text
     bytes_copied: int  # what they have there
     verify_reads: int  # made only to verify
     verify_bytes_read: int
