@@ -157,9 +157,13 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
     if (opened) tell_left_out(options, *opened);
     return opened;
   }
-  Result<std::unique_ptr<RangeSource>> source = open_remote(options.url, options.remote);
-  if (!source) return tl::unexpected<Error>(about(options, source.error()));
-  return about(options, open_metadata(std::move(*source), open));
+  const auto open_at = [&](const std::string& url) -> Result<Checkpoint> {
+    TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(url, options.remote));
+    return open_metadata(std::move(source), open);
+  };
+  return about(options, options.url.ends_with('/')
+                            ? first_in_folder<Checkpoint>(options.url, open_at)
+                            : open_at(options.url));
 }
 
 Result<void> check_may_look(const FileArgument& options) {

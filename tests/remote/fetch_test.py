@@ -210,6 +210,16 @@ class Beside(RemoteCase):
             self.assertIn("is a folder in which the store shows neither model.safetensors.index.json",
                           run("fetch", self.server.url(), f"{self.models}/", code=1).stderr)
 
+    def test_of_a_folder_the_index_is_looked_at(self):
+        for command in (("ls",), ("tree",), ("info", "--json"), ("du",)):
+            self.assertIn("tensor", run(*command, self.server.url(), code=0).stdout)
+        self.assertEqual(run("ls", self.server.url()).stdout,
+                         run("ls", self.server.url(self.index)).stdout)
+        for answer in (404, 403):
+            self.server.fault(status(answer), times=ALWAYS)
+            self.assertIn("is a folder in which the store shows neither model.safetensors.index.json",
+                          run("ls", self.server.url(), code=1).stderr)
+
     def test_a_variant_is_honoured_or_refused(self):
         for url in (self.server.url(self.index), "hf://org/name"):
             self.assertIn("a variant is chosen among the files of a folder",

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -54,19 +53,9 @@ Result<std::vector<FetchReport>> fetch_from(const std::string& url, const FetchC
   return std::vector<FetchReport>{std::move(report)};
 }
 
-// A store that lists nothing to strangers refuses what is not there.
-bool is_absent(const Error& error) { return error.os_error == ENOENT || error.os_error == EACCES; }
-
-// Of a URL that ends with a slash: what leads to the model in it.
 Result<std::vector<FetchReport>> fetch_folder(const FetchCommand& options) {
-  for (const char* name : {"model.safetensors.index.json", "model.safetensors",
-                           "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
-    Result<std::vector<FetchReport>> done = fetch_from(options.url + name, options);
-    if (done || !is_absent(done.error())) return done;
-  }
-  return failure(ErrorCode::not_found,
-                 "is a folder in which the store shows neither model.safetensors.index.json nor "
-                 "model.safetensors, nor those of pytorch_model.bin: name the file to fetch");
+  return first_in_folder<std::vector<FetchReport>>(
+      options.url, [&](const std::string& url) { return fetch_from(url, options); });
 }
 
 Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
