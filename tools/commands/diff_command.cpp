@@ -299,7 +299,7 @@ Result<int> run_diff(Output& out, const DiffOptions& options) {
 void add_diff(CLI::App& app, Run& run) {
   auto options = std::make_shared<DiffOptions>();
   CLI::App& command =
-      *app.add_subcommand("diff", "Show which tensors and values two files do not have in common");
+      *app.add_subcommand("diff", "Show how the tensors and values of two files differ");
   add_common_options(command, *options);
   command.add_option("OTHER", options->other, "The checkpoint to compare it with")
       ->required()
@@ -315,8 +315,8 @@ void add_diff(CLI::App& app, Run& run) {
   add_verify_option(command, *options);
   command.footer(
       "Tensors are compared element by element; those of two floating point types by value.\n"
-      "A tensor that was removed and one with the same bits that was added are one that was\n"
-      "renamed.\n"
+      "A tensor that was removed and an added one with the same bits count as one that was\n"
+      "renamed. What is not compared is named, and ends it with status 1.\n"
       "Examples:\n"
       "  weightmap diff before.pt after.pt\n"
       "  weightmap diff model.pt model-bf16.pt 'layers.0.*'\n"

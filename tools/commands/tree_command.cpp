@@ -93,7 +93,7 @@ void add_tree(CLI::App& app, Run& run) {
       ->type_name("N")
       ->check(CLI::Range(0, 65535));
   command.add_flag("-a,--all", options->limits.all,
-                   "All of a long list or dict, not its beginning");
+                   "All of a long list or dict, not only its beginning");
   command
       .add_flag("--raw", options->raw,
                 "The metadata of torch.distributed.checkpoint as it is, not what was saved")

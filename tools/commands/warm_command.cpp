@@ -316,7 +316,8 @@ void add_warm(CLI::App& app, Run& run) {
   command.footer(
       "What is in memory already costs next to nothing. The pages stay when the command ends, "
       "until\n"
-      "the system needs their memory; with --lock it may not take them.\n"
+      "the system needs their memory; with --lock it may not take them. What does not fit is left\n"
+      "out, which is said and is no failure.\n"
       "Examples:\n"
       "  weightmap warm model.pt\n"
       "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*' --explain\n"

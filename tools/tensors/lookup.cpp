@@ -74,9 +74,10 @@ Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string
   if (std::ranges::find(checkpoint.left_out_values(), name) != checkpoint.left_out_values().end())
     return failure(
         ErrorCode::unsupported,
-        "has in " + printable(name) +
-            " an object with a tensor in it, which torch pickled as a whole; convert the "
-            "folder by torch's dcp_to_torch_save");
+        "has in \"" + printable(name) +
+            "\" an object with a tensor in it, which torch pickled as a whole and weightmap does "
+            "not "
+            "read: make one file of the folder with torch's dcp_to_torch_save, and open that");
   return failure(ErrorCode::not_found,
                  "has nothing of the name \"" + printable(name) + "\"; weightmap tree shows all");
 }
