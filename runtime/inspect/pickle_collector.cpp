@@ -105,7 +105,8 @@ pickle::Scan PickleCollector::add_one(const std::string& record, Bytes bytes,
   const bool has_arrays = std::ranges::any_of(known, [](const auto& name) {
     return pickle::is_joblib_array(name.first.first, name.first.second);
   });
-  if (has_arrays) {
+  if (has_arrays && array_parses_left_ > 0) {
+    --array_parses_left_;
     const auto tree = parse_with_arrays(bytes, file_offset, options_.limits);
     const std::vector<NamedGlobal> by_opcodes = std::move(made.globals);
     made.globals.clear();

@@ -42,6 +42,9 @@ class PickleCollector {
 
   const OpenOptions& options_;
   FileGlobals& into_;
+  // Each copies all that is left. What names joblib's arrays is unsafe, however many more there
+  // are.
+  int array_parses_left_ = 16;
 };
 
 }  // namespace weightmap

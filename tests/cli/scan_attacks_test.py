@@ -175,6 +175,8 @@ class Attacks(Case):
         self.assertEqual(set(self.verdicts("all", code=1).values()), {"damaged"})
 
     def test_more_pickles_than_are_looked_at_are_unchecked(self):
+        self.write("joblib", b"\x80\x02cjoblib.numpy_pickle\nNumpyArrayWrapper\n." * (1 << 18))
+        self.assertEqual(self.verdicts("joblib", code=1), {"joblib": "unsafe"})
         for name, one in (("two", HARMLESS), ("none", b"N."), ("array", number)):
             self.write(f"more/{name}", one * 1001 + CALLS["global"] + b".")
             self.write(f"most/{name}", one * 999)
