@@ -123,7 +123,12 @@ void add_selection_options(CLI::App& command, OpenOptions& open) {
     if (!dtype)
       throw CLI::ValidationError(
           "--dtype-of", "must be NAME=DTYPE, as in a=bfloat16, not \"" + printable(told) + "\"");
-    open.dtypes.insert_or_assign(told.substr(0, equals), *dtype);
+    const auto known = open.dtypes.emplace(told.substr(0, equals), *dtype).first;
+    if (known->second != *dtype)
+      throw CLI::ValidationError(
+          "--dtype-of", "gives \"" + printable(known->first) +
+                            "\" two dtypes: " + std::string(to_string(known->second)) + " and " +
+                            std::string(to_string(*dtype)));
   };
   command
       .add_option_function<std::string>(

@@ -116,7 +116,7 @@ struct OpenOptions {
   std::set<std::string, std::less<>> safe_globals = {};
   // Which of several variants in a folder is opened: "fp16" for model.fp16.safetensors and the
   // shards and indexes that have it in their names; empty: the files without a variant, or the only
-  // one there is.
+  // one there is. The open of what is no folder fails with invalid_argument.
   std::string variant = {};
   // The dtypes of arrays in a .npz or .npy file that are listed as opaque[1] or opaque[2], by name.
   // The open fails with invalid_argument if there is no such array or the sizes differ.

@@ -8,6 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
 #include "runtime/bytes/counted.hpp"
+#include "runtime/bytes/escape.hpp"
 #include "runtime/format/members.hpp"
 #include "runtime/os/file/snapshot.hpp"
 #include "runtime/os/process/descriptor_limit.hpp"
@@ -117,6 +118,14 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
 }
 
 // The file; or the member of it, if the path is FILE//MEMBER.
+Error no_folder(const OpenOptions& options) {
+  return {ErrorCode::invalid_argument,
+          "is no folder, and the variant " + bytes::quote(options.variant) +
+              " is chosen among the files of one: name the file that has it",
+          Error::no_offset,
+          {}};
+}
+
 Result<void> add_file(Sources& sources, const GivenPath& from, const OpenOptions& options) {
   Result<void> added = add_source(sources, from, options);
   if (added || added.error().os_error != ENOTDIR) return added;
@@ -169,6 +178,7 @@ Result<void> add_given(GivenFiles& given, const GivenPath& from, const OpenOptio
         given, {from.path.parent_path(), from.shown.substr(0, from.shown.rfind('/') + 1), {}},
         options);
   Result<void> added = add_file(given.sources, from, options);
+  if (added && !options.variant.empty()) return about_shown(no_folder(options), from.shown);
   if (added) return added;
   if (added.error().os_error == EISDIR) return add_folder(given, from, options);
   if (added.error().os_error != ENOENT) return added;
@@ -182,6 +192,7 @@ Result<void> check_options_of_memory(const OpenOptions& options) {
   if (*options.locked)
     return failure(ErrorCode::invalid_argument,
                    "is memory of the caller, who locks it, if anybody");
+  if (!options.variant.empty()) return tl::unexpected<Error>(no_folder(options));
   if (*options.protection != Protection::map)
     return failure(ErrorCode::invalid_argument,
                    "is memory, which protection=" + std::string(to_string(*options.protection)) +

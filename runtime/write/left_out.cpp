@@ -138,8 +138,11 @@ Result<void> add_files(const Checkpoint& set, const OpenOptions& options,
   const std::vector<std::string_view> written = whole_names(set);
   const std::unordered_set<std::string_view> known(written.begin(), written.end());
   const Sources& sources = Checkpoint::Access::state(set).sources;
+  OpenOptions alone = options;  // what is about the set says nothing of a file
+  alone.variant.clear();
+  alone.dtypes.clear();
   for (std::size_t i = 0; i < set.source_count(); ++i) {
-    const Result<Checkpoint> file = Checkpoint::open(sources[i].content_path(), options);
+    const Result<Checkpoint> file = Checkpoint::open(sources[i].content_path(), alone);
     // The file of one rank, whose metadata says no more than where its parts belong.
     if (!file && file.error().code == ErrorCode::invalid_argument) continue;
     if (!file) return tl::unexpected<Error>(file.error());

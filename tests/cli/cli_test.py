@@ -1239,6 +1239,12 @@ class Residency(Caching):
         lines = done.stdout.decode().splitlines()
         self.assertEqual((done.returncode, lines[0]), (1, f"{path}:"))
         self.assertIn("weightmap: strangers/truncated.pt: ", done.stderr.decode())
+        (dangling := self.folder / "dangling.pt").symlink_to("nowhere.pt")
+        os.mkfifo(pipe := self.folder / "pipe.pt")
+        for bad in (dangling, pipe, "/dev/zero"):
+            files = self.residency(path, bad, other, code=1)["files"]
+            self.assertEqual([(file["file"], "error" in file) for file in files],
+                             [(str(path), False), (str(bad), True), (str(other), False)])
         for option in ("--watch", "--tsv"):
             done = run("residency", option, path, "state_dict.pt")
             self.assertEqual(done.returncode, 2)

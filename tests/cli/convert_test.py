@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import unittest
+import zipfile
 
 from tool_case import ENVIRONMENT, FolderCase
 
@@ -94,6 +95,52 @@ class Convert(FolderCase):
         return {tensor["name"]: (tensor["dtype"], tensor["shape"],
                                  json.loads(run("cat", "--json", path, tensor["name"]).stdout)["values"])
                 for tensor in json.loads(run("ls", "--json", path).stdout)["tensors"]}
+
+    # --- which of a folder's files, and which dtypes ----------------------------------------------
+
+    def opaque(self, item_bytes, content):
+        """An .npz with the array "a" of a type that numpy has no name for."""
+        path = self.folder / "opaque.npz"
+        shape = len(content) // item_bytes
+        header = f"{{'descr': '|V{item_bytes}', 'fortran_order': False, 'shape': ({shape},), }}\n"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.npy", b"\x93NUMPY\x01\0" + struct.pack("<H", len(header))
+                             + header.encode() + content)
+        return path
+
+    def test_a_told_dtype_is_written(self):
+        path = self.opaque(2, struct.pack("<3H", 0x3F80, 0xC000, 0x7F80))
+        self.refuses(1, 'the tensor "a" is of opaque[2]', path, self.out)
+        for name in ("told.safetensors", "told.pt"):
+            self.convert("--dtype-of", "a=bfloat16", path, self.folder / name)
+            self.assertEqual(run("cat", self.folder / name, "a").stdout,
+                             "a: bfloat16 [3]\n[ 1. -2. inf]\n")
+
+    def test_two_dtypes_of_one_array_are_refused(self):
+        path = self.opaque(2, bytes(2))
+        self.refuses(2, '--dtype-of: gives "a" two dtypes: bfloat16 and float16',
+                     "--dtype-of", "a=bfloat16", "--dtype-of", "a=float16", path, self.out)
+        self.convert("--dtype-of", "a=bfloat16", "--dtype-of", "a=bfloat16", path, self.out)
+
+    def test_integers_of_less_than_a_byte_have_their_numbers(self):
+        path = self.opaque(1, bytes(range(16)))
+        for dtype, numbers in {
+                "int4": [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1],
+                "uint4": list(range(16)), "int2": [0, 1, -2, -1] * 4, "uint2": [0, 1, 2, 3] * 4}.items():
+            with self.subTest(dtype):
+                done = run("cat", "--dtype-of", f"a={dtype}", path, "a")
+                shown = done.stdout.split("\n", 1)[1].strip("[] \n").split()
+                self.assertEqual([int(word) for word in shown], numbers)
+
+    def test_a_variant_is_converted(self):
+        folder = self.folder / "variants"
+        folder.mkdir()
+        for name, count in (("model.safetensors", 1), ("model.fp16.safetensors", 2)):
+            self.convert(self.make("made.pt", count), folder / name)
+        self.convert("--variant", "fp16", folder, self.out)
+        self.assertEqual(len(self.listed(self.out)), 2)
+        self.refuses(1, 'no checkpoint has the variant "bf16"',
+                     "--variant", "bf16", folder, self.folder / "none.safetensors")
 
     # --- what is written ------------------------------------------------------------------------
 

@@ -187,15 +187,25 @@ class Ps(Case):
     def test_a_file_that_is_not_there_is_refused_unless_somebody_has_it_mapped(self):
         message = "is not there, and no process has a deleted file of this name mapped"
         missing = self.folder / "missing.pt"
-        for files in ((missing,), (self.file, missing)):
-            done = subprocess.run([TOOL, "ps", *files], capture_output=True, text=True)
-            self.assertEqual((done.returncode, done.stdout, done.stderr),
-                             (1, "", f"weightmap: {missing}: {message}\n"))
+        done = subprocess.run([TOOL, "ps", missing], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (1, "", f"weightmap: {missing}: {message}\n"))
         done = subprocess.run([TOOL, "ps", "--json", missing], capture_output=True, text=True)
         self.assertEqual(json.loads(done.stdout)["error"]["message"], message)
         worker = self.worker(self.file)
         self.file.unlink()
         self.assertEqual(list(self.lines_of(worker, files=[self.file])), [worker.pid])
+
+    def test_files_beside_one_that_cannot_be_looked_for_are_answered(self):
+        worker = self.worker(self.file)
+        for bad in (self.folder / "missing.pt", self.folder, "/dev/zero"):
+            for files in ((bad, self.file), (self.file, bad)):
+                with self.subTest(files):
+                    done = subprocess.run([TOOL, "ps", "--json", *files], capture_output=True, text=True)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn(f"weightmap: {bad}: ", done.stderr)
+                    self.assertEqual([row["pid"] for row in json.loads(done.stdout)["processes"]],
+                                     [worker.pid])
 
     def make_set(self, folder):
         (self.folder / folder).mkdir()

@@ -188,6 +188,10 @@ class Sets(Case):
         self.assertEqual((self.first_name(done), done.stderr), ("half", ""))
         self.fails('variants: is a folder in which no checkpoint has the variant "bf16" in its name',
                    "ls", "--variant", "bf16", "variants")
+        for file in ("variants/x.safetensors", "variants/x.fp16.safetensors"):
+            for command in ("ls", "info", "tree", "du", "verify", "stats"):
+                self.fails(f'{file}: is no folder, and the variant "fp16" is chosen among the files '
+                           "of one: name the file that has it", command, "--variant", "fp16", file)
 
     def test_verify_counts_names_of_gguf_that_llama_cpp_refuses(self):
         name = b"n" * 64

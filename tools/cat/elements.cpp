@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
+#include "runtime/base/low_bits.hpp"
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/tensor_pieces.hpp"
@@ -93,6 +95,8 @@ bool Elements::boolean(std::size_t index) const noexcept { return bytes[index] !
 std::string Elements::integer(std::size_t index) const {
   const std::size_t size = element_size(dtype);
   const std::byte* at = bytes.data() + index * size;
+  if (const std::optional<int> small = number_in_low_bits(dtype, *at))
+    return std::to_string(*small);
   const bool with_sign = element_format(dtype).numpy_kind == 'i';
   switch (size) {
     case 8:

@@ -187,6 +187,7 @@ void add_convert(CLI::App& app, Run& run) {
   add_safetensors_options(command, *options);
   command.add_flag("--json", options->json, "One JSON document on standard output");
   add_open_option(command, "repeats", options->how.open);
+  add_selection_options(command, options->how.open);
   command.footer(
       "A torch file that becomes a torch file keeps all that it has. Else tensors are written by\n"
       "their names, and standard error names what is left out. The new files appear once all are\n"

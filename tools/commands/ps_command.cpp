@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -236,17 +236,41 @@ void tell_unreadable(Output& out, const ProcessesReport& report) {
             " could not be looked at, which takes root with CAP_SYS_PTRACE\n");
 }
 
-Result<int> run_ps(Output& out, const PsOptions& options) {
+// Leaves those of several files that can be looked for, and complains of the others. Fails if none
+// is left.
+Result<int> take_out_unknown(std::vector<std::string>& files) {
+  std::vector<std::string> known;
+  std::optional<Error> complaint;
+  for (const std::string& file : files) {
+    const Result<ProcessesReport> found = processes({file});
+    Result<void> checked = found ? check_is_known(file) : tl::unexpected<Error>(found.error());
+    if (checked) known.push_back(file);
+    if (checked) continue;
+    if (complaint) std::fprintf(stderr, "weightmap: %s\n", to_string(*complaint).c_str());
+    complaint = std::move(checked.error());
+  }
+  files = std::move(known);
+  if (!complaint) return exit_good;
+  if (files.empty()) return tl::unexpected<Error>(*complaint);
+  std::fprintf(stderr, "weightmap: %s\n", to_string(*complaint).c_str());
+  return exit_failed;
+}
+
+Result<int> run_ps(Output& out, PsOptions& options) {
+  int code = exit_good;
+  if (options.files.size() > 1) {
+    TRY_ASSIGN(code, take_out_unknown(options.files));
+  }
   const Result<ProcessesReport> report = processes({options.files.begin(), options.files.end()});
   if (!report) return tl::unexpected<Error>(report.error());
   for (const std::string& file : options.files) TRY(check_is_known(file));
   if (options.json) {
     out.write(to_text(describe_report(*report)) + "\n");
-    return exit_good;
+    return code;
   }
   if (options.style.tsv) {
     print_table(out, options.style, report->mapped);
-    return exit_good;
+    return code;
   }
   const std::vector<MappedCheckpoint> rows = sums_of_sets(report->mapped);
   if (report->mapped.empty())
@@ -261,7 +285,7 @@ Result<int> run_ps(Output& out, const PsOptions& options) {
   print_totals(out, options.style, rows);
   for (const std::string& file : options.files) tell_of_link(out, file);
   tell_unreadable(out, *report);
-  return exit_good;
+  return code;
 }
 
 }  // namespace

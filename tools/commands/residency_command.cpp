@@ -274,13 +274,14 @@ Result<int> run_residency(Output& out, ResidencyOptions options) {
   return examine_each(out, options.files, options.json, examine);
 }
 
-// Of the arguments behind the first FILE, those that are files on the disk are FILEs. A folder is
-// none, since modules are often called like folders.
+// Of the arguments behind the first FILE, those that are there are FILEs, also if they cannot be
+// read. A folder is none, since modules are often called like folders.
 void take_files(ResidencyOptions& options) {
   std::vector<std::string>& patterns = options.selection.patterns;
   const auto is_pattern = [](const std::string& text) {
     std::error_code failed;
-    return !std::filesystem::is_regular_file(text, failed);
+    return !std::filesystem::exists(std::filesystem::symlink_status(text, failed)) ||
+           std::filesystem::is_directory(text, failed);
   };
   const auto files = std::stable_partition(patterns.begin(), patterns.end(), is_pattern);
   options.files = {options.file};
