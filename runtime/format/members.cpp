@@ -41,10 +41,14 @@ Result<ByteRange> find_in_tar(const bytes::ByteSource& file, std::string_view na
   for (;;) {
     TRY_ASSIGN(std::optional<TarMember> member, reader.next());
     if (!member) break;
-    names.add(member->name);
+    if (!member->is_link) names.add(member->name);
     if (without_dot(member->name) == without_dot(name)) found = std::move(member);
   }
   if (!found) return lack(names, name);
+  if (found->is_link)
+    return failure(ErrorCode::unsupported,
+                   "the tar archive has this member as a link to another one; name that",
+                   found->offset);
   if (found->is_sparse)
     return failure(
         ErrorCode::unsupported,
@@ -58,9 +62,15 @@ Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view na
                               const Limits& limits) {
   bytes::ReadCache cache(file, *std::pmr::new_delete_resource());
   TRY_ASSIGN(const zip::Directory directory, read_directory(file, cache, limits));
-  const auto found = std::ranges::find_if(directory.records(), [&](const zip::Record& record) {
+  const auto is_wanted = [&](const zip::Record& record) {
     return without_dot(record.full_name()) == without_dot(name);
-  });
+  };
+  const auto found = std::ranges::find_if(directory.records(), is_wanted);
+  if (std::ranges::count_if(directory.records(), is_wanted) > 1)
+    return failure(ErrorCode::corrupt,
+                   "two members are named " + bytes::quote(without_dot(name)) +
+                       " but for \"./\" before one of them",
+                   found->header_offset);
   if (found == directory.records().end()) {
     ListedNames names;
     for (const zip::Record& record : directory.records()) names.add(record.full_name());

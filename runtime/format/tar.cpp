@@ -113,6 +113,7 @@ Result<std::optional<TarMember>> TarReader::next() {
       is_sparse |= stated.is_sparse;
       name = stated.name.value_or(for_all_.name.value_or(name));
       size = stated.size.value_or(for_all_.size.value_or(size));
+      if (type == '1' || type == '2') return TarMember{std::move(name), at_, 0, false, true};
       if (!has_content(type, name)) continue;
     }
     if (!bytes::contains(source_.size(), at_, size))
@@ -125,7 +126,8 @@ Result<std::optional<TarMember>> TarReader::next() {
     // The last member may end without the rest of its block.
     const std::uint64_t rest = source_.size() - at_ - size;
     at_ += size + std::min(rest, (tar_block - size % tar_block) % tar_block);
-    if (!is_description(type)) return TarMember{std::move(name), content_at, size, is_sparse};
+    if (!is_description(type))
+      return TarMember{std::move(name), content_at, size, is_sparse, false};
   }
 }
 

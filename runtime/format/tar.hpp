@@ -22,16 +22,17 @@ struct TarMember {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   bool is_sparse = false;  // its zeros are left out
+  bool is_link = false;    // to another member, without content of its own
 };
 
 // Reads one header after another, as Python's tarfile follows them: names of any length and sizes
-// in pax headers and in GNU's, directories and links without content.
+// in pax headers and in GNU's, directories without content.
 class TarReader {
  public:
   // `source` must outlive the reader.
   explicit TarReader(const bytes::ByteSource& source) noexcept : source_(source) {}
 
-  // The next member with content; nullopt behind the last one. Fails with corrupt at a header that
+  // The next member with content, or link; nullopt behind the last one. Fails with corrupt at a header that
   // is none, and at a member that goes on behind the end.
   Result<std::optional<TarMember>> next();
 

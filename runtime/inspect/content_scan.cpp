@@ -199,6 +199,7 @@ Result<void> ContentScan::scan_tar(const Content& content) {
   for (;;) {
     TRY_ASSIGN(const std::optional<format::TarMember> member, reader.next());
     if (!member) return {};
+    if (member->is_link) continue;
     const Part bytes(content.bytes, member->offset, member->size);
     const Content inner{bytes, content.base + member->offset, content.inner(member->name),
                         content.nesting + 1};

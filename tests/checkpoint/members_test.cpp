@@ -271,6 +271,28 @@ TEST_CASE_FIXTURE(Fixture, "a sparse member is refused, of GNU's kind and of pax
               ErrorCode::unsupported, "without its zeros (sparse)");
 }
 
+TEST_CASE_FIXTURE(Fixture, "two members of a zip that are one file when extracted are refused") {
+  test::ArchiveBuilder builder;
+  builder.add_plain("m", gguf()).add_plain("./m", gguf());
+  const test::Bytes& bytes = builder.finish();
+  for (const char* name : {"m", "./m"})
+    CHECK_FAILS(open({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name),
+                ErrorCode::corrupt, "two members are named \"m\" but for \"./\"");
+}
+
+TEST_CASE_FIXTURE(Fixture, "a link is refused, also behind a file of its name, which it replaces") {
+  for (const char type : {'1', '2'}) {
+    CHECK_FAILS(open(test::tar({{.name = "other", .content = gguf()},
+                                {.name = "m", .content = gguf()},
+                                {.name = "m", .content = "", .type = type}}),
+                     "m"),
+                ErrorCode::unsupported, "as a link to another one; name that");
+    CHECK(open(
+        test::tar({{.name = "m", .content = "", .type = type}, {.name = "m", .content = gguf()}}),
+        "m"));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "a truncated member is refused") {
   const std::string whole = test::tar({{.name = "m", .content = gguf()}});
   for (std::size_t size = 512; size < 512 + gguf().size(); ++size)

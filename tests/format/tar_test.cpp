@@ -29,6 +29,7 @@ Result<std::vector<std::string>> members_of(const std::string& archive) {
     Result<std::optional<format::TarMember>> member = reader.next();
     if (!member) return tl::unexpected(member.error());
     if (!*member) return found;
+    if ((*member)->is_link) continue;
     found.push_back((*member)->name + "=" + archive.substr((*member)->offset, (*member)->size));
   }
 }
