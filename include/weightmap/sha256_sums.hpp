@@ -22,7 +22,7 @@ using Sha256Sums = std::map<std::string, std::array<std::byte, 32>>;
 WEIGHTMAP_API std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noexcept;
 
 // As read_sums() of file_sums.hpp reads it, by the names in it, which lose "./" before them. Fails
-// as that does; with corrupt for a list of no file.
+// as that does; with corrupt for a list of no file, or of two sums for one.
 WEIGHTMAP_API Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file);
 
 }  // namespace weightmap

@@ -268,6 +268,19 @@ class Beside(RemoteCase):
         self.assertIn("has the SHA-256", self.fetch_set("--sums", sums, code=1).stderr)
         self.assertFalse((self.models / "config.json").exists())
 
+    def test_two_sums_of_one_file_are_refused(self):
+        sums = self.folder / "sums"
+        for name in (self.index, f"./{self.index}", self.shards[0]):
+            right = f"{digest(self.store / name)}  {name}\n"
+            wrong = f"{'0' * 64}  {name.removeprefix('./')}\n"
+            for lines in (right + wrong, wrong + right):
+                sums.write_text(lines)
+                self.assertIn(f'lists "{name.removeprefix("./")}" with two SHA-256s',
+                              self.fetch_set("--sums", sums, code=2).stderr)
+        sums.write_text("".join(f"{digest(self.store / name)}  {name}\n"
+                                for name in [self.index, *self.shards] * 2))
+        self.fetch_set("--sums", sums)
+
     def test_shards_use_one_anothers_connections(self):
         shards = 64
         make(self.file, count=shards)
