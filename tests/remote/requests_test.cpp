@@ -329,6 +329,9 @@ TEST_CASE("every request obeys goes_on and the deadline, those to the hub, too")
   const RemoteOptions late = {.deadline = 1ms, .stall = 0ms};
   CHECK_FAILS((*hub_client(ends))->get("/x"), ErrorCode::cancelled, "cancelled");
   CHECK_FAILS((*hub_client(late))->get("/x"), ErrorCode::io, "the deadline has passed");
+  const RemoteOptions patient = {
+      .retries = 0, .deadline = 100ms, .stall = 0ms};  // none, not at once
+  CHECK_FAILS((*hub_client(patient))->get("/x"), ErrorCode::io, "the deadline has passed");
   for (const std::string& url : {server.url() + "/x.pt", std::string("hf://org/name")}) {
     CHECK_FAILS((*open_url(url, ends))->identify({}, {}), ErrorCode::cancelled, "cancelled");
     CHECK_FAILS((*open_url(url, late))->identify({}, {}), ErrorCode::io, "the deadline ");
