@@ -284,20 +284,20 @@ def refusal(load, path):
 
 
 def test_a_refusal_names_the_file_every_name_and_what_works(tmp_path):
-    value = [Unknown(), collections.defaultdict(list), argparse.Namespace(), Unknown(), Plain()]
+    value = [Unknown(), collections.deque([1]), argparse.Namespace(), Unknown(), Plain()]
     path = save(value, tmp_path)
     with torch.serialization.safe_globals([argparse.Namespace]):
         with pytest.raises(weightmap.UnsafePickleError) as caught:
             weightmap.torch.load(path)
     first, plain = f"{__name__}.Unknown", f"{__name__}.Plain"
-    usable = f"{first}, list, {plain}"
+    usable = f"{first}, {plain}"
     assert caught.value.file == str(path)
     assert str(caught.value) == (
         f"{path}: Weights only load failed. Unsupported global: GLOBAL {first} was not an allowed "
-        f"global by default, nor collections.defaultdict, list, {plain}. Please use "
+        f"global by default, nor collections.deque, {plain}. Please use "
         f"`torch.serialization.add_safe_globals([{usable}])` or the "
         f"`torch.serialization.safe_globals([{usable}])` context manager to allowlist these globals "
-        "if you trust these classes/functions. collections.defaultdict is not loaded even if "
+        "if you trust these classes/functions. collections.deque is not loaded even if "
         'registered. Nothing was run. on_unknown="object" loads the rest, only="KEY" what does not '
         "need these names, and weightmap.open() the tensors"
     )
@@ -377,10 +377,14 @@ def test_a_class_registered_under_another_name_is_found_by_it(tmp_path):
 
 
 @torch_since((2, 10), "such refusal")
+class Filled(dict):
+    """A dict of its own class."""
+
+
 def test_refuses_to_fill_what_is_no_plain_container(tmp_path):
     path = save(collections.deque([1, 2]), tmp_path)
-    filled = save(collections.defaultdict(list, {"a": [1]}), tmp_path, "filled.pt")
-    with torch.serialization.safe_globals([collections.deque, collections.defaultdict, list]):
+    filled = save(Filled(a=[1]), tmp_path, "filled.pt")
+    with torch.serialization.safe_globals([collections.deque, Filled]):
         for load in (by_torch, weightmap.torch.load):
             assert "Can only extend lists" in refusal(load, path)
             assert "Can only SETITEM" in refusal(load, filled)

@@ -10,7 +10,7 @@ from weightmap._torch import private
 
 BLOCKED = frozenset(private._blocklisted_modules)
 # Classes that torch's rules never fill, so that registering them does not help.
-_NEVER_FILLED = ("collections.defaultdict", "collections.deque")
+_NEVER_FILLED = ("collections.deque",)
 _MOST_NAMES = 50  # that an error lists
 _LONGEST_NAME = 200
 
