@@ -79,7 +79,7 @@ class FolderFetch {
     if (is_of_a_model(*files.back()))
       TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
                        given_));
-    const bool is_one_moment = state().is_set() || !beside.is_empty();
+    const bool is_one_moment = state().is_set() || !beside.reports().empty();
     if (is_one_moment) TRY(check_versions(true));
     std::vector<const SourceFile*> fetched;  // as parts, until all are
     std::vector<FetchReport> reports = beside.reports();
@@ -94,7 +94,7 @@ class FolderFetch {
         fetched.push_back(file);
       reports.push_back(std::move(*report));
     }
-    if (is_one_moment && !(fetched.empty() && beside.is_empty())) TRY(check_versions(false));
+    if (is_one_moment && !(fetched.empty() && beside.reports().empty())) TRY(check_versions(false));
     if (state().is_set())
       TRY(replace(fetched, *files.back(), beside));
     else

@@ -317,7 +317,7 @@ void add_warm(CLI::App& app, Run& run) {
       "What is in memory already costs next to nothing. The pages stay when the command ends, "
       "until\n"
       "the system needs their memory; with --lock it may not take them. What does not fit is left\n"
-      "out, which is said and is no failure.\n"
+      "out, which is said, and is a failure (1) unless --budget asks for it.\n"
       "Examples:\n"
       "  weightmap warm model.pt\n"
       "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*' --explain\n"
