@@ -41,7 +41,7 @@ class OldAndRezipped(unittest.TestCase):
         info = self.document("info", "--json", REZIPPED)
         self.assertEqual(info["copied"], {"storages": 7, "bytes": 300})
         self.assertEqual(info["file_bytes"], REZIPPED.stat().st_size)
-        self.assertIn("7 compressed storages, 300 B inflated into memory: not zero-copy",
+        self.assertIn("7 compressed storages, 300 B in memory: not zero-copy",
                       self.text("info", REZIPPED))
 
     def test_info_tells_of_a_second_stream(self):
