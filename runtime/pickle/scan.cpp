@@ -20,7 +20,7 @@ struct Known {
 constexpr std::uint32_t no_length = std::numeric_limits<std::uint32_t>::max();
 constexpr Known something{0, no_length};       // a value that is no text, or is unknown
 constexpr Known never_set{1, no_length};       // a memo id that was never set
-constexpr Known made{2, no_length};            // what a name is, or a call of one gave
+constexpr Known from_name{2, no_length};       // what a name is, or a call of one gave
 constexpr Known unread_text{3, no_length};     // with an escape, which no name needs
 constexpr std::size_t most_name_bytes = 4096;  // of a global, as in parse()
 
@@ -33,7 +33,7 @@ bool is_something(const Known& known) noexcept {
 }
 
 bool is_made(const Known& known) noexcept {
-  return known.length == no_length && known.position == made.position;
+  return known.length == no_length && known.position == from_name.position;
 }
 
 // False for what Python takes for no number in any notation; it reads up to a zero byte.
@@ -214,7 +214,7 @@ bool GlobalScan::call(std::size_t count) {
   if (stack_.size() - floor() < count) return pop(count);
   const bool is_call = is_made(stack_[stack_.size() - count]);
   scan_.has_calls = scan_.has_calls || is_call;
-  return pop(count) && push(is_call ? made : something);
+  return pop(count) && push(is_call ? from_name : something);
 }
 
 bool GlobalScan::stack_global() {
@@ -227,7 +227,7 @@ bool GlobalScan::stack_global() {
     note(text_.substr(module.position, module.length), text_.substr(of_it.position, of_it.length));
   else
     note({}, {});
-  return pop(2) && push(may_be_told ? made : something);
+  return pop(2) && push(may_be_told ? from_name : something);
 }
 
 bool GlobalScan::step(std::uint8_t opcode) {
@@ -283,7 +283,7 @@ bool GlobalScan::step(std::uint8_t opcode) {
       const bool is_call =
           !marks_.empty() && marks_.back() < stack_.size() && is_made(stack_[marks_.back()]);
       scan_.has_calls = scan_.has_calls || is_call;
-      return pop_to_mark() && push(is_call ? made : something);
+      return pop_to_mark() && push(is_call ? from_name : something);
     }
     case op_STOP:
       if (stack_.size() == floor()) return fail("the pickle stops with nothing on its stack");
@@ -326,12 +326,12 @@ bool GlobalScan::step_operand(std::uint8_t opcode) {
     }
     case op_GLOBAL:
       note(operand_.text, operand_.second_line);
-      return push(made);
+      return push(from_name);
     case op_INST:
       note(operand_.text, operand_.second_line);
       if (!pop_to_mark()) return false;
       scan_.has_calls = true;
-      return push(made);
+      return push(from_name);
     case op_STACK_GLOBAL:
       return stack_global();
     case op_INT:
