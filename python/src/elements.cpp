@@ -1,11 +1,13 @@
 #include "python/src/elements.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "runtime/base/low_bits.hpp"
 #include "runtime/base/try.hpp"
 #include "weightmap/check_unchanged.hpp"
 #include "weightmap/element_format.hpp"
@@ -44,6 +46,8 @@ PyObject* complex_at(DType half, const std::byte* at) {
 // A new reference, or nullptr with an exception set. Precondition: stores_values(dtype).
 PyObject* number_at(DType dtype, const std::byte* at) {
   using enum DType;
+  if (const std::optional<int> small = number_in_low_bits(dtype, *at))
+    return PyLong_FromLong(*small);
   switch (dtype) {
     case boolean:
       return PyBool_FromLong(*at != std::byte{0});

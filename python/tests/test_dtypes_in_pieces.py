@@ -253,7 +253,8 @@ QUANTIZED = {dtype for dtype in TORCH if dtype.startswith("q")}
 OF_GGML = {dtype for _, dtype, _, _ in rows_of(GGML)}
 BLOCKED = {"float6_e2m3", "float6_e3m2"} | OF_GGML
 NUMPY |= dict.fromkeys(BLOCKED, "uint8")
-NUMPY |= {dtype: dtype.rstrip("1234567") + "8" for dtype in NOT_SAVED}
+NUMPY |= {dtype: dtype.rstrip("1234567") + "8" for dtype in NOT_SAVED
+          if dtype[-1] not in "24"}  # those ml_dtypes has
 
 
 def refusal(way, dtype, divided):

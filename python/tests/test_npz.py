@@ -56,6 +56,20 @@ def test_a_type_that_numpy_forgot_is_told_and_never_guessed(tmp_path):
     assert told["w"].tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
+def test_integers_of_less_than_a_byte_are_those_of_ml_dtypes(tmp_path, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="which has these types")
+    whole = numpy.arange(16, dtype="u1")
+    expected = whole.view(getattr(ml_dtypes, name))
+    numpy.savez(tmp_path / "a.npz", w=expected)
+    told = weightmap.open(tmp_path / "a.npz", dtypes={"w": name})["w"]
+    assert told.numpy().dtype == expected.dtype
+    assert told.tolist() == [int(number) for number in expected]
+    assert told.numpy().astype(int).tolist() == told.tolist()
+    assert told.bits().tolist() == whole.tolist()
+    assert told[3].item() == int(expected[3])
+
+
 @pytest.mark.parametrize("dtypes", ["bfloat16", {"w": "bf16"}, {1: "bfloat16"}])
 def test_dtypes_that_are_none_are_refused(tmp_path, dtypes):
     numpy.savez(tmp_path / "a.npz", w=numpy.zeros(2, "V2"))
