@@ -7,7 +7,6 @@
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
-#include "runtime/base/low_bits.hpp"
 #include "runtime/base/try.hpp"
 #include "weightmap/check_unchanged.hpp"
 #include "weightmap/element_format.hpp"

@@ -32,8 +32,8 @@ class TarReader {
   // `source` must outlive the reader.
   explicit TarReader(const bytes::ByteSource& source) noexcept : source_(source) {}
 
-  // The next member with content, or link; nullopt behind the last one. Fails with corrupt at a header that
-  // is none, and at a member that goes on behind the end.
+  // The next member with content, or link; nullopt behind the last one. Fails with corrupt at a
+  // header that is none, and at a member that goes on behind the end.
   Result<std::optional<TarMember>> next();
 
  private:

@@ -5,7 +5,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "runtime/base/low_bits.hpp"
 #include "weightmap/element_format.hpp"
 #include "weightmap/half.hpp"
 #include "weightmap/tensor_pieces.hpp"
