@@ -49,7 +49,7 @@ bool keeps_cache(const fs::path& file) {
 
 Result<void> check_look_is_harmless(const fs::path& path) {
   const std::vector<fs::path> files = unopened_files_of(path);
-  if (std::none_of(files.begin(), files.end(), os::open_may_drop_cache)) return {};
+  if (std::none_of(files.begin(), files.end(), os::MayDropCache())) return {};
   std::vector<fs::path> asked{path};
   for (const fs::path& file : files)
     if (auto below = os::file_below(file)) asked.push_back(std::move(*below));

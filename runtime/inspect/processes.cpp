@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <future>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -89,14 +91,31 @@ void add_shown(const os::Overlay& overlay, const fs::path& base, const fs::path&
   }
 }
 
-std::vector<Shown> shown_at(const fs::path& file) {
+bool is_on_a_server(const std::string& device) {
+  return std::ranges::any_of(os::file_systems_of(device), is_remote);
+}
+
+// What is asked of the mount table for all files that the caller names.
+struct Mounts {
+  std::vector<os::Overlay> overlays = os::overlays();
+  std::set<std::string> on_servers;  // devices of overlays with a layer there
+  os::MayDropCache may_drop_cache;
+
+  Mounts() {
+    for (const os::Overlay& overlay : overlays)
+      if (is_on_a_server(overlay.number)) on_servers.insert(overlay.number);
+  }
+};
+
+std::vector<Shown> shown_at(const fs::path& file, const Mounts& mounts) {
   std::vector<Shown> shown;
-  const auto on_a_server = [](const std::string& number) {
-    return std::ranges::any_of(os::file_systems_of(number), is_remote);
-  };
-  const std::optional<os::Mount> own = os::mount_of(file);
-  for (const os::Overlay& overlay : os::overlays()) {
-    if (on_a_server(overlay.number) && !(own && on_a_server(own->number))) continue;
+  bool skips_servers = false;  // which a file that is on none has no need to ask
+  if (!mounts.on_servers.empty()) {
+    const std::optional<os::Mount> own = os::mount_of(file);
+    skips_servers = !own || !is_on_a_server(own->number);
+  }
+  for (const os::Overlay& overlay : mounts.overlays) {
+    if (skips_servers && mounts.on_servers.contains(overlay.number)) continue;
     const bool is_whole = std::all_of(overlay.layers.begin(), overlay.layers.end(),
                                       [](const fs::path& layer) { return layer.is_absolute(); });
     fs::path base = file;
@@ -108,19 +127,19 @@ std::vector<Shown> shown_at(const fs::path& file) {
   return shown;
 }
 
-Result<Target> look_up(const fs::path& file) {
+Result<Target> look_up(const fs::path& file, Mounts& mounts) {
   std::error_code failed;
   fs::path whole = fs::weakly_canonical(file, failed);
   if (failed) whole = fs::absolute(file, failed).lexically_normal();
   Target target;
   target.path = listed(whole.native());
-  if (os::open_may_drop_cache(file)) {
+  if (mounts.may_drop_cache(file)) {
     TRY_ASSIGN(const Generation now, generation_at(file));
     target.area.emplace();
     target.area->device = os::mapped_device_of(file).value_or(now.device);
     target.area->inode = now.inode;
     target.size = now.size;
-    target.shown = shown_at(whole);
+    target.shown = shown_at(whole, mounts);
     return target;
   }
   const Result<os::File> opened = os::File::open(file, false);
@@ -130,21 +149,23 @@ Result<Target> look_up(const fs::path& file) {
   if (!area) return about_file(area.error(), file);
   target.area = std::move(*area);
   target.size = opened->size();
-  target.shown = shown_at(whole);
+  target.shown = shown_at(whole, mounts);
   return target;
 }
 
 // A file that can no longer be opened may still be mapped.
 std::vector<fs::path> files_to_find(const fs::path& path) {
   std::vector<fs::path> files = unopened_files_of(path);
-  if (std::any_of(files.begin(), files.end(), os::open_may_drop_cache)) return files;
+  if (std::any_of(files.begin(), files.end(), os::MayDropCache())) return files;
   return files_of(path).value_or(std::vector{path});
 }
 
-Result<std::vector<Target>> targets_of(const fs::path& path) {
+Result<std::vector<Target>> targets_of(const fs::path& path, std::atomic<unsigned>& steps) {
   std::vector<Target> targets;
+  Mounts mounts;
   for (const fs::path& file : files_to_find(path)) {
-    TRY_ASSIGN(Target target, look_up(file));
+    ++steps;
+    TRY_ASSIGN(Target target, look_up(file, mounts));
     targets.push_back(std::move(target));
   }
   return targets;
@@ -153,10 +174,16 @@ Result<std::vector<Target>> targets_of(const fs::path& path) {
 // Whoever asks a file system whose server is stopped waits for it, perhaps for ever: here a thread.
 Result<std::vector<Target>> targets_in_time(const fs::path& path) {
   constexpr std::chrono::seconds longest{10};
-  std::packaged_task<Result<std::vector<Target>>()> ask([path] { return targets_of(path); });
+  const auto steps = std::make_shared<std::atomic<unsigned>>();
+  std::packaged_task<Result<std::vector<Target>>()> ask(
+      [path, steps] { return targets_of(path, *steps); });
   std::future<Result<std::vector<Target>>> answer = ask.get_future();
   std::thread(std::move(ask)).detach();
-  if (answer.wait_for(longest) == std::future_status::ready) return answer.get();
+  unsigned seen = 0;
+  do {
+    seen = *steps;
+    if (answer.wait_for(longest) == std::future_status::ready) return answer.get();
+  } while (seen != *steps);
   return about_file({ErrorCode::io,
                      "its file system has not answered within " + std::to_string(longest.count()) +
                          " s; without a file, the processes are listed by the names that they have "
@@ -282,9 +309,7 @@ class Search {
   // cached of the file for everybody, so there nothing is opened that was not asked for.
   bool may_not_answer(std::uint64_t device) {
     const auto [known, is_new] = remote_.try_emplace(device, false);
-    if (is_new)
-      known->second =
-          std::ranges::any_of(os::file_systems_of(os::number_of_device(device)), is_remote);
+    if (is_new) known->second = is_on_a_server(os::number_of_device(device));
     return known->second;
   }
 

@@ -60,12 +60,12 @@ bool is_fuse(const std::string& name) {
   return name == "fuse" || name == "fuseblk" || name == "virtiofs" || name.starts_with("fuse.");
 }
 
-std::optional<Mount> mount_of(int folder, const char* path, int flags) {
+std::optional<std::uint64_t> mount_id(int folder, const char* path, int flags) {
   struct statx facts {};
   if (::statx(folder, path, flags, STATX_MNT_ID, &facts) != 0 ||
       (facts.stx_mask & STATX_MNT_ID) == 0)
     return std::nullopt;
-  return find_mount(facts.stx_mnt_id);
+  return facts.stx_mnt_id;
 }
 
 Overlay overlay_of(const Mount& mount) {
@@ -98,10 +98,14 @@ std::string file_system_at(const fs::path& path, const std::vector<Mount>& all) 
 }  // namespace
 
 std::optional<Mount> mount_of(const File& file) {
-  return mount_of(file.descriptor(), "", AT_EMPTY_PATH);
+  const auto id = mount_id(file.descriptor(), "", AT_EMPTY_PATH);
+  return id ? find_mount(*id) : std::nullopt;
 }
 
-std::optional<Mount> mount_of(const fs::path& path) { return mount_of(AT_FDCWD, path.c_str(), 0); }
+std::optional<Mount> mount_of(const fs::path& path) {
+  const auto id = mount_id(AT_FDCWD, path.c_str(), 0);
+  return id ? find_mount(*id) : std::nullopt;
+}
 
 std::vector<Mount> read_mounts(const fs::path& table) {
   std::vector<Mount> mounts;
@@ -149,12 +153,19 @@ std::vector<std::string> file_systems_of(const std::string& number, const fs::pa
   return found;
 }
 
-bool open_may_drop_cache(const fs::path& path) {
+bool open_may_drop_cache(const fs::path& path) { return MayDropCache()(path); }
+
+bool MayDropCache::operator()(const fs::path& path) {
   struct statfs status {};
   if (::statfs(path.c_str(), &status) != 0) return false;
   if (status.f_type != OVERLAYFS_SUPER_MAGIC) return status.f_type == FUSE_SUPER_MAGIC;
-  const std::optional<Mount> mount = mount_of(path);
-  return mount && std::ranges::any_of(file_systems_of(mount->number), is_fuse);
+  const auto id = mount_id(AT_FDCWD, path.c_str(), 0);
+  if (!id) return false;
+  const auto [known, is_new] = known_.try_emplace(*id, false);
+  if (!is_new) return known->second;
+  if (const std::optional<Mount> mount = find_mount(*id))
+    known->second = std::ranges::any_of(file_systems_of(mount->number), is_fuse);
+  return known->second;
 }
 
 std::optional<fs::path> file_below(const fs::path& path) {

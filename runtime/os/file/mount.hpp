@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,14 @@ std::vector<std::string> file_systems_of(const std::string& number,
 // the server says otherwise (FOPEN_KEEP_CACHE), and for an overlay with a layer of them. Asks the
 // file system, and opens nothing.
 bool open_may_drop_cache(const std::filesystem::path& path);
+// The same of several files, for which the mount table is read once for each mount.
+class MayDropCache {
+ public:
+  bool operator()(const std::filesystem::path& path);
+
+ private:
+  std::map<std::uint64_t, bool> known_;  // by the number of an overlay's mount
+};
 
 // Returns the file of a layer, of those that are given by a whole path, that an overlay shows here.
 std::optional<std::filesystem::path> file_below(const std::filesystem::path& path);
