@@ -174,6 +174,24 @@ class Holds(Case):
         self.assertEqual(memory_that_is_locked(keeper.pid), 0)
         self.assertGreaterEqual(file["resident_bytes"], self.file.stat().st_size)
 
+    def test_what_is_resident_of_another_users_file_is_unknown_and_so_is_the_sum(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become somebody else")
+        self.folder.chmod(0o755)
+        self.shared.mkdir()
+        self.shared.chmod(0o700)
+        os.chown(self.shared, 65534, 65534)
+        file = self.make(self.folder / "other.pt")
+        file.chmod(0o644)
+        try:
+            self.keeper("--no-lock", file, user=65534, group=65534, extra_groups=[])
+        except PermissionError as refusal:
+            self.skipTest(f"another user cannot run the tool here: {refusal}")
+        done = self.run_tool("--status")
+        self.assertRegex(done.stdout, r"other\.pt +4\.0 MiB +\?  held, not locked\n"
+                                      r"1 file, \? resident, held by process \d+\n\Z")
+        self.assertIsNone(self.status()["resident_bytes"])
+
     def test_opens_as_it_needs_whatever_the_environment_asks_for(self):
         listed = subprocess.run([TOOL, "ls", "--json", self.file], capture_output=True, check=True)
         with open(self.file, "r+b") as file:
