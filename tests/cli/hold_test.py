@@ -183,11 +183,12 @@ class Holds(Case):
         os.chown(self.shared, 65534, 65534)
         file = self.make(self.folder / "other.pt")
         file.chmod(0o644)
+        other = {"user": 65534, "group": 65534, "extra_groups": []}
         try:
-            self.keeper("--no-lock", file, user=65534, group=65534, extra_groups=[])
+            self.keeper("--no-lock", file, **other)
         except PermissionError as refusal:
             self.skipTest(f"another user cannot run the tool here: {refusal}")
-        done = self.run_tool("--status")
+        done = self.run_tool("--status", **other)
         self.assertRegex(done.stdout, r"other\.pt +4\.0 MiB +\?  held, not locked\n"
                                       r"1 file, \? resident, held by process \d+\n\Z")
         self.assertIsNone(self.status()["resident_bytes"])
