@@ -264,12 +264,14 @@ class Comparer {
   bool is_listed(const Place& place) const {
     std::vector<PathPart> path;
     for (const Place* at = &place; at->above != nullptr; at = at->above) {
-      const auto text = at->key != nullptr ? at->key->string() : std::nullopt;
-      const auto number = at->key != nullptr ? at->key->integer()
-                          : at->index        ? std::optional(static_cast<std::int64_t>(*at->index))
-                                             : std::nullopt;
-      if (!text && !number) return false;
-      path.push_back(text ? PathPart(*text) : PathPart(*number));
+      if (at->key == nullptr && at->index)
+        path.emplace_back(*at->index);
+      else if (const auto text = at->key != nullptr ? at->key->string() : std::nullopt)
+        path.emplace_back(*text);
+      else if (const auto number = at->key != nullptr ? at->key->integer() : std::nullopt)
+        path.emplace_back(*number);
+      else
+        return false;
     }
     std::ranges::reverse(path);
     return old_.find_path(path) || now_.find_path(path);
