@@ -122,7 +122,8 @@ TEST_CASE("files of all formats say what they say when they are local") {
     const Result<Checkpoint> local = Checkpoint::open(entry.path(), chain());
     const Result<Checkpoint> remote = open_of(store, name);
     if (local && local->source_count() > 1) {  // compressed, see below
-      CHECK_FAILS(remote, ErrorCode::unsupported, "is compressed");
+      const bool is_text = name.find("python2_") != std::string::npos;
+      CHECK_FAILS(remote, ErrorCode::unsupported, is_text ? "is spelled as text" : "is compressed");
       continue;
     }
     REQUIRE(remote.has_value() == local.has_value());

@@ -198,7 +198,8 @@ class Ps(Case):
 
     def test_files_beside_one_that_cannot_be_looked_for_are_answered(self):
         worker = self.worker(self.file)
-        for bad in (self.folder / "missing.pt", self.folder, "/dev/zero"):
+        (self.folder / "empty").mkdir()
+        for bad in (self.folder / "missing.pt", self.folder / "empty", "/dev/zero"):
             for files in ((bad, self.file), (self.file, bad)):
                 with self.subTest(files):
                     done = subprocess.run([TOOL, "ps", "--json", *files], capture_output=True, text=True)

@@ -62,7 +62,8 @@ def add_cases():
     add("link_to_itself", lambda path: os.symlink(os.path.basename(path), path),
         refuse("io", "levels of symbolic links"))
     add("link_to_nothing", lambda path: os.symlink("nowhere", path), refuse("io", "No such file"))
-    add("link_to_folder", lambda path: os.symlink(".", path), no_checkpoint)
+    add("link_to_folder", lambda path: os.symlink(".", path),
+        refuse("invalid_argument", "is a folder of several checkpoints"))
     add("link.pt", lambda path: (good.write(path + ".target"),
                                  os.symlink(os.path.basename(path) + ".target", path)),
         opens(model.tensors))

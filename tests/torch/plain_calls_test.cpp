@@ -55,7 +55,13 @@ TEST_CASE("keeps what the types of torch's list take, calling nothing") {
   keeps(call("torch", "Size", "K\x02K\x03\x86"));
   keeps(call("torch", "Size", ""));
   keeps(call("builtins", "bytearray", "\x8a\x06\x00\x10\xa5\xd4\xe8\x00"s));  // 10^12
-  keeps(call("builtins", "bytearray", unicode("abc") + unicode("latin-1")));
+}
+
+TEST_CASE("bytes that old protocols spell as text are bytes") {
+  const Result<Checkpoint> opened =
+      open_with(call("builtins", "bytearray", unicode("abc") + unicode("latin-1")));
+  REQUIRE_OK(opened);
+  CHECK(opened->root().find("v")->kind() == Value::Kind::byte_array);
 }
 
 TEST_CASE("keeps calls of what is not known") {
