@@ -45,13 +45,13 @@ def stage(
     """
     allowed = bytes_allowed("budget_bytes", budget_bytes)
     if is_url(path) and not os.path.lexists(path):
+        url: Any = path
         if pinnable:
             raise UnsupportedError(
-                "pinnable is for copies of local files", file=without_secrets(path)
+                "pinnable is for copies of local files", file=without_secrets(url)
             )
         from weightmap import remote
 
-        url: Any = path
         with remote.stage(
             url, name=name, budget_bytes=budget_bytes, sha256=sha256, progress=progress
         ) as staging:

@@ -159,7 +159,8 @@ TEST_CASE_FIXTURE(Fixture, "looks into archives in archives") {
   const std::string inner = test::read_file(archive({{"data.pkl", evil}}));
   const FileGlobals globals = list(archive({{"data/samples/inner.pt", inner}}));
   CHECK(globals.format == Format::zip);
-  REQUIRE(lines(globals) == Lines{"archive/data/samples/inner.pt//data.pkl: posix.system harmful x1"});
+  REQUIRE(lines(globals) ==
+          Lines{"archive/data/samples/inner.pt//data.pkl: posix.system harmful x1"});
   const std::string outer = test::read_file(folder.path() / "archive.pt");
   CHECK(outer.substr(globals.pickles[0].globals[0].file_offset, 6) == "cposix");
 }
