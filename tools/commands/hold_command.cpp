@@ -130,7 +130,7 @@ class Rounds {
   // will be.
   Result<bool> advance() {
     keeper_.advance();
-    if (!was_ready_ && !interrupted()) TRY(keeper_.check_all());
+    if (!was_ready_ && !interrupted()) TRY(keeper_.check_start());
     keeper_.tell();
     const Clock::time_point now = Clock::now();
     const bool looks = now >= next_look_;
@@ -219,6 +219,7 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   TRY_ASSIGN(Metrics metrics, Metrics::at(options.metrics));
   hold::Keeper keeper(!options.no_lock, options.remote, options.sums, say);
   TRY(hold_all(keeper, options));
+  keeper.note_start();
   TRY(metrics.write(keeper));
   hold::HoldServer server(socket,
                           [&keeper](std::string_view line) { return hold::answer(keeper, line); });

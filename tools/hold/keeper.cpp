@@ -89,11 +89,19 @@ Result<void> Keeper::release(const std::filesystem::path& path) {
   return {};
 }
 
-Result<void> Keeper::check_all() const {
+void Keeper::note_start() {
+  for (const HeldFile& file : files_) of_start_.insert(file.path());
+  for (const auto& copy : copies_) of_start_.insert(copy->path());
+}
+
+Result<void> Keeper::check_start() const {
   for (const HeldFile& file : files_)
-    if (std::optional<Error> refusal = file.refusal()) return tl::unexpected<Error>(*refusal);
+    if (std::optional<Error> refusal = file.refusal(); refusal && of_start_.contains(file.path()))
+      return tl::unexpected<Error>(*refusal);
   for (const auto& copy : copies_)
-    if (std::optional<Error> failed = copy->failure_of_all()) return tl::unexpected<Error>(*failed);
+    if (std::optional<Error> failed = copy->failure_of_all();
+        failed && of_start_.contains(copy->path()))
+      return tl::unexpected<Error>(*failed);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "tools/hold/held_file.hpp"
@@ -39,9 +40,11 @@ class Keeper {
   // The path of the copy; fails with invalid_argument if there is none.
   Result<std::filesystem::path> path_of_url(const std::string& url) const;
 
-  // Fails as the first URL did of which nothing is there, or for the first file that has another
-  // SHA-256 than it should have, if there is one.
-  Result<void> check_all() const;
+  // All that is held by now is of the start; what a client adds later is not.
+  void note_start();
+  // Of what is of the start: fails as the first URL did of which nothing is there, or for the first
+  // file that has another SHA-256 than it should have, if there is one.
+  Result<void> check_start() const;
   // Incremented for each file that is added or released, and for each reported sentence.
   std::uint64_t changes() const noexcept { return changes_; }
   bool is_warming() const noexcept;
@@ -70,6 +73,7 @@ class Keeper {
   HeldFile::Say say_;
   std::vector<HeldFile> files_;
   std::vector<std::unique_ptr<RemoteCopy>> copies_;
+  std::set<std::filesystem::path> of_start_;
 };
 
 }  // namespace weightmap::cli::hold
