@@ -80,20 +80,28 @@ void PartFile::remove_rests(const std::filesystem::path& path) {
 }
 
 // The fetch that had the lock may have given the file its final name meanwhile. Where the file
-// system has no locks, there is none.
+// system has no locks, there is none. What a hard link shares with another file is not written to.
 Result<void> PartFile::open_locked() {
+  bool is_new = false;
   for (;;) {
     TRY_ASSIGN(part_, os::open_or_create(directory_.get(), part_name()));
     if (!os::lock_open_file(part_.get()) && (errno == EAGAIN || errno == EACCES))
       return failure(ErrorCode::io,
                      "is being fetched by another process or thread, which has locked " +
                          bytes::quote(part_name()));
-    if (os::has_name(directory_.get(), part_name(), part_.get())) return {};
+    if (!os::has_name(directory_.get(), part_name(), part_.get())) continue;
+    if (is_new || !os::has_other_names(part_.get())) return {};
+    TRY(os::remove_name(directory_.get(), part_name()));
+    is_new = true;
   }
 }
 
 Result<void> PartFile::begin(const std::string& first, std::uint64_t size) {
   TRY_ASSIGN(journal_, os::open_or_create(directory_.get(), journal_name()));
+  if (os::has_other_names(journal_.get())) {
+    TRY(os::remove_name(directory_.get(), journal_name()));
+    TRY_ASSIGN(journal_, os::open_or_create(directory_.get(), journal_name()));
+  }
   TRY_ASSIGN(const std::string journal, read_text(journal_.get()));
   if (!first.empty() && has_size(part_.get(), size)) present_ = read_journal(journal, first, size);
   if (present_.ranges().empty()) {

@@ -317,6 +317,26 @@ TEST_CASE_FIXTURE(FetchFixture, "A damaged journal, and a part of another size, 
   }));
 }
 
+TEST_CASE_FIXTURE(FetchFixture,
+                  "A part or a journal that is another file's, too, is not written to") {
+  for (const fs::path& linked : {part, journal}) {
+    store.arriving = 3;
+    CHECK_FAILS(fetch(), ErrorCode::io, "503");
+    store.arriving = Store::never;
+    const fs::path other = folder.path() / "other";
+    fs::create_hard_link(linked, other);
+    const std::string before = read_file(other);
+    const Result<FetchReport> report = fetch();
+    REQUIRE_OK(report);
+    CHECK(report->resumed_bytes == 0);
+    CHECK(read_file(path) == content);
+    CHECK(read_file(other) == before);
+    fs::remove(other);
+    CHECK(has_only_the_file());
+    fs::remove(path);
+  }
+}
+
 TEST_CASE_FIXTURE(FetchFixture, "What changed on the disk since is fetched again") {
   store.arriving = 3;
   CHECK_FAILS(fetch(), ErrorCode::io, "503");

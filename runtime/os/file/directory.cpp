@@ -72,6 +72,11 @@ bool has_name(int directory, const std::string& name, int descriptor) noexcept {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
+bool has_other_names(int descriptor) noexcept {
+  struct stat opened {};
+  return ::fstat(descriptor, &opened) == 0 && opened.st_nlink > 1;
+}
+
 bool lock_open_file(int descriptor) noexcept {
   struct flock whole {};
   whole.l_type = F_WRLCK;

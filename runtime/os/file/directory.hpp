@@ -27,6 +27,9 @@ Result<std::vector<std::string>> names_in(int directory, std::string_view beginn
 // True if the name still refers to the open file, which may have been removed or replaced.
 bool has_name(int directory, const std::string& name, int descriptor) noexcept;
 
+// True if the open file has more names than one, as hard links give it.
+bool has_other_names(int descriptor) noexcept;
+
 // Locks the whole file against other open files of it, until the last descriptor of this one is
 // closed (F_OFD_SETLK). Returns false, with errno, if that fails.
 bool lock_open_file(int descriptor) noexcept;
