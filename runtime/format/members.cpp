@@ -61,7 +61,8 @@ Result<ByteRange> find_in_tar(const bytes::ByteSource& file, std::string_view na
 Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view name,
                               const Limits& limits) {
   bytes::ReadCache cache(file, *std::pmr::new_delete_resource());
-  TRY_ASSIGN(const zip::Directory directory, read_directory(file, cache, limits));
+  TRY_ASSIGN(const zip::Directory directory,
+             read_directory(file, cache, limits, zip::Refusals::structure));
   const auto is_wanted = [&](const zip::Record& record) {
     return without_dot(record.full_name()) == without_dot(name);
   };
@@ -69,7 +70,7 @@ Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view na
   if (std::ranges::count_if(directory.records(), is_wanted) > 1)
     return failure(ErrorCode::corrupt,
                    "two members are named " + bytes::quote(without_dot(name)) +
-                       " but for \"./\" before one of them",
+                       ", one of them perhaps with \"./\" before it; extract the right one",
                    found->header_offset);
   if (found == directory.records().end()) {
     ListedNames names;
@@ -77,10 +78,11 @@ Result<ByteRange> find_in_zip(const bytes::ByteSource& file, std::string_view na
     return lack(names, name);
   }
   if (found->method != zip::Method::stored)
-    return failure(ErrorCode::unsupported,
-                   "the zip archive has this member compressed, so it cannot be mapped; extract it "
-                   "(unzip FILE MEMBER) and open that",
-                   found->header_offset);
+    return failure(
+        ErrorCode::unsupported,
+        "the zip archive has this member compressed or encrypted, so it cannot be mapped; "
+        "extract it (unzip FILE MEMBER) and open that",
+        found->header_offset);
   TRY_ASSIGN(const std::uint64_t payload,
              zip::read_local_header(file, *found, directory.limit_of(*found)));
   return ByteRange{payload, found->stored_size};

@@ -24,8 +24,8 @@ std::optional<MemberPath> member_path(const std::filesystem::path& path);
 
 // The bytes of a member, which lie within `file`; the last one of a tar that has several of the
 // name, as tar itself has it. Fails with io (ENOENT) if there is none, naming those that there are;
-// with unsupported for one that is compressed or sparse; with not_a_checkpoint for an empty one and
-// for a file that is no archive; with corrupt.
+// with unsupported for one that is compressed, encrypted or sparse; with not_a_checkpoint for an
+// empty one and for a file that is no archive; with corrupt, also for two of a zip with the name.
 Result<ByteRange> find_member(const bytes::ByteSource& file, std::string_view name,
                               const Limits& limits);
 

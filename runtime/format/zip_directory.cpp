@@ -68,8 +68,8 @@ Error describe_tar(const bytes::ByteSource& file) {
 }  // namespace
 
 Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
-                                      const Limits& limits) {
-  Result<zip::Directory> directory = zip::Directory::read(cache, limits.directory_bytes);
+                                      const Limits& limits, zip::Refusals refusals) {
+  Result<zip::Directory> directory = zip::Directory::read(cache, limits.directory_bytes, refusals);
   if (directory) {
     if (directory->first_header() != 0) TRY(check_front(file, cache));
     return directory;

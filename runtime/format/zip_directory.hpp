@@ -12,7 +12,8 @@ namespace weightmap::format {
 // Reads the central directory of `file` through `windows`. If the file is no zip archive, the error
 // names its actual type.
 Result<zip::Directory> read_directory(const bytes::ByteSource& file, bytes::ReadCache& cache,
-                                      const Limits& limits);
+                                      const Limits& limits,
+                                      zip::Refusals refusals = zip::Refusals::all);
 
 // Returns the directory that was read to identify the format of `input`, else reads it.
 Result<zip::Directory> take_directory(Input& input, const Limits& limits);

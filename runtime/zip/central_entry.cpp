@@ -124,7 +124,10 @@ Result<void> check_sizes(const Record& record, const EntryPlace& place) {
 Result<void> check(const std::byte* entry, Record& record, std::span<const std::byte> extra,
                    const EntryPlace& place) {
   TRY(check_name(record, place));
-  TRY(check_kind(entry, record, place));
+  if (Result<void> known = check_kind(entry, record, place); !known) {
+    if (!place.keeps_unread) return known;
+    record.method = Method::unread;
+  }
   TRY(widen(extra, record, place));
   return check_sizes(record, place);
 }

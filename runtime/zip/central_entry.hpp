@@ -31,6 +31,7 @@ inline constexpr std::size_t header_offset = 42;
 struct EntryPlace {
   std::uint64_t offset;         // absolute, of the entry
   std::uint64_t archive_start;  // base of its header offset
+  bool keeps_unread = false;    // a method that is not read is no fault
 };
 
 // Parses the entry at the front of `rest`, which ends with the directory, into `record`, whose name

@@ -60,8 +60,9 @@ bool has_capital(std::string_view name, std::size_t skip) noexcept {
 // Fills a Directory, one step after another.
 class DirectoryParser {
  public:
-  DirectoryParser(Directory& directory, const EndOfArchive& end, bytes::ReadCache& cache)
-      : out_(directory), end_(end), cache_(cache) {}
+  DirectoryParser(Directory& directory, const EndOfArchive& end, bytes::ReadCache& cache,
+                  Refusals refusals)
+      : out_(directory), end_(end), cache_(cache), refusals_(refusals) {}
 
   Result<void> run() {
     const std::uint64_t length = cache_.source_size() - end_.directory_offset;
@@ -69,7 +70,7 @@ class DirectoryParser {
     if (!window) return tl::unexpected<Error>(window.error());
     TRY(parse(window->first(end_.directory_size)));
     if (!is_in_order_) TRY(check_overlap_sorted());
-    return index_names();
+    return refusals_ == Refusals::all ? index_names() : Result<void>();
   }
 
  private:
@@ -92,6 +93,7 @@ class DirectoryParser {
   Directory& out_;
   const EndOfArchive& end_;
   bytes::ReadCache& cache_;
+  const Refusals refusals_;
   Record* records_ = nullptr;          // of out_, during the parse
   std::string storage_prefix_;         // common prefix of the names of all storages
   std::vector<std::uint32_t> others_;  // records that are not numbered storages
@@ -120,7 +122,8 @@ Result<void> DirectoryParser::parse(std::span<const std::byte> directory) {
   begin();
   std::uint32_t count = 0;
   for (std::size_t at = 0; at < directory.size();) {
-    const EntryPlace place{end_.directory_offset + at, end_.archive_start};
+    const EntryPlace place{end_.directory_offset + at, end_.archive_start,
+                           refusals_ == Refusals::structure};
     if (count == end_.record_count)
       return failure(ErrorCode::corrupt,
                      "the directory goes on behind the " + bytes::counted(count, "record") +
@@ -265,7 +268,8 @@ tl::unexpected<Error> DirectoryParser::twins(const Record& a, const Record& b) c
                  b.header_offset);
 }
 
-Result<Directory> Directory::read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes) {
+Result<Directory> Directory::read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes,
+                                  Refusals refusals) {
   const Result<EndOfArchive> end = find_end_of_archive(cache);
   if (!end) return tl::unexpected<Error>(end.error());
   if (end->directory_size > max_directory_bytes)
@@ -274,7 +278,7 @@ Result<Directory> Directory::read(bytes::ReadCache& cache, std::uint64_t max_dir
                        " bytes, the limit is " + std::to_string(max_directory_bytes),
                    end->directory_offset);
   Directory directory;
-  if (Result<void> ok = DirectoryParser(directory, *end, cache).run(); !ok)
+  if (Result<void> ok = DirectoryParser(directory, *end, cache, refusals).run(); !ok)
     return tl::unexpected<Error>(ok.error());
   if (Result<void> ok = check_prefix(cache, directory.first_header()); !ok)
     return tl::unexpected<Error>(ok.error());

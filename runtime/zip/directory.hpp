@@ -22,12 +22,17 @@
 
 namespace weightmap::zip {
 
+// `structure`: records that are not read and those of one name are kept, and nothing is found by
+// its name, so that one record does not make the others unreachable.
+enum class Refusals : std::uint8_t { all, structure };
+
 class Directory {
  public:
   // Finds the end record and reads the directory through `cache`, which must outlive the result
   // (names point into it). Fails with not_a_checkpoint if there is no end record at all, with
   // corrupt or unsupported as the class comment describes.
-  static Result<Directory> read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes);
+  static Result<Directory> read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes,
+                                Refusals refusals = Refusals::all);
 
   // In directory order. Torch writes directory and records in the same order.
   std::span<const Record> records() const noexcept { return records_; }

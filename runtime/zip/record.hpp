@@ -6,7 +6,8 @@
 
 namespace weightmap::zip {
 
-enum class Method : std::uint8_t { stored = 0, deflated = 8 };
+// `unread`: encrypted, or of another method; only a directory read with Refusals::structure has it.
+enum class Method : std::uint8_t { stored = 0, deflated = 8, unread = 255 };
 
 struct Record {
   std::uint64_t header_offset;  // absolute, including bytes before the archive

@@ -271,13 +271,47 @@ TEST_CASE_FIXTURE(Fixture, "a sparse member is refused, of GNU's kind and of pax
               ErrorCode::unsupported, "without its zeros (sparse)");
 }
 
+TEST_CASE_FIXTURE(Fixture, "a member of a zip that is not read leaves the others as they are") {
+  struct Field {
+    std::size_t at;  // in the directory's entry
+    std::uint64_t value;
+  };
+  for (const auto& [at, value] : {Field{8, 1}, Field{10, 12}, Field{10, 99}, Field{10, 256}}) {
+    CAPTURE(value);
+    test::ArchiveBuilder builder;
+    builder.add_plain("front", gguf()).add_plain("bad", "no zip").add_plain("a/back", gguf());
+    builder.finish();
+    test::patch(builder.bytes(), builder.place(1).entry + at, value, 2);
+    const std::string archive(reinterpret_cast<const char*>(builder.bytes().data()),
+                              builder.bytes().size());
+    CHECK(open(archive, "front"));
+    CHECK(open(archive, "a/back"));
+    CHECK_FAILS(open(archive, "bad"), ErrorCode::unsupported,
+                "the zip archive has this member compressed or encrypted, so it cannot be mapped; "
+                "extract it (unzip FILE MEMBER) and open that");
+    CHECK_FAILS(open(archive, "none"), ErrorCode::io, "no member \"none\"; it has");
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "two members of one name in a zip leave the others as they are") {
+  test::ArchiveBuilder builder;
+  for (const char* name : {"twin", "good", "twin", "Good"}) builder.add_plain(name, gguf());
+  builder.finish();
+  const std::string archive(reinterpret_cast<const char*>(builder.bytes().data()),
+                            builder.bytes().size());
+  CHECK(open(archive, "good"));
+  CHECK(open(archive, "Good"));
+  CHECK_FAILS(open(archive, "twin"), ErrorCode::corrupt, "two members are named \"twin\"");
+}
+
 TEST_CASE_FIXTURE(Fixture, "two members of a zip that are one file when extracted are refused") {
   test::ArchiveBuilder builder;
   builder.add_plain("m", gguf()).add_plain("./m", gguf());
   const test::Bytes& bytes = builder.finish();
   for (const char* name : {"m", "./m"})
     CHECK_FAILS(open({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, name),
-                ErrorCode::corrupt, "two members are named \"m\" but for \"./\"");
+                ErrorCode::corrupt,
+                "two members are named \"m\", one of them perhaps with \"./\" before it");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a link is refused, also behind a file of its name, which it replaces") {
