@@ -198,6 +198,16 @@ class Tensors(Case):
                           data_5=with_floats({0: 8}, "<q"))
         self.prints("8 tensors: 6 equal, 1 removed, 1 added; values: equal\n", "-q", old, other)
 
+    def test_paths_are_names_where_one_side_has_only_names(self):
+        for source in ("list_root.pt", "training.pt"):
+            subprocess.run([TOOL, "convert", DATA / source, self.folder / "x.safetensors"],
+                           env=ENVIRONMENT, check=True, capture_output=True)
+            for sides in ((DATA / source, "x.safetensors"), ("x.safetensors", DATA / source)):
+                tensors = self.document(*sides)["counts"]["tensors"]
+                self.assertEqual({change: count for change, count in tensors.items()
+                                  if count and change != "equal"}, {})
+                self.assertGreater(tensors["equal"], 0)
+
     def test_many_tensors_of_one_shape_that_were_renamed(self):
         subprocess.run([MAKER, self.folder / "old.pt", "--count", "300", "--shape", "4x4"],
                        check=True)

@@ -71,6 +71,27 @@ Pairs pair_by_path(const Checkpoint& old, const std::vector<NamedTensor>& olds,
   return pairs;
 }
 
+// True if its tensors have names and no paths, so that an index is text, and so is a nested key.
+bool has_names_only(const Checkpoint& checkpoint) {
+  const Format format = checkpoint.info().format;
+  return is_header_and_elements(format) || format == Format::npz;
+}
+
+void pair_by_name(Pairs& pairs) {
+  std::unordered_map<std::string_view, TensorPair*> added;
+  for (TensorPair& pair : pairs)
+    if (pair.change == Change::added) added.emplace(pair.now->name, &pair);
+  for (TensorPair& pair : pairs) {
+    if (pair.change != Change::removed) continue;
+    const auto found = added.find(pair.old->name);
+    if (found == added.end()) continue;
+    pair.now = std::exchange(found->second->now, std::nullopt);
+    pair.change = Change::none;
+    added.erase(found);
+  }
+  std::erase_if(pairs, [](const TensorPair& pair) { return !pair.old && !pair.now; });
+}
+
 // Gives a tensor without a counterpart the array at its path in the other file, if there is one.
 void add_array(TensorPair& pair, const Checkpoint& old, const Checkpoint& now) {
   const bool is_removed = pair.change == Change::removed;
@@ -191,6 +212,7 @@ Result<std::vector<TensorPair>> compare_tensors(const Checkpoint& old, const Che
   TRY_ASSIGN(const std::vector<NamedTensor> nows, choose(now, old, patterns));
   Pairs pairs = pair_by_path(old, olds, now, nows);
   if (have_same_files(old, now)) return pairs;
+  if (has_names_only(old) || has_names_only(now)) pair_by_name(pairs);
   for (TensorPair& pair : pairs)
     if (pair.change != Change::none) add_array(pair, old, now);
   find_renamed(pairs);
