@@ -56,7 +56,7 @@ Result<void> check_is_file(const CommonOptions& options);
 
 // What `CheckpointInfo::unsupported` has.
 inline constexpr std::string_view unlisted_kinds =
-    "pickled, compressed, of no dtype of a tensor or without elements of whole bytes";
+    "no array, pickled, compressed, of no dtype of a tensor or without elements of whole bytes";
 // Returns "2 names, of what is ...: a, b". Precondition: `info.unsupported` is not empty.
 std::string unlisted_text(const CheckpointInfo& info);
 

@@ -52,8 +52,8 @@ struct CheckpointInfo {
   // strides; in a safetensors file, those whose rows are not whole bytes (F6_* with a last
   // dimension that is no multiple of 4, F4 with an odd one); in torch.distributed.checkpoint, those
   // that are compressed or not strided, and other objects that are compressed; in a .npz file
-  // arrays of text, objects, dates or structures and in big-endian order, with their type: "label
-  // (<U6)".
+  // arrays of text, objects, dates or structures and in big-endian order, with their type, "label
+  // (<U6)", and what is not named .npy: "README.txt (no .npy array)".
   std::vector<std::string> unsupported;
   // Other checkpoints in the folder that was given, which were not opened: an index beside a
   // model.safetensors, which transformers prefers, or another variant.

@@ -662,8 +662,8 @@ def test_imports_neither_torch_nor_numpy(python, tmp_path):
 
 def test_what_a_checkpoint_does_not_list_is_said_to_be_left_out(data, torch, tmp_path, caplog):
     opened = weightmap.open(data / "dcp" / "default")
-    said = ("2 names left out, of what is pickled, compressed, of no dtype of a tensor or without "
-            "elements of whole bytes: 'rank', ...")
+    said = ("2 names left out, of what is no array, pickled, compressed, of no dtype of a tensor or "
+            "without elements of whole bytes: 'rank', ...")
     assert weightmap.save_safetensors(opened, tmp_path / "new").left_out == ("rank", "lr")
     assert [record.getMessage() for record in caplog.records] == [f"{tmp_path / 'new'}: {said}"]
     caplog.clear()

@@ -14,6 +14,6 @@ def warn_of_left_out(file: str | None, names: Sequence[str]) -> None:
 
         more = ", ..." if len(names) > 1 else ""
         logging.getLogger("weightmap").warning(
-            "%s%d name%s left out, of what is pickled, compressed, of no dtype of a tensor or without "
-            "elements of whole bytes: %r%s", f"{file}: " if file else "", len(names), "s" if more else "", names[0], more,
+            "%s%d name%s left out, of what is no array, pickled, compressed, of no dtype of a tensor or "
+            "without elements of whole bytes: %r%s", f"{file}: " if file else "", len(names), "s" if more else "", names[0], more,
         )

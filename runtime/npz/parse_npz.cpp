@@ -30,6 +30,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view extension = ".npy";
 
+bool is_named_as_array(const zip::Record& record) noexcept {
+  return record.full_name().ends_with(extension);
+}
+
 // `begin`: where the array begins, if the file has it as it is.
 tl::unexpected<Error> about(const zip::Record& record, std::uint64_t begin, Error error) {
   error.message = "record " + bytes::quote(record.full_name()) + ": " + error.message;
@@ -96,7 +100,7 @@ class Parser {
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload);
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload,
                              std::span<const std::byte> front) const;
-  void leave_out(std::string_view name, const ArrayHeader& header);
+  void leave_out(std::string_view name, std::string_view why);
   Result<void> make_catalog();
   void describe();
 
@@ -118,9 +122,6 @@ Result<void> Parser::read_directory() {
     return failure(ErrorCode::limit_exceeded,
                    "the archive has " + bytes::counted(directory_.records().size(), "record") +
                        ", more than the limit of " + std::to_string(options_.limits.tensors));
-  for (const zip::Record& record : directory_.records())
-    if (!record.full_name().ends_with(extension))
-      return refuse(record, "is no .npy array, as all other records of the archive are");
   return {};
 }
 
@@ -129,8 +130,9 @@ Result<void> Parser::announce_headers() const {
   constexpr std::uint64_t usual_bytes = 512;
   std::vector<ByteRange> headers;
   for (const zip::Record& record : directory_.records())
-    headers.push_back({record.header_offset,
-                       std::min(usual_bytes, directory_.limit_of(record) - record.header_offset)});
+    if (is_named_as_array(record))
+      headers.push_back({record.header_offset, std::min(usual_bytes, directory_.limit_of(record) -
+                                                                         record.header_offset)});
   return input_.file->will_read(headers);
 }
 
@@ -138,11 +140,16 @@ Result<void> Parser::announce_headers() const {
 Result<void> Parser::place_records() {
   TRY(announce_headers());
   for (const zip::Record& record : directory_.records()) {
+    const auto number = static_cast<std::uint32_t>(&record - directory_.records().data());
+    payloads_.push_back(0);
+    if (!is_named_as_array(record)) {
+      if (!record.full_name().ends_with('/')) leave_out(record.full_name(), "no .npy array");
+      continue;
+    }
     TRY_ASSIGN(const std::uint64_t payload,
                zip::read_local_header(*input_.file, record, directory_.limit_of(record)));
-    const auto number = static_cast<std::uint32_t>(extents_.size());
     extents_.push_back({payload, record.size, record.crc32, number});
-    payloads_.push_back(payload);
+    payloads_.back() = payload;
     ++stats_.reads;
     stats_.bytes_read += zip::local_header_length(record);
   }
@@ -191,8 +198,8 @@ Result<Parser::Member> Parser::read_member(const zip::Record& record, std::uint6
   return read_member(record, payload, front);
 }
 
-void Parser::leave_out(std::string_view name, const ArrayHeader& header) {
-  parsed_.facts.unsupported.push_back(std::string(name) + " (" + header.foreign_type + ")");
+void Parser::leave_out(std::string_view name, std::string_view why) {
+  parsed_.facts.unsupported.push_back(std::string(name) + " (" + std::string(why) + ")");
 }
 
 Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
@@ -203,7 +210,7 @@ Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
   const std::string_view name = record.full_name().substr(0, record.name_length - extension.size());
   header_bytes_ += header.length;
   if (!header.foreign_type.empty()) {
-    leave_out(name, header);
+    leave_out(name, header.foreign_type);
     return {};
   }
   Result<format::ListedTensor> made = list_array(name, header, options_, list_);
@@ -247,9 +254,7 @@ bool is_archive(const zip::Directory& directory) {
   if (directory.find("data.pkl") != nullptr || directory.find("archive_format") != nullptr ||
       !format::name_archive(directory).empty())
     return false;
-  return std::ranges::any_of(directory.records(), [](const zip::Record& record) {
-    return record.full_name().ends_with(extension);
-  });
+  return std::ranges::any_of(directory.records(), is_named_as_array);
 }
 
 Result<Parsed> parse(Input& input, const OpenOptions& options, OpenStats& stats,

@@ -1,6 +1,7 @@
 // NumPy's .npz: a zip archive in which each record is a .npy array, of which the name without
-// ".npy" is the tensor's. Its elements are mapped where the record is stored, and inflated like a
-// compressed storage of torch where it is deflated (np.savez_compressed).
+// ".npy" is the tensor's; records with other names are named as not listed. Its elements are mapped
+// where the record is stored, and inflated like a compressed storage of torch where it is deflated
+// (np.savez_compressed).
 #pragma once
 
 #include "runtime/format/format.hpp"

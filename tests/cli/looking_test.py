@@ -41,7 +41,8 @@ class Case(FolderCase):
 class NotListed(Case):
     """Arrays that are no tensors, of numpy's own file."""
 
-    KINDS = "pickled, compressed, of no dtype of a tensor or without elements of whole bytes"
+    KINDS = ("no array, pickled, compressed, of no dtype of a tensor or without elements of whole "
+             "bytes")
 
     def setUp(self):
         super().setUp()
@@ -59,6 +60,22 @@ class NotListed(Case):
     def test_cat_says_why_it_is_none(self):
         self.fails(f"a.npz: has w (|O), which is not listed as a tensor: it is {self.KINDS}",
                    "cat", "a.npz", "w")
+
+    def test_what_is_no_array_in_an_archive_of_arrays_is_named(self):
+        with zipfile.ZipFile(DATA / "npz" / "stored.npz") as source:
+            array = source.read("mask.npy")
+        for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            with zipfile.ZipFile(self.folder / "c.npz", "w", method) as target:
+                target.writestr("notes/", "")
+                target.writestr("README.txt", "About the arrays.")
+                target.writestr("mask.npy", array)
+                target.writestr("notes/a.json", "{}")
+            lines = self.prints("ls", "c.npz").splitlines()
+            self.assertEqual(lines[1].split()[0], "mask")
+            self.assertEqual(lines[-1], f"not listed: 2 names, of what is {self.KINDS}: "
+                             "README.txt (no .npy array), notes/a.json (no .npy array)")
+            self.fails("c.npz: has README.txt (no .npy array), which is not listed as a tensor: "
+                       f"it is {self.KINDS}", "cat", "c.npz", "README.txt")
 
     def test_diff_does_not_call_it_equal(self):
         said = "weightmap: w (|O): not compared: it is not listed as a tensor\n"

@@ -40,6 +40,16 @@ class Arrays(Case):
         formats = {each["file"]: each["format"] for each in self.scan(".", code=0)["files"]}
         self.assertEqual((formats["./a.npy"], formats["./a.npz"]), ("npy", "npz"))
 
+    def test_what_is_no_array_is_judged_by_its_content(self):
+        numbers = self.array("'<f4'", "(2,)", bytes(8))
+        for content, verdict in ((b"About the arrays.", "safe"), (b'{"a": 1}', "safe"),
+                                 (b"", "safe"), (HARMLESS, "safe"), (EVIL, "unsafe")):
+            for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                with zipfile.ZipFile(self.arrays("a.npz", method, x=numbers), "a", method) as file:
+                    file.writestr("README.txt", content)
+                self.assertEqual(self.verdicts("a.npz", code=verdict != "safe"),
+                                 {"a.npz": verdict})
+
     def test_a_cut_array_is_damaged(self):
         self.write("a.npy", self.array("'<f4'", "(2,)", bytes(7)))
         self.arrays("a.npz", x=self.array("'<f4'", "(2,)", bytes(7)))

@@ -347,9 +347,13 @@ TEST_CASE("refuses a dtype of several bytes that has no byte order") {
                 "field \"descr\" is \"|f4\", which does not say its byte order", array_begin + 20);
 }
 
-TEST_CASE("refuses a record that is no array") {
-  CHECK_FAILS(open_with({{"w.npy", good}, {"readme", "text"}}), ErrorCode::corrupt,
-              "record \"readme\": is no .npy array");
+TEST_CASE("a record that is not named as an array is named, and the others are listed") {
+  const auto read = open_with({{"readme", "text"}, {"v.npy", good}, {"d/", ""}, {"w.npy", good}});
+  REQUIRE_OK(read);
+  CHECK(descriptions(*read) == "v float32 2/1\nw float32 2/1\n");
+  CHECK(values<float>(*read, "w") == std::vector<float>{1, 2});
+  CHECK(read->info().unsupported == std::vector<std::string>{"readme (no .npy array)"});
+  REQUIRE_OK(read->verify_headers());
 }
 
 TEST_CASE("refuses an array that does not begin as one") {
