@@ -44,6 +44,18 @@ Result<std::unique_ptr<value::Tree>> read_tree(Input& input, const Limits& limit
                  end);
 }
 
+// joblib before 0.10 wrote each array to a file of its own, which an object of this class names.
+Result<void> check_has_arrays(const value::Tree& tree) {
+  for (const value::Global* global : tree.globals())
+    if (global->module.ends_with("joblib.numpy_pickle") && global->name.ends_with("NDArrayWrapper"))
+      return failure(ErrorCode::unsupported,
+                     "is a pickle of joblib before 0.10, whose arrays lie in files of their own "
+                     "beside it, FILE_01.npy and so on; open those, or load it with joblib and "
+                     "save it again",
+                     global->position);
+  return {};
+}
+
 // Gives the elements that are spelled as text a place behind the file.
 void place_decoded(Parsed& parsed, TensorTable& table, std::uint64_t base) {
   constexpr std::uint64_t alignment = 64;
@@ -86,6 +98,7 @@ Result<Parsed> parse_pickle(Input& input, const OpenOptions& options, OpenStats&
   TRY_ASSIGN(parsed.tree, read_tree(input, options.limits, memory));
   input.release(stats);
   TRY_ASSIGN(parsed.facts.names_torch_safe_only, check_globals(*parsed.tree, 0, options));
+  TRY(check_has_arrays(*parsed.tree));
   const Clock::time_point read = Clock::now();
   stats.pickle = read - began;
   Result<void> listed = list_arrays(parsed, input, options.limits, 0, memory);

@@ -48,6 +48,12 @@ def refused(name, code, word, first):
 
 def add_cases():
     both = {"w": A, "bias": B}
+    for module in ("joblib", "sklearn.externals.joblib"):
+        for kind in ("NDArrayWrapper", "ZNDArrayWrapper"):
+            refused(f"{kind}_of_{module}", "unsupported", "is a pickle of joblib before 0.10",
+                    p.name(module + ".numpy_pickle", kind) + p.EMPTY_TUPLE + p.NEWOBJ
+                    + p.dict_of((p.text("filename"), p.text("a.pkl_01.npy")),
+                                (p.text("subclass"), NDARRAY)) + p.BUILD)
     good("joblib", both, (p.text("w"), wrapper()), LAST)
     good("joblib_without_padding", both,
          (p.text("w"), wrapper(A, numpy_array_alignment_bytes=None)), LAST)
