@@ -57,6 +57,30 @@ class NotListed(Case):
         self.assertEqual(json.loads(self.prints("ls", "--json", "a.npz"))["unsupported"],
                          ["w (|O)"])
 
+    def test_ls_counts_arrays_that_are_values(self):
+        """In a pickle those that are no tensors, in a checkpoint all; tensors are not counted."""
+        said = ("kept as values: {} of numpy (weightmap tree shows them; weightmap cat and root() "
+                "read them)")
+        for name, arrays in (("python2_cpickle_2", "2 arrays"), ("joblib_1.1_objects", "1 array")):
+            shutil.copy(DATA / "pickles" / f"{name}.pkl", self.folder)
+            self.assertEqual(self.prints("ls", f"{name}.pkl").splitlines()[-1],
+                             said.format(arrays))
+            self.assertNotIn("kept", self.prints("ls", "--tsv", f"{name}.pkl"))
+        encoded = b"c_codecs\nencode\n(%sX\6\0\0\0latin1tR"
+        array = (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\0t"
+                 + encoded % b"X\1\0\0\0b" + b"tR(K\1(K\2tcnumpy\ndtype\n(X\2\0\0\0f4K\0K\1tR(K\3"
+                 b"X\1\0\0\0<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb\x89"
+                 + encoded % (b"X\x08\0\0\0" + bytes(8)) + b"tb")
+        for root, arrays in ((b"](%be", "1 array"), (b"](%bq\0h\0e", "1 array"),
+                             (b"](%b%be", "2 arrays"), (b"]q\1(h\1%be", "1 array"),
+                             (b"}(X\1\0\0\0a%bu", "1 array")):
+            with zipfile.ZipFile(self.folder / "x.pt", "w") as target:
+                target.writestr("x/data.pkl", b"\x80\2" + root.replace(b"%b", array) + b".")
+                target.writestr("x/version", "3\n")
+            self.assertEqual(self.prints("ls", "x.pt").splitlines()[-1], said.format(arrays))
+        shutil.copy(DATA / "training.pt", self.folder)
+        self.assertNotIn("kept", self.prints("ls", "training.pt"))
+
     def test_cat_says_why_it_is_none(self):
         self.fails(f"a.npz: has w (|O), which is not listed as a tensor: it is {self.KINDS}",
                    "cat", "a.npz", "w")

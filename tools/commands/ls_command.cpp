@@ -10,6 +10,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_selection.hpp"
+#include "tools/values/value_tree.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -198,6 +199,9 @@ Result<int> run_ls(Output& out, const LsOptions& options) {
     if (const CheckpointInfo& info = checkpoint.info();
         !options.style.tsv && !info.unsupported.empty())
       out.write("not listed: " + unlisted_text(info) + "\n");
+    if (const std::size_t arrays = options.style.tsv ? 0 : count_arrays(checkpoint); arrays > 0)
+      out.write("kept as values: " + count(arrays, "array") +
+                " of numpy (weightmap tree shows them; weightmap cat and root() read them)\n");
   }
   return exit_good;
 }

@@ -12,6 +12,7 @@
 
 #include "tools/support/source_files.hpp"
 #include "tools/support/text.hpp"
+#include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/value_path.hpp"
@@ -320,6 +321,29 @@ class JsonMaker {
 };
 
 }  // namespace
+
+std::size_t count_arrays(const Checkpoint& checkpoint) {
+  using Path = std::vector<PathPart>;
+  std::size_t found = 0;
+  Seen seen;
+  const PlaceOf anywhere = below(nullptr, {});
+  std::vector<std::pair<Value, Path>> left = {{checkpoint.root(), {}}};
+  while (!left.empty()) {
+    const Value value = left.back().first;
+    const Path path = std::move(left.back().second);
+    left.pop_back();
+    if (seen.find_or_add(value, anywhere) != nullptr || checkpoint.tensor(value)) continue;
+    if (numpy_array_parts(value)) {
+      if (!checkpoint.find_path(path)) ++found;
+      continue;
+    }
+    for_each_child(value, [&](const PathPart& part, const Value& child) {
+      if (child.kind() == Kind::object || child.size() + child.item_count() > 0)
+        left.emplace_back(child, path).second.push_back(part);
+    });
+  }
+  return found;
+}
 
 std::vector<std::string_view> tensors_apart(const Checkpoint& checkpoint, const std::string& path) {
   const Format format = checkpoint.info().format;

@@ -24,6 +24,9 @@ struct TreeLimits {
   bool all = false;                  // shows all of very many children, not only the first
 };
 
+// Counts numpy's arrays among the values that are no tensors: text, objects, big-endian numbers.
+std::size_t count_arrays(const Checkpoint& checkpoint);
+
 // Prints "name: " and the value on one line, or its head and a line for each part, indented by two
 // spaces per level; tensors by type, shape and size. A container that is reached again is named,
 // not repeated, so that the work stays proportional to the file.
