@@ -229,14 +229,12 @@ Result<void> DirectoryParser::index_names() {
 }
 
 // Some readers ignore the case of names. A name in lower case is its own folded form, so only other
-// names can equal one of them, or each other. Archives of arrays alone are read by numpy, which
-// does not ignore it.
+// names can equal one of them, or each other. Arrays are read by numpy, which does not ignore it.
 Result<void> DirectoryParser::check_case() {
   const auto records = out_.records_;
-  const auto is_array = [](const Record& record) { return record.full_name().ends_with(".npy"); };
-  if (std::all_of(records.begin(), records.end(), is_array)) return {};
   for (const std::uint32_t i : others_) {
     const std::string_view name = records[i].full_name();
+    if (name.ends_with(".npy")) continue;
     if (!name.starts_with(out_.top_folder_) || has_capital(name, out_.top_folder_.size()))
       out_.odd_names_.push_back(i);
   }
