@@ -99,7 +99,13 @@ void OpenedFiles::take(const std::function<void(const FileEvent&)>& note) {
     const auto* event = reinterpret_cast<const fanotify_event_metadata*>(buffer.data());
     for (; FAN_EVENT_OK(event, left); event = FAN_EVENT_NEXT(event, left)) {
       const Descriptor file(event->fd);
-      if (event->fd < 0) continue;
+      if (event->fd < 0) {  // FAN_Q_OVERFLOW, which has no file
+        if (trouble_.empty())
+          trouble_ =
+              "the system lost some of what it tells about opened files: fanotify: its queue "
+              "overflowed";
+        continue;
+      }
       struct statx status {};
       ::statx(event->fd, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO | STATX_MNT_ID, &status);
       note({event->pid,
