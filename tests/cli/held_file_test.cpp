@@ -43,13 +43,13 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-Sha256Sums sum_of(const std::string& content) {
+Sha256Sums digest_for_any(const std::string& content) {
   bytes::Sha256 sum;
   sum.add(std::as_bytes(std::span(content)));
   return {{"", sum.digest()}};
 }
 
-void wait_for(HeldFile& file) {
+void finish_warming(HeldFile& file) {
   for (; file.is_warming(); file.advance())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -60,12 +60,12 @@ TEST_CASE("a file whose comparison could not start is compared at the next look"
   const test::TemporaryFolder folder;
   const std::string content = test::safetensors({{"a", std::string(4096, 'a')}});
   const auto path = folder.write("model.safetensors", content);
-  const Sha256Sums sums = sum_of(content);
+  const Sha256Sums sums = digest_for_any(content);
   Result<HeldFile> file = HeldFile::open(path, true, sums, [](const std::string&) {});
   REQUIRE_OK(file);
   {
     const NoThreads none;  // but the one that reads, which has started
-    wait_for(*file);
+    finish_warming(*file);
   }
   const cli::Json refused = file->describe();
   CHECK(refused["sha256_compared"] == false);
@@ -73,7 +73,7 @@ TEST_CASE("a file whose comparison could not start is compared at the next look"
   CHECK(refused["problem"].get<std::string>().starts_with("cannot start a thread: "));
   file->look(false);
   REQUIRE(file->is_warming());
-  wait_for(*file);
+  finish_warming(*file);
   CHECK(file->describe()["sha256_compared"] == true);
   CHECK(file->describe()["problem"] == nullptr);
 }

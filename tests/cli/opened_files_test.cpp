@@ -18,7 +18,7 @@ namespace {
 
 int queue_end = -1;  // where the events are written that OpenedFiles reads
 
-void send(std::uint64_t mask, int file) {
+void queue_event(std::uint64_t mask, int file) {
   fanotify_event_metadata event{};
   event.event_len = event.metadata_len = sizeof event;
   event.vers = FANOTIFY_METADATA_VERSION;
@@ -43,11 +43,11 @@ TEST_CASE("an event that was lost is told of, and those around it are taken") {
   OpenedFiles files = OpenedFiles::of_namespace(::getpid());
   std::vector<std::string> opened;
   const auto note = [&](const FileEvent& event) { opened.push_back(event.path); };
-  send(FAN_OPEN, ::open("/etc/passwd", O_RDONLY | O_CLOEXEC));
+  queue_event(FAN_OPEN, ::open("/etc/passwd", O_RDONLY | O_CLOEXEC));
   files.take(note);
   CHECK(files.unseen({}) == "");
-  send(FAN_Q_OVERFLOW, FAN_NOFD);
-  send(FAN_OPEN, ::open("/etc/group", O_RDONLY | O_CLOEXEC));
+  queue_event(FAN_Q_OVERFLOW, FAN_NOFD);
+  queue_event(FAN_OPEN, ::open("/etc/group", O_RDONLY | O_CLOEXEC));
   files.take(note);
   CHECK(opened == std::vector<std::string>{"/etc/passwd", "/etc/group"});
   const std::string lost =
