@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -602,6 +603,31 @@ class Sockets(Case):
         asked, error = self.false_keeper(b"x" * (1 << 20), os.geteuid())
         self.assertIn(b"secret", asked)
         self.assertIn("the daemon's answer is longer than 16777216 bytes", error)
+
+    def test_a_keeper_that_never_answers_is_waited_for_a_minute(self):
+        path = self.folder / "silent.sock"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(listener.close)
+        listener.bind(str(path))
+        listener.listen()
+        process = subprocess.Popen([TOOL, "hold", "--socket", path, "--status"],
+                                   env=self.environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        self.addCleanup(self.end, process)
+        client, _ = listener.accept()
+        self.addCleanup(client.close)
+        self.assertEqual(client.recv(1 << 16), b'{"op":"status"}\n')
+        [number] = [int(link.name) for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir()
+                    if os.readlink(link).startswith("socket:")]
+        of_process = os.pidfd_open(process.pid)
+        self.addCleanup(os.close, of_process)
+        pidfd_getfd = 438  # on all processors
+        descriptor = ctypes.CDLL(None).syscall(pidfd_getfd, of_process, number, 0)
+        if descriptor < 0:
+            self.skipTest("the system does not show the other process's socket")
+        with socket.socket(fileno=descriptor) as asking:
+            limit = asking.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.calcsize("ll"))
+        self.assertEqual(struct.unpack("ll", limit), (60, 0))
 
     def test_another_user_who_listens_hears_nothing(self):
         if os.geteuid() != 0:
