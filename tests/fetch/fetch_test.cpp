@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <new>
@@ -499,36 +498,6 @@ TEST_CASE_FIXTURE(SetFixture, "Files of the same version that are there stay") {
   CHECK(is_whole());
 }
 
-TEST_CASE_FIXTURE(SetFixture, "A file of another inode or time is fetched anew, whatever it says") {
-  REQUIRE_OK(fetch_into());
-  if (!keeps_versions()) {
-    MESSAGE("SKIPPED: the file system of the temporary folder keeps no attributes");
-    return;
-  }
-  const fs::path file = folder.path() / "model-1.safetensors", other = folder.path() / "other";
-  const std::string name = "user.weightmap.version";
-  const std::string noted = os::attribute_of(file, name).value();
-  const fs::file_time_type time = fs::last_write_time(file);
-  SUBCASE("A copy with its attributes, as cp -a makes it") {
-    folder.write("other", test::safetensors({{"a", noise(3 * mebi, 3)}}));
-    const Result<os::File> copy = os::File::open(other, true);
-    REQUIRE_OK(copy);
-    REQUIRE(os::set_attribute(copy->descriptor(), name, noted));
-    fs::last_write_time(other, time);
-    fs::rename(other, file);
-    REQUIRE(fs::last_write_time(file) == time);
-  }
-  SUBCASE("Bytes that were written in place") {
-    std::fstream(file, std::ios::binary | std::ios::in | std::ios::out).seekp(mebi) << "other";
-    fs::last_write_time(file, time + std::chrono::nanoseconds(1000));
-  }
-  REQUIRE(fs::file_size(file) == store.files["m/model-1.safetensors"].size());
-  REQUIRE(os::attribute_of(file, name) == noted);
-  REQUIRE_FALSE(is_whole());
-  REQUIRE_OK(fetch_into());
-  CHECK(is_whole());
-}
-
 namespace {
 
 // The set of another version: other bytes, and another tag.
@@ -607,6 +576,16 @@ TEST_CASE_FIXTURE(SetFixture,
   }
   SUBCASE("another file was written over it") {
     std::ofstream(shard) << std::string(store.files["m/model-1.safetensors"].size(), 'x');
+  }
+  SUBCASE("another file has its size, time and attribute, as cp -a copies them") {
+    const std::string name = "user.weightmap.version";
+    const fs::path other = folder.write("other", test::safetensors({{"a", noise(3 * mebi, 3)}}));
+    const Result<os::File> copy = os::File::open(other, true);
+    REQUIRE_OK(copy);
+    REQUIRE(os::set_attribute(copy->descriptor(), name, os::attribute_of(shard, name).value()));
+    fs::last_write_time(other, fs::last_write_time(shard));
+    fs::rename(other, shard);
+    REQUIRE_FALSE(is_whole());
   }
   SUBCASE("another store has the same name, size and ETag") {
     replace_in(store);
