@@ -158,6 +158,10 @@ class Archives(Case):
                 self.prints("verify", "--sha256", hashlib.sha256(content).hexdigest(), name),
                 f"^OK SHA-256 of 1 file, .*; nothing else was checked: it {re.escape(said)}\n$")
             self.assertIn("FAULT ", self.prints("verify", "--sha256", "0" * 64, name, code=1))
+        with zipfile.ZipFile(self.folder / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
+            made.write(DATA / "state_dict.pt", "x.pt")
+        self.fails("m.zip//x.pt: the zip archive has this member compressed, so it cannot be mapped; "
+                   "extract it (unzip FILE MEMBER) and open that (at byte 0)", "verify", "m.zip//x.pt")
         self.fails("x.nemo//: the name of a member is missing behind the two slashes; the archive has "
                    '"model_weights.ckpt", "model_config.yaml"', "ls", "x.nemo//")
 

@@ -245,11 +245,16 @@ void print_findings(Output& out, const VerifyOptions& options, const Findings& f
     out.write("FAILED with " + count(findings.faults.size(), "fault") + "\n");
 }
 
-// Invalid content that prevents an open is a finding; a file that cannot be read or is no
-// checkpoint is an error.
+// Not faults of the file: what it is or has is not read here.
+bool is_of_others(const Error& error) {
+  return error.code == ErrorCode::not_a_checkpoint || error.code == ErrorCode::unsupported;
+}
+
+// Invalid content that prevents an open is a finding; a file that cannot be read, is no checkpoint
+// or is a valid one that is not read is an error.
 bool is_finding(const Error& error) {
   return error.code != ErrorCode::io && error.code != ErrorCode::invalid_argument &&
-         error.code != ErrorCode::not_a_checkpoint;
+         !is_of_others(error);
 }
 
 Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
@@ -259,8 +264,10 @@ Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
     examine(*checkpoint, options, findings);
   else if (is_finding(checkpoint.error()))
     findings.faults.push_back(checkpoint.error());
-  else if (checkpoint.error().code == ErrorCode::not_a_checkpoint && findings.sums)
-    findings.not_opened = checkpoint.error().message;
+  else if (is_of_others(checkpoint.error()) && findings.sums)
+    findings.not_opened =
+        (checkpoint.error().code == ErrorCode::unsupported ? "is not opened: " : "") +
+        checkpoint.error().message;
   else
     return tl::unexpected<Error>(checkpoint.error());
   if (!options.json) print_findings(out, options, findings);
