@@ -288,7 +288,8 @@ tl::unexpected<Error> with_others(Error error, const Names& names, const Family&
   endings.insert(endings.end(), std::begin(single_files), std::end(single_files));
   const Names others = with_endings(names, endings);
   if (error.code == ErrorCode::invalid_argument && !others.empty())
-    error.message += "; beside them are " + list(others);
+    error.message += others.size() == 1 ? "; beside them is " + list(others)
+                                        : "; beside them are " + list(others);
   return tl::unexpected<Error>(std::move(error));
 }
 

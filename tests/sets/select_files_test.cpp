@@ -156,6 +156,9 @@ TEST_CASE("an error about several names those of other extensions, too") {
                 "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
                 "one of them by its name; beside them are \"c.pt\", \"d.ckpt\", \"e.bin\" and "
                 "\"f.gguf\"");
+  check_refused({"a.safetensors", "b.safetensors", "c.pt"}, ambiguous,
+                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
+                "one of them by its name; beside them is \"c.pt\"");
 }
 
 TEST_CASE("a folder of folders with checkpoints names them") {
