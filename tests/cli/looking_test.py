@@ -101,6 +101,9 @@ class NotListed(Case):
             self.fails("c.npz: has README.txt (no .npy array), which is not listed as a tensor: "
                        f"it is {self.KINDS}", "cat", "c.npz", "README.txt")
 
+    def test_tree_says_what_it_does_not_show(self):
+        self.assertEqual(self.prints("tree", "a.npz"), f"{{}}\nnot shown: 1 name, of what is {self.KINDS}: w (|O)\n")
+
     def test_diff_does_not_call_it_equal(self):
         said = "weightmap: w (|O): not compared: it is not listed as a tensor\n"
         self.assertEqual(self.prints("diff", "a.npz", "b.npz", code=1, errors=said),
@@ -110,6 +113,15 @@ class NotListed(Case):
         os.remove(self.folder / "b.npz")
         os.link(self.folder / "a.npz", self.folder / "b.npz")
         self.prints("diff", "a.npz", "b.npz")
+
+
+class Verified(Case):
+    def test_offsets_are_compared_with_what_the_file_has(self):
+        for name, said in (
+            ("state_dict.pt", "its local header"), ("npz/stored.npz", "its local header"),
+            ("legacy/dict.pt", "what its file says"), ("pickles/joblib_1.6.pkl", "what its file says"),
+        ):
+            self.assertIn(f", every offset against {said}", self.prints("verify", DATA / name))
 
 
 class LoneFiles(Case):

@@ -50,6 +50,9 @@ void print(Output& out, const Checkpoint& checkpoint, const TreeOptions& options
       shown.from && shown.from->value.size() + shown.from->value.item_count() > 0;
   if (has_items || shown.tensors.empty()) print_tree(out, checkpoint, *shown.from, options.limits);
   print_tensors(out, checkpoint, shown.tensors, options.limits);
+  if (const CheckpointInfo& info = checkpoint.info();
+      options.path.empty() && info.format != Format::dcp && !info.unsupported.empty())
+    out.write("not shown: " + unlisted_text(info) + "\n");
 }
 
 Result<void> print_json(Output& out, const Checkpoint& checkpoint, const TreeOptions& options,

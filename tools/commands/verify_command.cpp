@@ -28,9 +28,9 @@ struct VerifyOptions : CommonOptions {
 };
 
 struct Findings {
-  std::uint64_t storages = 0;   // found by open, and proven by the chain
-  bool headers = false;         // local headers were compared
-  bool has_one_header = false;  // one header for all tensors
+  std::uint64_t storages = 0;           // found by open, and proven by the chain
+  bool headers = false;                 // local headers were compared
+  std::string_view compared_with = {};  // what tells of the place of a storage, too
   std::uint64_t duplicate_keys = 0;
   std::size_t long_names = 0;  // tensors of a GGUF file that llama.cpp refuses
   std::uint64_t hole_bytes = 0;
@@ -96,12 +96,20 @@ std::size_t count_long_names(const Checkpoint& checkpoint) {
                     [](const NamedTensor& tensor) { return tensor.name.size() > longest; }));
 }
 
+// A stream, a pickle and files of several formats have no local headers.
+std::string_view name_second_place(Format format) {
+  if (is_header_and_elements(format)) return "the header of its file";
+  const bool has_records =
+      is_torch_archive(format) || format == Format::npz || format == Format::dcp;
+  return has_records ? "its local header" : "what its file says";
+}
+
 void examine(const Checkpoint& checkpoint, const VerifyOptions& options, Findings& findings) {
   findings.storages = checkpoint.storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.long_names = count_long_names(checkpoint);
   findings.headers = true;
-  findings.has_one_header = is_header_and_elements(checkpoint.info().format);
+  findings.compared_with = name_second_place(checkpoint.info().format);
   if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
   if (options.crc) {
@@ -215,7 +223,7 @@ std::string checked_text(const Findings& findings) {
   if (!findings.not_opened.empty())
     return sums_text(*findings.sums) + "; nothing else was checked: it " + findings.not_opened;
   std::string text = count(findings.storages, "storage") + ", every offset against " +
-                     (findings.has_one_header ? "the header of its file" : "its local header");
+                     std::string(findings.compared_with);
   if (findings.duplicate_keys > 0)
     text += "; " + count(findings.duplicate_keys, "key") +
             " left out, which a dict has again behind them";
