@@ -79,7 +79,7 @@ struct ConvertReport {
   std::vector<SafetensorsReport::Dropped> dropped;
   // Names of parts of the sources that the new files lack: values, objects, arrays in a pickle,
   // metadata, records. A subtree without tensors is named by its root. An object that has tensors
-  // is named, too, since only its tensors are written.
+  // is named, too, as "model (all but its tensors)".
   std::vector<std::string> left_out;
 };
 

@@ -60,7 +60,8 @@ class ValuesLeftOut {
   void visit(const Value& value, const std::string& key) {
     if (tensors_.contains(key)) return;
     if (!is_container(value) || (!path_.empty() && !above_.contains(key)))
-      return add(path_.empty() ? type_name_of(value) : name_of(path_));
+      return add((path_.empty() ? type_name_of(value) : name_of(path_)) +
+                 (above_.contains(key) ? " (all but its tensors)" : ""));
     if (value.may_be_shared() && !seen_.insert(value).second) return;
     for_each_child(value, [&](const PathPart& part, const Value& child) {
       path_.push_back(part);

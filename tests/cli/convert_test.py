@@ -232,7 +232,13 @@ class Convert(FolderCase):
     def test_what_has_more_to_it_than_its_parts_is_named(self):
         names = self.left_out(DATA / "sparse.pt", self.out, "--shared", "copy")
         composed = json.loads(run("ls", "--json", DATA / "sparse.pt").stdout)["composed"]
-        self.assertEqual(names, [tensor["name"] for tensor in composed])
+        self.assertEqual(names, [tensor["name"] + " (all but its tensors)" for tensor in composed])
+
+    def test_an_object_whose_tensors_are_written_is_not_said_to_be_left_out_whole(self):
+        names = self.left_out(DATA / "legacy" / "module.pt", self.out, "--shared", "copy")
+        self.assertTrue(self.contents(self.out))
+        self.assertTrue(all(name.endswith(" (all but its tensors)") for name in names), names)
+        self.assertTrue(names)
 
     def test_what_is_not_listed_is_said_to_be_left_out(self):
         source, to = DATA / "dcp" / "default", self.folder / "of_dcp.pt"
