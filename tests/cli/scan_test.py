@@ -61,6 +61,22 @@ class Case(FolderCase):
         return {each["file"]: each["verdict"] for each in self.scan(*arguments, code=code)["files"]}
 
 
+class ScanOfSets(Case):
+    def test_a_set_without_one_of_its_shards_is_not_safe(self):
+        index = "set/pytorch_model.bin.index.json"
+        for shard in ("1", "2"):
+            shutil.copy(DATA / "state_dict.pt", self.archive(f"set/{shard}.bin"))
+        names = {tensor["name"] for tensor in json.loads(
+            self.run_tool("ls", "--json", DATA / "state_dict.pt"))["tensors"]}
+        (self.folder / "set/1.bin").unlink()
+        self.write(index, json.dumps({"weight_map": dict.fromkeys(names, "2.bin")}).encode())
+        self.assertEqual(self.verdicts("set", code=0), {"set/2.bin": "safe", index: "not a checkpoint"})
+        self.write(index, json.dumps({"weight_map": {**dict.fromkeys(names, "2.bin"), "more": "1.bin"}}).encode())
+        self.assertEqual(self.verdicts("set", code=1), {"set/2.bin": "safe", index: "damaged"})
+        self.assertIn(f"is the index of a set that is not whole: set/1.bin: cannot open the file: No such "
+                      f"file or directory; the index {index} names it", self.run_tool("scan", "set", code=1))
+
+
 class ScanOfDistributed(Case):
     """Folders of torch.distributed.checkpoint, each of whose items torch unpickles by itself."""
 

@@ -116,10 +116,26 @@ Verdict judge(const Error& error) noexcept {
                                                              : judge_fault(error);
 }
 
+// What an index of shards says of a set that is not whole. Harmful content has its own line.
+std::optional<Error> missing_shard(const fs::path& path, OpenOptions options) {
+  const std::string name = path.filename();
+  if (!name.ends_with(".json") || name.find(".index") == std::string::npos) return {};
+  options.globals = Globals::opaque;
+  const Result<Checkpoint> set = Checkpoint::open(path, options);
+  if (set || set.error().code != ErrorCode::io) return {};
+  return Error{ErrorCode::corrupt,
+               "is the index of a set that is not whole: " + to_string(set.error()),
+               Error::no_offset,
+               {}};
+}
+
 Scanned scan_file(const fs::path& path, const OpenOptions& options) {
   if (const Result<void> harmless = check_look_is_harmless(path); !harmless)
     return {path.native(), Verdict::unchecked, {}, harmless.error()};
   Result<FileGlobals> globals = list_globals(path, options);
+  if (!globals && globals.error().code == ErrorCode::not_a_checkpoint)
+    if (std::optional<Error> missing = missing_shard(path, options))
+      return {path.native(), Verdict::damaged, {}, std::move(missing)};
   if (!globals) return {path.native(), judge(globals.error()), {}, globals.error()};
   const Verdict verdict = judge(*globals);
   return {path.native(), verdict, std::move(*globals), {}};
