@@ -97,7 +97,8 @@ bool is_old_pickle(format::Input& input, std::span<const std::byte> tail, const 
   return (end && *end == input.file->size()) || has_joblib_array(input);
 }
 
-// What numbers alone are, which a file beside them tells of.
+}  // namespace
+
 std::string_view name_numbers(const std::filesystem::path& name) {
   std::error_code failed;
   if (name.extension() == ".bin" &&
@@ -110,8 +111,6 @@ std::string_view name_numbers(const std::filesystem::path& name) {
            "tf.train.load_checkpoint, and save them as safetensors";
   return {};
 }
-
-}  // namespace
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
   const std::string_view text = name.native();

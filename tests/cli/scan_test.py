@@ -61,6 +61,17 @@ class Case(FolderCase):
         return {each["file"]: each["verdict"] for each in self.scan(*arguments, code=code)["files"]}
 
 
+class ScanOfStrangers(Case):
+    def test_numbers_of_other_programs_are_named_as_by_open(self):
+        self.write("net.xml", b"<net/>")
+        for name in ("model.ckpt.data-00000-of-00001", "net.bin"):
+            self.write(name, b"\1\2\3" + bytes(600))
+            said = json.loads(self.run_tool("ls", "--json", name, code=1))["error"]["message"]
+            [scanned] = self.scan(name, code=0)["files"]
+            self.assertEqual((scanned["verdict"], scanned["error"]["message"]),
+                             ("not a checkpoint", said))
+
+
 class ScanOfSets(Case):
     def test_a_set_without_one_of_its_shards_is_not_safe(self):
         index = "set/pytorch_model.bin.index.json"
