@@ -51,6 +51,8 @@ def test_a_type_that_numpy_forgot_is_told_and_never_guessed(tmp_path):
     opened = weightmap.open(tmp_path / "a.npz")
     assert opened["w"].dtype == "opaque[2]"
     assert opened["w"].tobytes() == bits.tobytes()
+    with pytest.raises(weightmap.UnsupportedError, match=r'open\(path, dtypes=\{name: "bfloat16"\}\) says it'):
+        opened["w"].torch()
     told = weightmap.open(tmp_path / "a.npz", dtypes={"w": "bfloat16"})
     assert told["w"].dtype == "bfloat16"
     assert told["w"].tolist() == [1.0, 2.0]
