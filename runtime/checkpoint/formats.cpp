@@ -97,8 +97,7 @@ bool is_old_pickle(format::Input& input, std::span<const std::byte> tail, const 
   return (end && *end == input.file->size()) || has_joblib_array(input);
 }
 
-}  // namespace
-
+// What numbers alone are, which a file beside them tells of.
 std::string_view name_numbers(const std::filesystem::path& name) {
   std::error_code failed;
   if (name.extension() == ".bin" &&
@@ -111,6 +110,8 @@ std::string_view name_numbers(const std::filesystem::path& name) {
            "tf.train.load_checkpoint, and save them as safetensors";
   return {};
 }
+
+}  // namespace
 
 bool may_begin_with_metadata(const std::filesystem::path& name) {
   const std::string_view text = name.native();

@@ -33,9 +33,6 @@ struct FormatRow {
 // True for the name of a file whose metadata is in front, if it is what it is called.
 bool may_begin_with_metadata(const std::filesystem::path& name);
 
-// What numbers alone are, which their name or a file beside them tells of; or empty.
-std::string_view name_numbers(const std::filesystem::path& name);
-
 // The format of a file by its content. If it is none of ours, the error says what the file is
 // instead. By its name only is guessed at which end to look first, for the sake of reads. Leaves in
 // `input` what parse() would read again.

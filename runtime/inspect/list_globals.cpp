@@ -6,7 +6,6 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/about_file.hpp"
-#include "runtime/checkpoint/formats.hpp"
 #include "runtime/dcp/metadata.hpp"
 #include "runtime/dcp/walk_items.hpp"
 #include "runtime/format/identify.hpp"
@@ -123,12 +122,7 @@ Result<FileGlobals> list_globals_of(const os::File& file, ByteRange range,
   if (found && is_metadata) check_folder(path, given, made);
   if (found || archive || is_known || made.fault || !made.pickles.empty() || !made.code.empty())
     return made;
-  if (!looks.tar) {
-    const std::string_view numbers = name_numbers(path);
-    if (archive.error().code == ErrorCode::not_a_checkpoint && !numbers.empty())
-      return failure(ErrorCode::not_a_checkpoint, std::string(numbers));
-    return tl::unexpected<Error>(in_file(archive.error()));
-  }
+  if (!looks.tar) return tl::unexpected<Error>(in_file(archive.error()));
   TRY_ASSIGN(Error foreign, format::describe_foreign_file(bytes));
   return tl::unexpected<Error>(std::move(foreign));
 }

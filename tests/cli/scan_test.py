@@ -62,14 +62,24 @@ class Case(FolderCase):
 
 
 class ScanOfStrangers(Case):
-    def test_numbers_of_other_programs_are_named_as_by_open(self):
+    def test_files_of_other_programs_are_named_as_by_open(self):
         self.write("net.xml", b"<net/>")
         for name in ("model.ckpt.data-00000-of-00001", "net.bin"):
             self.write(name, b"\1\2\3" + bytes(600))
+        self.write("keras.weights.json", json.dumps(
+            {"metadata": {}, "weight_map": {"/layers/dense/vars": ["m_00000.weights.h5"]}}).encode())
+        with zipfile.ZipFile(self.folder / "m.skops", "w") as made:
+            made.writestr("schema.json", "{}")
+        for name in ("model.ckpt.data-00000-of-00001", "net.bin", "keras.weights.json", "m.skops"):
             said = json.loads(self.run_tool("ls", "--json", name, code=1))["error"]["message"]
             [scanned] = self.scan(name, code=0)["files"]
             self.assertEqual((scanned["verdict"], scanned["error"]["message"]),
                              ("not a checkpoint", said))
+
+    def test_programs_in_an_archive_are_named_rather_than_its_kind(self):
+        with zipfile.ZipFile(self.folder / "p.whl", "w") as made:
+            made.writestr("p/__init__.py", "")
+        self.assertIn("programs, such as p/__init__.py, 1 record", self.run_tool("scan", "p.whl", code=0))
 
 
 class ScanOfSets(Case):
@@ -82,6 +92,7 @@ class ScanOfSets(Case):
         (self.folder / "set/1.bin").unlink()
         self.write(index, json.dumps({"weight_map": dict.fromkeys(names, "2.bin")}).encode())
         self.assertEqual(self.verdicts("set", code=0), {"set/2.bin": "safe", index: "not a checkpoint"})
+        self.assertIn("is the index of a set; scan its files, too", self.run_tool("scan", index, code=0))
         self.write(index, json.dumps({"weight_map": {**dict.fromkeys(names, "2.bin"), "more": "1.bin"}}).encode())
         self.assertEqual(self.verdicts("set", code=1), {"set/2.bin": "safe", index: "damaged"})
         self.assertIn(f"is the index of a set that is not whole: set/1.bin: cannot open the file: No such "

@@ -116,29 +116,43 @@ Verdict judge(const Error& error) noexcept {
                                                              : judge_fault(error);
 }
 
-// What an index of shards says of a set that is not whole. Harmful content has its own line.
-std::optional<Error> missing_shard(const fs::path& path, OpenOptions options) {
-  const std::string name = path.filename();
-  if (!name.ends_with(".json") || name.find(".index") == std::string::npos) return {};
+// What open() says of a file that is none by what was found in it: its kind, and what to do; or
+// that it is the index of a set of which a file is missing. Harmful content has its own line.
+void describe_foreign(Scanned& scanned, const fs::path& path, OpenOptions options) {
   options.globals = Globals::opaque;
-  const Result<Checkpoint> set = Checkpoint::open(path, options);
-  if (set || set.error().code != ErrorCode::io) return {};
-  return Error{ErrorCode::corrupt,
-               "is the index of a set that is not whole: " + to_string(set.error()),
-               Error::no_offset,
-               {}};
+  Result<Checkpoint> opened = Checkpoint::open(path, options);
+  if (opened) {
+    if (scanned.error) scanned.error->message = "is the index of a set; scan its files, too";
+    return;
+  }
+  Error& error = opened.error();
+  const bool is_index =
+      path.extension() == ".json" && path.filename().native().find(".index") != std::string::npos;
+  if (is_index && error.code == ErrorCode::io) {
+    scanned.verdict = Verdict::damaged;
+    error = {ErrorCode::corrupt,
+             "is the index of a set that is not whole: " + to_string(error),
+             Error::no_offset,
+             {}};
+  } else if (error.code != ErrorCode::not_a_checkpoint) {
+    return;
+  }
+  scanned.error = std::move(error);
 }
 
 Scanned scan_file(const fs::path& path, const OpenOptions& options) {
   if (const Result<void> harmless = check_look_is_harmless(path); !harmless)
     return {path.native(), Verdict::unchecked, {}, harmless.error()};
   Result<FileGlobals> globals = list_globals(path, options);
-  if (!globals && globals.error().code == ErrorCode::not_a_checkpoint)
-    if (std::optional<Error> missing = missing_shard(path, options))
-      return {path.native(), Verdict::damaged, {}, std::move(missing)};
-  if (!globals) return {path.native(), judge(globals.error()), {}, globals.error()};
-  const Verdict verdict = judge(*globals);
-  return {path.native(), verdict, std::move(*globals), {}};
+  Scanned scanned{path.native(), Verdict::not_a_checkpoint, {}, {}};
+  scanned.verdict = globals ? judge(*globals) : judge(globals.error());
+  if (globals)
+    scanned.globals = std::move(*globals);
+  else
+    scanned.error = std::move(globals.error());
+  if (scanned.verdict == Verdict::not_a_checkpoint && scanned.globals.code.empty())
+    describe_foreign(scanned, path, options);
+  return scanned;
 }
 
 Scanned unreadable(const fs::path& path, const std::error_code& why) {
