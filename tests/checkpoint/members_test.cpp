@@ -276,12 +276,12 @@ TEST_CASE_FIXTURE(Fixture, "a member of a zip that is not read leaves the others
     std::size_t at;  // in the directory's entry
     std::uint64_t value;
   };
-  for (const auto& [at, value] : {Field{8, 1}, Field{10, 12}, Field{10, 99}, Field{10, 256}}) {
-    CAPTURE(value);
+  for (const Field& field : {Field{8, 1}, Field{10, 12}, Field{10, 99}, Field{10, 256}}) {
+    CAPTURE(field.value);
     test::ArchiveBuilder builder;
     builder.add_plain("front", gguf()).add_plain("bad", "no zip").add_plain("a/back", gguf());
     builder.finish();
-    test::patch(builder.bytes(), builder.place(1).entry + at, value, 2);
+    test::patch(builder.bytes(), builder.place(1).entry + field.at, field.value, 2);
     const std::string archive(reinterpret_cast<const char*>(builder.bytes().data()),
                               builder.bytes().size());
     CHECK(open(archive, "front"));

@@ -18,6 +18,10 @@ import zipfile
 
 from tool_case import ENVIRONMENT, FolderCase
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from safetensors_files import file_of  # noqa: E402
+
 DATA = pathlib.Path(sys.argv[1], "tests", "data").resolve()
 TOOL = pathlib.Path(sys.argv[2]).resolve()
 
@@ -36,6 +40,16 @@ class Case(FolderCase):
         done = self.run_tool(*arguments)
         self.assertEqual((done.stdout, done.stderr, done.returncode),
                          ("", f"weightmap: {message}\n", 1))
+
+
+class Columns(Case):
+    def test_a_tenth_of_the_rows_with_the_longest_names_shift_their_own_line_alone(self):
+        names = [f"w{i}" for i in range(10)] + [f"{'m' * 88}{i:02}" for i in range(3)] + ["n" * 200]
+        (self.folder / "a.safetensors").write_bytes(
+            file_of({name: ("U8", [1], b"x") for name in names}))
+        lines = {line.split()[0]: line for line in self.prints("ls", "a.safetensors").splitlines()}
+        self.assertEqual(lines["w0"].index("uint8"), 90 + 2)
+        self.assertEqual(lines["n" * 200].index("uint8"), 200 + 2)
 
 
 class NotListed(Case):
@@ -172,7 +186,8 @@ class Archives(Case):
             self.assertIn("FAULT ", self.prints("verify", "--sha256", "0" * 64, name, code=1))
         with zipfile.ZipFile(self.folder / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
             made.write(DATA / "state_dict.pt", "x.pt")
-        self.fails("m.zip//x.pt: the zip archive has this member compressed, so it cannot be mapped; "
+        self.fails("m.zip//x.pt: the zip archive has this member compressed or encrypted, so it "
+                   "cannot be mapped; "
                    "extract it (unzip FILE MEMBER) and open that (at byte 0)", "verify", "m.zip//x.pt")
         self.fails("x.nemo//: the name of a member is missing behind the two slashes; the archive has "
                    '"model_weights.ckpt", "model_config.yaml"', "ls", "x.nemo//")

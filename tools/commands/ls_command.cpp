@@ -183,6 +183,20 @@ std::vector<ComposedTensor> listed(std::span<const ComposedTensor> composed,
   return found;
 }
 
+// What there is beside the tensors of the table.
+void print_unlisted(Output& out, const Checkpoint& checkpoint) {
+  if (!checkpoint.info().unsupported.empty())
+    out.write("not listed: " + unlisted_text(checkpoint.info()) + "\n");
+  const std::size_t arrays = count_arrays(checkpoint);
+  const Value root = checkpoint.root();
+  if (arrays > 0)
+    out.write("kept as values: " + count(arrays, "array") +
+              " of numpy (weightmap tree shows them; weightmap cat and root() read them)\n");
+  else if (checkpoint.tensors().size() == 0 &&
+           (root.size() > 0 || root.integer() || root.real() || root.string()))
+    out.write("the file has values alone (weightmap tree shows them)\n");
+}
+
 Result<int> run_ls(Output& out, const LsOptions& options) {
   if (options.records) return run_records(out, options);
   TRY_ASSIGN(Checkpoint checkpoint, open_to_look(options));
@@ -196,12 +210,7 @@ Result<int> run_ls(Output& out, const LsOptions& options) {
   } else {
     print_table(out, checkpoint, options, indices);
     print_composed(out, options, composed);
-    if (const CheckpointInfo& info = checkpoint.info();
-        !options.style.tsv && !info.unsupported.empty())
-      out.write("not listed: " + unlisted_text(info) + "\n");
-    if (const std::size_t arrays = options.style.tsv ? 0 : count_arrays(checkpoint); arrays > 0)
-      out.write("kept as values: " + count(arrays, "array") +
-                " of numpy (weightmap tree shows them; weightmap cat and root() read them)\n");
+    if (!options.style.tsv) print_unlisted(out, checkpoint);
   }
   return exit_good;
 }

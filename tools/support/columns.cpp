@@ -1,6 +1,7 @@
 #include "tools/support/columns.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "tools/support/text.hpp"
 
@@ -10,18 +11,18 @@ namespace {
 using Cells = std::vector<std::string>;
 
 // The width of a column. A few long cells shift their own lines instead of moving every other
-// line's columns off the screen.
+// line's columns off the screen: of cells beyond the usual width as many as a tenth of the rows.
 class Width {
  public:
   void measure(const std::string& cell) {
-    const std::size_t cells = width(cell);
     ++rows_;
-    if (cells <= usual) usual_ = std::max(usual_, cells);
-    if (cells > usual) ++long_rows_;
-    if (cells <= widest) widest_ = std::max(widest_, cells);
+    ++rows_of_[std::min(width(cell), widest)];
   }
   std::size_t width_of_column() const noexcept {
-    return long_rows_ > rows_ / most_shifted ? widest_ : usual_;
+    std::size_t column = widest, shifted = rows_of_[widest];
+    while (column > usual && shifted <= rows_ / most_shifted) shifted += rows_of_[--column];
+    while (column > 0 && rows_of_[column] == 0) --column;
+    return column;
   }
 
  private:
@@ -30,9 +31,7 @@ class Width {
   static constexpr std::size_t most_shifted = 10;  // one row in this many
 
   std::size_t rows_ = 0;
-  std::size_t long_rows_ = 0;
-  std::size_t usual_ = 0;
-  std::size_t widest_ = 0;
+  std::array<std::size_t, widest + 1> rows_of_{};  // by width
 };
 
 using Widths = std::vector<Width>;
