@@ -193,7 +193,7 @@ void print_unlisted(Output& out, const Checkpoint& checkpoint) {
     out.write("kept as values: " + count(arrays, "array") +
               " of numpy (weightmap tree shows them; weightmap cat and root() read them)\n");
   else if (checkpoint.tensors().size() == 0 &&
-           (root.size() > 0 || root.integer() || root.real() || root.string()))
+           (root.size() + root.item_count() > 0 || root.integer() || root.real() || root.string()))
     out.write("the file has values alone (weightmap tree shows them)\n");
 }
 

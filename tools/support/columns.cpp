@@ -11,12 +11,13 @@ namespace {
 using Cells = std::vector<std::string>;
 
 // The width of a column. A few long cells shift their own lines instead of moving every other
-// line's columns off the screen: of cells beyond the usual width as many as a tenth of the rows.
+// line's columns off the screen: of cells beyond the usual width as many as a tenth of the rows,
+// and all beyond the widest.
 class Width {
  public:
   void measure(const std::string& cell) {
     ++rows_;
-    ++rows_of_[std::min(width(cell), widest)];
+    if (const std::size_t cells = width(cell); cells <= widest) ++rows_of_[cells];
   }
   std::size_t width_of_column() const noexcept {
     std::size_t column = widest, shifted = rows_of_[widest];
