@@ -75,8 +75,8 @@ struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
   std::uint64_t directory_bytes = std::uint64_t{1} << 30;  // size of the central directory
   std::uint64_t record_bytes = std::uint64_t{64} << 20;    // a deflated record, inflated
-  // The size of all deflated storages of a file in memory and, if that exceeds record_bytes, its
-  // ratio to their size in the file.
+  // The size of all deflated storages of a file, or arrays spelled as text, in memory and, if that
+  // exceeds record_bytes, its ratio to their size in the file.
   std::uint64_t copied_bytes = std::uint64_t{16} << 30;
   std::uint64_t copied_ratio = 32;
   // The memory of a parse: this plus 5 x data.pkl for the value tree, and this plus 2 x data.pkl

@@ -116,8 +116,8 @@ void def_methods(nb::handle type) {
       R"(A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
 
 bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
-integers, blocked ones (q4_K) the bytes of their blocks as bits() does: another shape, and no values,
-which dequantize() gives. Files of the other byte order give arrays of that byte order.)");
+integers, blocked ones (q4_K) the bytes of their blocks as bits() does: another shape, and no
+values, which dequantize() gives. Files of the other byte order give arrays of that byte order.)");
   def_optional<to_torch>(type, "torch", "copy_on_write",
                          R"(A torch tensor over the same pages of the page cache.
 

@@ -151,8 +151,8 @@ class Tensor:
         A numpy array over the same bytes; read-only unless the checkpoint was opened writable.
 
         bfloat16 and float8 need the package ml_dtypes. Quantized and packed types show their stored
-        integers, blocked ones (q4_K) the bytes of their blocks as bits() does: another shape, and no values,
-        which dequantize() gives. Files of the other byte order give arrays of that byte order.
+        integers, blocked ones (q4_K) the bytes of their blocks as bits() does: another shape, and no
+        values, which dequantize() gives. Files of the other byte order give arrays of that byte order.
         """
 
     def torch(self, *, copy_on_write: bool | Literal["small"] | None = None) -> torch_module.Tensor:

@@ -117,7 +117,6 @@ Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptio
   return {};
 }
 
-// The file; or the member of it, if the path is FILE//MEMBER.
 Error no_folder(const OpenOptions& options) {
   return {ErrorCode::invalid_argument,
           "is no folder, and the variant " + bytes::quote(options.variant) +
@@ -126,6 +125,7 @@ Error no_folder(const OpenOptions& options) {
           {}};
 }
 
+// The file; or the member of it, if the path is FILE//MEMBER.
 Result<void> add_file(Sources& sources, const GivenPath& from, const OpenOptions& options) {
   Result<void> added = add_source(sources, from, options);
   if (added || added.error().os_error != ENOTDIR) return added;

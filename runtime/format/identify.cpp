@@ -26,18 +26,19 @@ struct Signature {
 
 constexpr ErrorCode other = ErrorCode::not_a_checkpoint;
 
+constexpr std::string_view bzip2_magic = "BZh";
+constexpr std::string_view xz_magic = "\xfd\x37zXZ";
+constexpr std::string_view lz4_magic = "\x04\x22\x4d\x18";
+
 constexpr std::array signatures = {
     Signature{0, "PYTORCH1"sv, ErrorCode::unsupported,
               "is a preview format of 2018 that torch itself no longer reads"},
     Signature{0, "\x1f\x8b"sv, other, "is compressed with gzip; decompress it first"},
     Signature{0, "7z\xbc\xaf\x27\x1c"sv, other, "is a 7z archive; unpack it first"},
-    Signature{0, "BZh"sv, other, "is compressed with bzip2; decompress it first"},
-    Signature{0,
-              "\xfd"
-              "7zXZ"sv,
-              other, "is compressed with xz; decompress it first"},
+    Signature{0, bzip2_magic, other, "is compressed with bzip2; decompress it first"},
+    Signature{0, xz_magic, other, "is compressed with xz; decompress it first"},
     Signature{0, "\x28\xb5\x2f\xfd"sv, other, "is compressed with zstd; decompress it first"},
-    Signature{0, "\x04\x22\x4d\x18"sv, other, "is compressed with lz4; decompress it first"},
+    Signature{0, lz4_magic, other, "is compressed with lz4; decompress it first"},
     Signature{0, "ZF0x"sv, other,
               "is compressed with zlib, as joblib did it before 0.10; load it with joblib and save "
               "it with compress=0"},
@@ -92,15 +93,15 @@ std::string lfs_size(std::string_view text) {
   return " of a file of " + bytes::escape(digits, 20) + " bytes";
 }
 
-// A power of two for the dictionary, a size or none, and the coder's first byte, which is zero. As
-// xz's format `alone` and joblib.dump(compress="lzma") write it.
+// A dictionary of 2^n, or 2^n + 2^(n - 1), a size or none, and the coder's first byte, which is
+// zero. As liblzma takes xz's format `alone`, and joblib.dump(compress="lzma") writes it.
 bool begins_lzma(std::string_view head) noexcept {
   if (head.size() < 14 || head[0] != ']' || head[13] != 0) return false;
   std::uint32_t dictionary = 0;
   for (std::size_t i = 4; i != 0; --i)
     dictionary = dictionary << 8 | static_cast<unsigned char>(head[i]);
   const std::string_view size = head.substr(5, 8);
-  return std::has_single_bit(dictionary) &&
+  return std::popcount(dictionary & ~(std::bit_floor(dictionary) >> 1)) == 1 &&
          (size == "\xff\xff\xff\xff\xff\xff\xff\xff"sv || size.ends_with("\0\0\0"sv));
 }
 
@@ -138,6 +139,14 @@ bool ends_archive(std::string_view tail) noexcept {
 }
 
 }  // namespace
+
+bool begins_packed(std::string_view head) noexcept {
+  const std::string_view block = head.substr(std::min<std::size_t>(4, head.size()));
+  const bool is_bzip2 =
+      head.starts_with(bzip2_magic) &&
+      (block.starts_with("1AY&SY") || block.starts_with("\x17\x72\x45\x38\x50\x90"));
+  return is_bzip2 || begins_lzma(head) || head.starts_with(xz_magic) || head.starts_with(lz4_magic);
+}
 
 // Two bytes that divide by 31, the third one of deflate; "x^2" is text.
 bool begins_zlib(std::string_view head) noexcept {

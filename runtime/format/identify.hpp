@@ -41,6 +41,9 @@ bool begins_legacy_stream(std::span<const std::byte> head) noexcept;
 // True if the file begins as a pickle of protocol 2 to 5 does, which a legacy stream does, too.
 bool begins_pickle(std::span<const std::byte> head) noexcept;
 
+// True for bzip2 with the magic number of a block, or of the end of a stream, behind which another
+// may follow; for xz, lzma and lz4.
+bool begins_packed(std::string_view head) noexcept;
 // True for the header of zlib, unless text goes on behind it.
 bool begins_zlib(std::string_view head) noexcept;
 

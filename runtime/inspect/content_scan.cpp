@@ -37,19 +37,6 @@ Error beyond(std::string what) {
   return {ErrorCode::limit_exceeded, std::move(what), Error::no_offset, {}};
 }
 
-// bzip2, xz, lz4, and lzma of a size that is not known or below 2^56.
-bool begins_packed(std::string_view head) noexcept {
-  const bool is_bzip2 = head.starts_with("BZh") &&
-                        head.substr(std::min<std::size_t>(4, head.size())).starts_with("1AY&SY");
-  const bool is_lzma = head.size() > 13 && head.starts_with(std::string_view("\x5d\0\0", 3)) &&
-                       (head[12] == '\0' || head[12] == '\xff');
-  return is_bzip2 || is_lzma ||
-         head.starts_with(
-             "\xfd"
-             "7zXZ") ||
-         head.starts_with("\x04\x22\x4d\x18");
-}
-
 // Python joins two texts that follow one another.
 bool has_joined_texts(std::string_view literal) noexcept {
   char quote = 0;  // of the text that this is in
@@ -88,7 +75,7 @@ bool is_one_array(std::span<const std::byte> head, std::uint64_t size) {
   const auto header = npz::read_header(head.first(*length), most_dims);
   const auto elements =
       header ? npz::elements_bytes(*header) : tl::unexpected<Error>(header.error());
-  return elements && *length + *elements >= size && *elements <= size;
+  return elements && *elements <= size && *length >= size - *elements;
 }
 
 }  // namespace
@@ -103,7 +90,7 @@ Looks looks_of(std::span<const std::byte> head, std::uint64_t size) {
   looks.array = format::identify_head(head) == format::Kind::npy;
   // Readers inflate as they go, so what is damaged further on may run, too.
   looks.deflated = text.starts_with(gzip_magic) || format::begins_zlib(text);
-  looks.packed = begins_packed(text);
+  looks.packed = format::begins_packed(text);
   return looks;
 }
 

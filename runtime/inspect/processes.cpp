@@ -171,14 +171,19 @@ Result<std::vector<Target>> targets_of(const fs::path& path, std::atomic<unsigne
   return targets;
 }
 
-// Whoever asks a file system whose server is stopped waits for it, perhaps for ever: here a thread.
+// Whoever asks a file system whose server is stopped waits for it, perhaps for ever: here a thread,
+// or this one, if the system has no more.
 Result<std::vector<Target>> targets_in_time(const fs::path& path) {
   constexpr std::chrono::seconds longest{10};
   const auto steps = std::make_shared<std::atomic<unsigned>>();
   std::packaged_task<Result<std::vector<Target>>()> ask(
       [path, steps] { return targets_of(path, *steps); });
   std::future<Result<std::vector<Target>>> answer = ask.get_future();
-  std::thread(std::move(ask)).detach();
+  try {
+    std::thread(std::move(ask)).detach();
+  } catch (const std::system_error&) {
+    return targets_of(path, *steps);
+  }
   unsigned seen = 0;
   do {
     seen = *steps;

@@ -7,6 +7,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/bytes/buffer.hpp"
+#include "runtime/bytes/checked.hpp"
 #include "runtime/bytes/counted.hpp"
 #include "runtime/format/own_storages.hpp"
 #include "runtime/pickle/parse.hpp"
@@ -57,18 +58,29 @@ Result<void> check_has_arrays(const value::Tree& tree) {
 }
 
 // Gives the elements that are spelled as text a place behind the file.
-void place_decoded(Parsed& parsed, TensorTable& table, std::uint64_t base) {
+Result<void> place_decoded(Parsed& parsed, TensorTable& table, std::uint64_t base,
+                           const Limits& limits) {
   constexpr std::uint64_t alignment = 64;
+  std::uint64_t copied = 0;
   for (ArrayExtent& array : table.arrays) {
     if (parsed.tree->is_in_pickle(array.position)) continue;
+    std::uint64_t end = 0;
+    if (!bytes::checked_add(copied, array.nbytes, &copied) || copied > limits.copied_bytes ||
+        !bytes::checked_add(base, array.nbytes, &end) ||
+        !bytes::checked_add(end, alignment - 1, &end))
+      return failure(ErrorCode::limit_exceeded,
+                     "the arrays that are spelled as text become more than " +
+                         bytes::counted(limits.copied_bytes, "byte") + " (copied_bytes) in memory",
+                     array.object);
     array.copied = base;
     parsed.compressed.push_back(
         {.file_offset = array.object,
          .position = base,
          .nbytes = array.nbytes,
          .decoded = std::as_bytes(std::span(parsed.tree->text(array.position, array.nbytes)))});
-    base += (array.nbytes + alignment - 1) / alignment * alignment;
+    base = end / alignment * alignment;
   }
+  return {};
 }
 
 Result<void> list_arrays(Parsed& parsed, const Input& input, const Limits& limits,
@@ -81,7 +93,7 @@ Result<void> list_arrays(Parsed& parsed, const Input& input, const Limits& limit
     return failure(ErrorCode::unsupported,
                    "is a pickle that refers to storages of torch, which lie in another file");
   parsed.compressed.clear();
-  place_decoded(parsed, table, input.copies_base);
+  TRY(place_decoded(parsed, table, input.copies_base, limits));
   TRY_ASSIGN(parsed.catalog, make_catalog({*parsed.tree, table, {}, false, 0}, memory));
   keep_nodes(table, parsed.nodes);
   parsed.composed = std::move(table.composed);

@@ -124,7 +124,10 @@ PLACES = {
 # Nothing here inflates these.
 PACKED = {
     "bzip2": bz2.compress, "xz": lzma.compress, "lz4": lambda p: b"\x04\x22\x4d\x18" + p,
+    "bzip2_behind_none": lambda p: bz2.compress(b"") + bz2.compress(p),
     "lzma": lambda p: lzma.compress(p, lzma.FORMAT_ALONE),
+    "lzma_4096": lambda p: lzma.compress(
+        p, lzma.FORMAT_ALONE, filters=[{"id": lzma.FILTER_LZMA1, "dict_size": 4096}]),
     "zip_bzip2": lambda p: zipped(zipfile.ZIP_BZIP2, blob=p),
     "zip_lzma": lambda p: zipped(zipfile.ZIP_LZMA, blob=p),
 }

@@ -384,6 +384,11 @@ class WithoutThreads(Ended):
         for options in ([], ["--crc"]):
             self.assertTrue(list(self.runs("warm", *options, self.file("new"))))
 
+    def test_ps_needs_none(self):
+        for _ in self.each_call(NO_THREAD, least=1):
+            done = self.run_tool("ps", self.file("new"), environment=self.plan.environment)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_verify(self):
         self.assertTrue(list(self.runs("verify", "--crc", self.file("new"))))
 

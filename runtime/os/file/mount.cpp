@@ -24,7 +24,7 @@ bool is_octal(std::string_view digits) {
   return digits.size() == 3 && digits.find_first_not_of("01234567") == std::string_view::npos;
 }
 
-// The kernel writes a space as "\\040".
+// The kernel writes a space as "\040".
 std::string without_escapes(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -16,7 +16,7 @@ struct Mount {
   std::string file_system;   // the mount table's name: "ext4", "nfs4", "fuse.sshfs"
   std::string number;        // of the device: "259:1"; "0:45" without a device
   std::string device;        // the mounted device: "/dev/sda1", "host:/models"
-  std::string place = {};    // the folder, that it is mounted at
+  std::string place = {};    // the path that it is mounted at
   std::string options = {};  // of the file system
   std::uint64_t id = 0;
 };
