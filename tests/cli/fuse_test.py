@@ -16,7 +16,7 @@ import sys
 import threading
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import ENVIRONMENT, FolderCase, stop
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 SMALL = 1 << 20  # beside a model of 16 MiB: headers, and what is read ahead of them
@@ -118,7 +118,7 @@ class Keeps(Mounted):
 
     def test_hold_reads_again_what_the_system_has_dropped(self):
         keeper, _ = self.keeper("--interval", "0.05", self.model)
-        keeper.send_signal(signal.SIGSTOP)
+        stop(keeper)
         self.write_again()
         self.assertLess(self.resident_of(keeper), self.bytes)
         keeper.send_signal(signal.SIGCONT)

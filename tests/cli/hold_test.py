@@ -26,6 +26,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from held_pages import keep_cached  # noqa: E402
+from tool_case import stop  # noqa: E402
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 ENVIRONMENT = {key: text for key, text in os.environ.items()
@@ -755,7 +756,7 @@ class Measured(Case):
         keeper = self.keeper("--no-lock", "--metrics", self.metrics, self.file)
         self.wait_until(lambda: "evicted_bytes_total" in self.metrics.read_text())
         before = self.measured("evicted_bytes_total")
-        keeper.send_signal(signal.SIGSTOP)
+        stop(keeper)
         page_out(keeper.pid, self.file)
         looked = subprocess.run([TOOL, "residency", "--json", self.file], capture_output=True,
                                 check=True)

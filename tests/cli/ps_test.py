@@ -17,7 +17,7 @@ import sys
 import unittest
 
 import mounts
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import ENVIRONMENT, FolderCase, stop
 
 FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 MIB = 1 << 20
@@ -342,7 +342,7 @@ class Ps(Case):
         shutil.copy(self.file, self.folder / "lower" / "model.pt")
         served = self.folder / "upper" / "model.pt"
         worker = self.worker(served)
-        server.send_signal(signal.SIGSTOP)
+        stop(server)
         try:
             done = subprocess.run([TOOL, "ps", "--json"], capture_output=True, check=True,
                                   env=ENVIRONMENT, timeout=60)
@@ -358,7 +358,7 @@ class Ps(Case):
         mounts.overlay(self, self.folder, lower="upper", upper="over")
         shutil.copy(self.file, self.folder / "lower" / "model.pt")
         (self.folder / "link.pt").symlink_to(self.folder / "upper" / "model.pt")
-        server.send_signal(signal.SIGSTOP)
+        stop(server)
         try:
             asked = [subprocess.Popen([TOOL, "ps", self.folder / name], stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)

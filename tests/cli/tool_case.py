@@ -2,11 +2,19 @@
 
 import os
 import pathlib
+import signal
 import tempfile
 import unittest
 
 # In which nothing is set that weightmap asks for.
 ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+
+
+def stop(child):
+    """Stops a child, and returns once all its threads stand still."""
+    child.send_signal(signal.SIGSTOP)
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), status
 
 
 class FolderCase(unittest.TestCase):

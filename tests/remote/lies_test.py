@@ -172,10 +172,12 @@ def hold(store, lie, honest, folder, serve):
         held = digest(SHARED / file.name)
         expect(held == digest(store.folder / "old" / "model.pt"), "not the store's version")
         shutil.copy(store.folder / "new" / "model.pt", folder / "new.pt")
-        # The round begins with a byte of the file; it reads the ends of a new version then.
+        # A look asks for a byte; of a new version the ends are read then, and what is between.
         new = folder / "new.pt"  # until it is in the store, looks at the old version go on
-        server.fault(lie.fault, first=4 if honest else 1, times=ALWAYS,
-                     match=lambda _request: not new.exists())
+        if honest:
+            server.fault(lie.fault, first=3, times=ALWAYS, match=lambda request: request.span != (0, 0))
+        else:
+            server.fault(lie.fault, times=ALWAYS, match=lambda _request: not new.exists())
         os.rename(new, file)
         expected = lie.follows(honest)
         says = ": version " if expected == RIGHT else "; what is held stays held"
