@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "bench/remote/curl_fetch.hpp"
+#include "tools/bench/remote/curl_fetch.hpp"
 
 int main(int argc, char** argv) {
   using namespace weightmap;

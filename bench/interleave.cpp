@@ -5,8 +5,8 @@
 // COMMAND is run by the shell and prints one JSON object. So does this program: for each contender
 // the objects of all rounds, the median, lowest and 95th percentile of each numeric field, and its
 // ratio to each other contender with a confidence interval. With --system-calls each runs once
-// more, and its system calls between the marks of bench/cold/trace_marks.hpp are counted. The exit
-// status is 1 if a contender fails or prints anything else.
+// more, and its system calls between the marks of tools/bench/cold/trace_marks.hpp are counted. The
+// exit status is 1 if a contender fails or prints anything else.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdint>
@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "bench/cold/count_system_calls.hpp"
-#include "bench/cold/process.hpp"
-#include "bench/cold/progress_line.hpp"
-#include "bench/cold/recycle_memory.hpp"
-#include "bench/cold/statistics.hpp"
-#include "bench/cold/turns.hpp"
+#include "tools/bench/cold/count_system_calls.hpp"
+#include "tools/bench/cold/process.hpp"
+#include "tools/bench/cold/progress_line.hpp"
+#include "tools/bench/cold/recycle_memory.hpp"
+#include "tools/bench/cold/statistics.hpp"
+#include "tools/bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 

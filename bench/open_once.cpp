@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/cold/trace_marks.hpp"
 #include "bench/proc_value.hpp"
+#include "tools/bench/cold/trace_marks.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {

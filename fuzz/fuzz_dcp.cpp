@@ -21,12 +21,12 @@
 #include "fuzz/pickle_mutator.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/bytes/byte_sink.hpp"
-#include "runtime/bytes/byte_source.hpp"
-#include "runtime/bytes/little_endian.hpp"
-#include "runtime/dcp/metadata.hpp"
-#include "runtime/dcp/parse_dcp.hpp"
-#include "runtime/sets/file_name.hpp"
+#include "runtime/base/bytes/byte_sink.hpp"
+#include "runtime/base/bytes/byte_source.hpp"
+#include "runtime/base/bytes/little_endian.hpp"
+#include "runtime/formats/dcp/metadata.hpp"
+#include "runtime/formats/dcp/parse_dcp.hpp"
+#include "runtime/formats/sets/file_name.hpp"
 #include "weightmap/composed_tensor.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include "fuzz/look_checkpoint.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/gguf/parse_gguf.hpp"
+#include "runtime/formats/gguf/parse_gguf.hpp"
 
 namespace {
 

@@ -10,8 +10,8 @@
 
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/zip/directory.hpp"
-#include "runtime/zip/storage_offsets.hpp"
+#include "runtime/base/zip/directory.hpp"
+#include "runtime/base/zip/storage_offsets.hpp"
 #include "tests/support/archive_builder.hpp"
 
 namespace {

@@ -9,8 +9,8 @@
 #include "fuzz/pickle_mutator.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/pickle/parse.hpp"
-#include "runtime/pickle/write.hpp"
+#include "runtime/base/pickle/parse.hpp"
+#include "runtime/base/pickle/write.hpp"
 
 namespace {
 

@@ -20,11 +20,11 @@
 #include "fuzz/look_checkpoint.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/bytes/byte_sink.hpp"
-#include "runtime/bytes/little_endian.hpp"
-#include "runtime/safetensors/header.hpp"
-#include "runtime/safetensors/parse_safetensors.hpp"
-#include "runtime/sets/shard_index.hpp"
+#include "runtime/base/bytes/byte_sink.hpp"
+#include "runtime/base/bytes/little_endian.hpp"
+#include "runtime/formats/safetensors/header.hpp"
+#include "runtime/formats/safetensors/parse_safetensors.hpp"
+#include "runtime/formats/sets/shard_index.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "fuzz/look.hpp"
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
-#include "runtime/catalog/builder.hpp"
+#include "runtime/base/catalog/builder.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace {

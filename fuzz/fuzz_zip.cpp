@@ -6,8 +6,8 @@
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "fuzz/zip_mutator.hpp"
-#include "runtime/zip/directory.hpp"
-#include "runtime/zip/record_bytes.hpp"
+#include "runtime/base/zip/directory.hpp"
+#include "runtime/base/zip/record_bytes.hpp"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "fuzz/mutate_bytes.hpp"
 #include "fuzz/pickle_program.hpp"
-#include "runtime/pickle/opcode.hpp"
+#include "runtime/base/pickle/opcode.hpp"
 
 namespace weightmap::fuzz {
 namespace {

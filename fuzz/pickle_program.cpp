@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "runtime/bytes/byte_sink.hpp"
-#include "runtime/pickle/operand.hpp"
+#include "runtime/base/bytes/byte_sink.hpp"
+#include "runtime/base/pickle/operand.hpp"
 
 namespace weightmap::fuzz {
 

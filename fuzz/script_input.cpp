@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/bytes/byte_sink.hpp"
+#include "runtime/base/bytes/byte_sink.hpp"
 #include "tests/support/archive_builder.hpp"
 
 namespace weightmap::fuzz {

@@ -11,8 +11,8 @@
 
 #include "fuzz/mutate_bytes.hpp"
 #include "fuzz/pickle_mutator.hpp"
-#include "runtime/zip/crc32.hpp"
-#include "runtime/zip/deflate.hpp"
+#include "runtime/base/zip/crc32.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "tests/support/archive_builder.hpp"
 
 namespace weightmap::fuzz {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <string>
 
-#include "runtime/os/os_error.hpp"
+#include "runtime/system/os_error.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "mmap/fault_handler.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

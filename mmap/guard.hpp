@@ -23,7 +23,7 @@
 #include <span>
 #include <utility>
 
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

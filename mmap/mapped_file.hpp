@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "mmap/mapping.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 
 namespace weightmap::mmap {
 

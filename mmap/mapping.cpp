@@ -7,10 +7,10 @@
 
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/memory/memory_limit.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "mmap/guard.hpp"
 #include "mmap/reservation.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 

@@ -12,12 +12,12 @@
 #include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/mount.hpp"
-#include "runtime/os/file/truncation.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/memory/host_memory.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/mount.hpp"
+#include "runtime/system/file/truncation.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/memory/host_memory.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mmap/mapped_file.hpp"
-#include "runtime/os/unique_fd.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

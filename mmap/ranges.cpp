@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <string>
 
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "runtime/bytes/checked.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -11,9 +11,9 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
-#include "runtime/os/uninterrupted.hpp"
+#include "runtime/system/uninterrupted.hpp"
 
 namespace weightmap::remote {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "remote/url.hpp"
-#include "runtime/os/unique_fd.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "weightmap/range_source.hpp"
 
 namespace weightmap::remote {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "remote/whole_get.hpp"
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
 
 namespace weightmap::remote {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "remote/answer.hpp"
-#include "runtime/bytes/byte_range.hpp"
+#include "runtime/base/bytes/byte_range.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 

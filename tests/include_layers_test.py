@@ -40,18 +40,29 @@ LIBRARY["fetch"] = (*LIBRARY["warm"], "warm")
 LIBRARY["remote"] = ("base", "bytes", "os")
 LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 
+# The floors of runtime/, which are its folders, from the ground up, and the modules that have a
+# folder there. The files of a floor itself are of the module that it has beside them.
+FLOORS = {
+    "base": ("bytes", "value", "json", "pickle", "zip", "catalog"),
+    "system": (),
+    "formats": ("torch", "safetensors", "gguf", "npz", "dcp", "sets", "format"),
+    "checkpoint": ("facade",),
+    "services": ("warm", "fetch", "inspect", "verify", "archive", "write", "cuda"),
+}
+OF_A_FLOOR = {"base": "base", "checkpoint": "checkpoint"}
+
 # People's side: public headers, their own folder and the folders named beside it. Benchmarks also
 # measure modules one by one. A folder within another comes before it.
 EDGES = {
     "tools/support": (),
-    "bench/cold": ("tools/support",),
-    "bench/remote": (),
+    "tools/bench/cold": ("tools/support",),
+    "tools/bench/remote": (),
     "tools/run": ("tools/support",),
     "tools/snapshot": ("tools/support", "tools/run"),
-    "tools": ("tools/support", "bench/cold", "bench/remote", "tools/run", "tools/snapshot"),
+    "tools": ("tools/support", "tools/bench/cold", "tools/bench/remote", "tools/run", "tools/snapshot"),
     "python": (),
     "examples": (),
-    "bench": ("bench/cold", "bench/remote", "tools/support"),
+    "bench": ("tools/bench/cold", "tools/bench/remote", "tools/support"),
 }
 # What reads ahead for other processes looks into the system as the library does.
 PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os")}
@@ -98,7 +109,7 @@ ALLOWED = (
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("os", "mmap", "remote", *EDGES)),
-    (r"curl/.*", ("remote", "bench/remote")),
+    (r"curl/.*", ("remote", "tools/bench/remote")),
     (r"libdeflate\.h", ("zip",)),
     (r"(cpuid|immintrin)\.h", ("bytes",)),
     (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
@@ -118,7 +129,12 @@ def module_of(path):
     if parts[0] == "include":
         return PUBLIC.get(parts[-1], "base")
     if parts[0] == "runtime" and len(parts) > 2:
-        return parts[1]
+        floor, inner = parts[1:3]
+        if floor == "system":
+            return "os"
+        if len(parts) == 3:
+            return OF_A_FLOOR.get(floor, floor)
+        return inner if inner in FLOORS.get(floor, ()) else floor + "/" + inner
     return next((edge for edge in ("mmap", "remote", *EDGES) if path.startswith(edge + "/")), None)
 
 
@@ -177,51 +193,53 @@ class Rules(unittest.TestCase):
         self.assertEqual(list(faults(path, line)), [])
 
     def test_siblings_do_not_know_one_another(self):
-        self.refuses("runtime/zip/a.cpp", '#include "runtime/pickle/tree.hpp"')
-        self.refuses("runtime/pickle/a.cpp", '#include "runtime/os/file/file.hpp"')
-        self.refuses("mmap/mapping.cpp", '#include "runtime/zip/directory.hpp"')
-        self.refuses("runtime/os/file/file.cpp", '#include "mmap/mapping.hpp"')
+        self.refuses("runtime/base/zip/a.cpp", '#include "runtime/base/pickle/tree.hpp"')
+        self.refuses("runtime/base/pickle/a.cpp", '#include "runtime/system/file/file.hpp"')
+        self.refuses("mmap/mapping.cpp", '#include "runtime/base/zip/directory.hpp"')
+        self.refuses("runtime/system/file/file.cpp", '#include "mmap/mapping.hpp"')
 
     def test_no_arrow_turns_back(self):
-        self.refuses("runtime/bytes/a.hpp", '  #  include "runtime/zip/directory.hpp"')
-        self.refuses("runtime/torch/a.cpp", '#include "weightmap/checkpoint.hpp"')
-        self.accepts("runtime/checkpoint/a.cpp", '#include "runtime/os/file/file.hpp"')
+        self.refuses("runtime/base/bytes/a.hpp", '  #  include "runtime/base/zip/directory.hpp"')
+        self.refuses("runtime/formats/torch/a.cpp", '#include "weightmap/checkpoint.hpp"')
+        self.accepts("runtime/checkpoint/a.cpp", '#include "runtime/system/file/file.hpp"')
 
     def test_public_headers_include_public_headers(self):
-        self.refuses("include/weightmap/a.hpp", '#include "runtime/bytes/checked.hpp"')
+        self.refuses("include/weightmap/a.hpp", '#include "runtime/base/bytes/checked.hpp"')
         self.accepts("include/weightmap/a.hpp", "#include <tl/expected.hpp>\n#include <span>")
 
     def test_the_operating_system_is_behind_os_and_mmap(self):
-        self.refuses("runtime/zip/a.cpp", "#include <sys/mman.h>")
+        self.refuses("runtime/base/zip/a.cpp", "#include <sys/mman.h>")
         self.refuses("runtime/checkpoint/a.cpp", "#include <boost/config.hpp>")
-        self.accepts("runtime/os/file/file.cpp", "#include <fcntl.h>")
+        self.accepts("runtime/system/file/file.cpp", "#include <fcntl.h>")
         self.accepts("mmap/mapping.cpp", "#include <sys/mman.h>\n#include <boost/config.hpp>")
 
     def test_the_network_is_behind_remote(self):
         self.accepts("remote/transfer.cpp", "#include <curl/curl.h>")
-        self.accepts("bench/remote/curl_fetch.cpp", "#include <curl/curl.h>")
+        self.accepts("tools/bench/remote/curl_fetch.cpp", "#include <curl/curl.h>")
         self.refuses("bench/curl_floor.cpp", "#include <curl/curl.h>")
-        self.refuses("runtime/fetch/chunks.cpp", "#include <curl/curl.h>")
+        self.refuses("runtime/services/fetch/chunks.cpp", "#include <curl/curl.h>")
         self.refuses("tools/main.cpp", "#include <curl/curl.h>")
         self.refuses("remote/url.cpp", '#include "runtime/checkpoint/state.hpp"')
 
     def test_edges_see_public_headers_only(self):
-        self.refuses("tools/weightmap/main.cpp", '#include "runtime/zip/directory.hpp"')
-        self.refuses("runtime/zip/a.cpp", "#include <spdlog/spdlog.h>")
+        self.refuses("tools/weightmap/main.cpp", '#include "runtime/base/zip/directory.hpp"')
+        self.refuses("runtime/base/zip/a.cpp", "#include <spdlog/spdlog.h>")
         self.accepts("tools/weightmap/main.cpp", "#include <CLI/CLI.hpp>")
 
     def test_the_tool_stands_on_the_benchmark_that_it_carries(self):
-        self.accepts("tools/commands/bench_command.cpp", '#include "bench/cold/runner.hpp"')
+        self.accepts("tools/commands/bench_command.cpp", '#include "tools/bench/cold/runner.hpp"')
         self.refuses("tools/commands/bench_command.cpp", '#include "bench/model_shape.hpp"')
-        self.accepts("bench/cold/runner.cpp", '#include "tools/support/text.hpp"')
-        self.refuses("bench/cold/runner.cpp", '#include "tools/command.hpp"')
-        self.refuses("bench/cold/runner.cpp", '#include "runtime/zip/directory.hpp"')
+        self.accepts("tools/bench/cold/runner.cpp", '#include "tools/support/text.hpp"')
+        self.refuses("tools/bench/cold/runner.cpp", '#include "tools/command.hpp"')
+        self.refuses("tools/bench/cold/runner.cpp", '#include "runtime/base/zip/directory.hpp"')
         self.refuses("tools/support/text.cpp", '#include "tools/command.hpp"')
 
     def test_unknown_libraries_and_folders_are_refused(self):
-        self.refuses("runtime/zip/a.cpp", "#include <zlib.h>")
-        self.refuses("runtime/zip/a.cpp", '#include "directory.hpp"')
-        self.refuses("runtime/newcomer/a.cpp", "#include <vector>")
+        self.refuses("runtime/base/zip/a.cpp", "#include <zlib.h>")
+        self.refuses("runtime/base/zip/a.cpp", '#include "directory.hpp"')
+        for folder in ("runtime/newcomer", "runtime/base/newcomer", "runtime/formats"):
+            self.refuses(folder + "/a.cpp", "#include <vector>")
+        self.refuses("runtime/base/warm/a.cpp", "#include <vector>")
 
 
 def main(root):

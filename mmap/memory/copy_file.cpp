@@ -20,9 +20,9 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/direct_reader.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/direct_reader.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

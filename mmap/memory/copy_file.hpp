@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 

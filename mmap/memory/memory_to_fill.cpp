@@ -10,10 +10,10 @@
 
 #include "mmap/memory/writable_memory.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
-#include "runtime/os/uninterrupted.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
+#include "runtime/system/uninterrupted.hpp"
 
 namespace weightmap::mmap {
 

@@ -6,11 +6,11 @@
 
 #include "mmap/memory/writable_memory.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/memory/memory_limit.hpp"
-#include "runtime/os/memory/sealed_memory.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
-#include "runtime/os/uninterrupted.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
+#include "runtime/system/memory/sealed_memory.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
+#include "runtime/system/uninterrupted.hpp"
 
 namespace weightmap::mmap {
 namespace {

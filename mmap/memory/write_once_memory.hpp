@@ -7,8 +7,8 @@
 #include <string>
 
 #include "mmap/reservation.hpp"
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/unique_fd.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

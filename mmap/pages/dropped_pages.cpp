@@ -10,9 +10,9 @@
 
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/page_table.hpp"
-#include "runtime/os/file/mount.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/mount.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -1,7 +1,7 @@
 // Tells file systems that drop what is cached of a file whenever anybody opens it.
 #pragma once
 
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 
 namespace weightmap::mmap {
 

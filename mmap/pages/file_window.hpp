@@ -6,8 +6,8 @@
 #include <span>
 
 #include "mmap/reservation.hpp"
-#include "runtime/bytes/byte_range.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/base/bytes/byte_range.hpp"
+#include "runtime/system/file/file.hpp"
 
 namespace weightmap::mmap {
 

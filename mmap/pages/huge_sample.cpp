@@ -17,7 +17,7 @@
 
 #include "mmap/pages/file_window.hpp"
 #include "mmap/pages/mapped_memory.hpp"
-#include "runtime/os/kernel.hpp"
+#include "runtime/system/kernel.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "mmap/pages/page_cache.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 
 namespace weightmap::mmap {
 

@@ -1,9 +1,9 @@
 #include "mmap/pages/large_reads.hpp"
 
 #include "mmap/pages/page_table.hpp"
-#include "runtime/bytes/checked.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

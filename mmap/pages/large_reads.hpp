@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "mmap/pages/file_window.hpp"
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/bytes/round_up.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/base/bytes/round_up.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

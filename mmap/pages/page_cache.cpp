@@ -13,13 +13,13 @@
 #include <optional>
 #include <string>
 
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
-#include "runtime/os/file/mount.hpp"
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/mount.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/os/kernel.hpp"
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
-#include "runtime/os/unique_fd.hpp"
+#include "runtime/system/kernel.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
+#include "runtime/system/unique_fd.hpp"
 
 namespace weightmap::mmap {
 namespace {

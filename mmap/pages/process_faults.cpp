@@ -2,7 +2,7 @@
 
 #include <sys/resource.h>
 
-#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/system/process/fork_safe.hpp"
 
 namespace weightmap::mmap {
 

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/os/os_error.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "mmap/pages/smaps.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

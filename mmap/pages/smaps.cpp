@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/bytes/checked.hpp"
+#include "runtime/base/bytes/checked.hpp"
 
 namespace weightmap::mmap {
 namespace {

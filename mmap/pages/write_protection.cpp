@@ -3,10 +3,10 @@
 #include <sys/mman.h>
 
 #include "mmap/pages/process_maps.hpp"
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/os_error.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/os_error.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,4 +1,4 @@
-"""The driver without a device, tests/cuda/fake_libcuda.cpp, as Python sees it.
+"""The driver without a device, tests/services/cuda/fake_libcuda.cpp, as Python sees it.
 
 What is on that device lies in this process, so a capsule whose device is changed to the CPU can be
 read by whoever knows DLPack.

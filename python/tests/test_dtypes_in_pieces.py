@@ -2,7 +2,7 @@
 tool have to its elements: the right bytes, or a refusal that names the reason. No format divides
 blocks of ggml, which are in one piece.
 
-tests/dcp/dtypes_in_pieces_test.cpp does so with the ways of the library.
+tests/formats/dcp/dtypes_in_pieces_test.cpp does so with the ways of the library.
 """
 
 import io

@@ -4,12 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/round_up.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
-#include "runtime/bytes/round_up.hpp"
-#include "runtime/os/memory/sealed_memory.hpp"
-#include "runtime/os/process/fork_safe.hpp"
-#include "runtime/os/write/write_all.hpp"
+#include "runtime/system/memory/sealed_memory.hpp"
+#include "runtime/system/process/fork_safe.hpp"
+#include "runtime/system/write/write_all.hpp"
 
 namespace weightmap {
 namespace {

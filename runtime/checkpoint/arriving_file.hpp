@@ -19,10 +19,10 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/bytes/byte_source.hpp"
-#include "runtime/bytes/range_set.hpp"
+#include "runtime/base/bytes/byte_source.hpp"
+#include "runtime/base/bytes/range_set.hpp"
 #include "runtime/checkpoint/identified.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/range_source.hpp"
 #include "weightmap/result.hpp"
 

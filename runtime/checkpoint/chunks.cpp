@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
-#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/composed_tensor.hpp"

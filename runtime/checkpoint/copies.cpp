@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/strided_blocks.hpp"
-#include "runtime/os/memory/own_memory.hpp"
+#include "runtime/system/memory/own_memory.hpp"
 #include "weightmap/check_unchanged.hpp"
 
 namespace weightmap {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/catalog/catalog.hpp"
-#include "runtime/os/process/fork_safe.hpp"
+#include "runtime/base/catalog/catalog.hpp"
+#include "runtime/system/process/fork_safe.hpp"
 
 namespace weightmap {
 

@@ -7,18 +7,18 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/pickle/pickle_end.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/format/zip_directory.hpp"
-#include "runtime/gguf/parse_gguf.hpp"
-#include "runtime/npz/parse_npy.hpp"
-#include "runtime/npz/parse_npz.hpp"
-#include "runtime/pickle/pickle_end.hpp"
-#include "runtime/safetensors/parse_safetensors.hpp"
-#include "runtime/sets/select_files.hpp"
-#include "runtime/sets/shard_name.hpp"
-#include "runtime/torch/parse_archive.hpp"
-#include "runtime/torch/parse_legacy.hpp"
-#include "runtime/torch/parse_pickle.hpp"
+#include "runtime/formats/format/zip_directory.hpp"
+#include "runtime/formats/gguf/parse_gguf.hpp"
+#include "runtime/formats/npz/parse_npy.hpp"
+#include "runtime/formats/npz/parse_npz.hpp"
+#include "runtime/formats/safetensors/parse_safetensors.hpp"
+#include "runtime/formats/sets/select_files.hpp"
+#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/formats/torch/parse_archive.hpp"
+#include "runtime/formats/torch/parse_legacy.hpp"
+#include "runtime/formats/torch/parse_pickle.hpp"
 
 namespace weightmap {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "runtime/checkpoint/named_files.hpp"
-#include "runtime/format/format.hpp"
-#include "runtime/format/identify.hpp"
+#include "runtime/formats/format/format.hpp"
+#include "runtime/formats/format/identify.hpp"
 
 namespace weightmap {
 

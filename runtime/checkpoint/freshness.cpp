@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mmap/guard.hpp"
-#include "runtime/bytes/about_file.hpp"
+#include "runtime/base/bytes/about_file.hpp"
 
 namespace weightmap {
 namespace {

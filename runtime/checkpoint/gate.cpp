@@ -1,7 +1,7 @@
 #include "runtime/checkpoint/gate.hpp"
 
-#include "runtime/os/process/fork_safe.hpp"
-#include "runtime/os/process/futex.hpp"
+#include "runtime/system/process/fork_safe.hpp"
+#include "runtime/system/process/futex.hpp"
 
 namespace weightmap {
 namespace {

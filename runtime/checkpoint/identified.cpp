@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/formats.hpp"
 
 namespace weightmap {

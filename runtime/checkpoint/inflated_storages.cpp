@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "mmap/memory/write_once_memory.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/escape.hpp"
-#include "runtime/os/memory/sealed_memory.hpp"
-#include "runtime/os/unique_fd.hpp"
-#include "runtime/zip/crc32.hpp"
-#include "runtime/zip/inflate.hpp"
+#include "runtime/base/zip/crc32.hpp"
+#include "runtime/base/zip/inflate.hpp"
+#include "runtime/system/memory/sealed_memory.hpp"
+#include "runtime/system/unique_fd.hpp"
 
 namespace weightmap {
 namespace {

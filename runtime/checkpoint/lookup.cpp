@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/catalog/nearest_names.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
-#include "runtime/bytes/escape.hpp"
-#include "runtime/catalog/nearest_names.hpp"
 #include "weightmap/value_path.hpp"
 
 namespace weightmap {

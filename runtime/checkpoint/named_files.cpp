@@ -5,14 +5,14 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/shards.hpp"
-#include "runtime/dcp/parse_dcp.hpp"
-#include "runtime/dcp/saved_offsets.hpp"
-#include "runtime/sets/select_files.hpp"
-#include "runtime/sets/shard_index.hpp"
-#include "runtime/sets/shard_name.hpp"
+#include "runtime/formats/dcp/parse_dcp.hpp"
+#include "runtime/formats/dcp/saved_offsets.hpp"
+#include "runtime/formats/sets/select_files.hpp"
+#include "runtime/formats/sets/shard_index.hpp"
+#include "runtime/formats/sets/shard_name.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/sources.hpp"
-#include "runtime/format/format.hpp"
+#include "runtime/formats/format/format.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/stats.hpp"

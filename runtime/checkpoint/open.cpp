@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
-#include "runtime/bytes/counted.hpp"
-#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
-#include "runtime/os/memory/host_memory.hpp"
-#include "runtime/sets/shard_name.hpp"
+#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/system/memory/host_memory.hpp"
 
 namespace weightmap {
 namespace {

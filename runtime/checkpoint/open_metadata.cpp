@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/checkpoint/open.hpp"
 

@@ -4,16 +4,16 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/about_file.hpp"
-#include "runtime/bytes/counted.hpp"
-#include "runtime/bytes/escape.hpp"
-#include "runtime/format/members.hpp"
-#include "runtime/os/file/snapshot.hpp"
-#include "runtime/os/process/descriptor_limit.hpp"
-#include "runtime/sets/select_files.hpp"
-#include "runtime/sets/unfinished_update.hpp"
+#include "runtime/formats/format/members.hpp"
+#include "runtime/formats/sets/select_files.hpp"
+#include "runtime/formats/sets/unfinished_update.hpp"
+#include "runtime/system/file/snapshot.hpp"
+#include "runtime/system/process/descriptor_limit.hpp"
 
 namespace weightmap {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/shards.hpp"
-#include "runtime/format/members.hpp"
+#include "runtime/formats/format/members.hpp"
 
 namespace weightmap {
 

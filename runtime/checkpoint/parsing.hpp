@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/bytes/part.hpp"
+#include "runtime/base/bytes/part.hpp"
 #include "runtime/checkpoint/formats.hpp"
 #include "runtime/checkpoint/state.hpp"
 

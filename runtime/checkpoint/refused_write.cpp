@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/os/process/standard_error.hpp"
+#include "runtime/system/process/standard_error.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "runtime/bytes/decimal.hpp"
+#include "runtime/base/bytes/decimal.hpp"
 #include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "mmap/memory/huge_pages.hpp"
+#include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/catalog/merge.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/counted.hpp"
-#include "runtime/bytes/escape.hpp"
-#include "runtime/catalog/merge.hpp"
+#include "runtime/base/value/builder.hpp"
 #include "runtime/checkpoint/formats.hpp"
-#include "runtime/dcp/saved_offsets.hpp"
-#include "runtime/format/members.hpp"
-#include "runtime/value/builder.hpp"
+#include "runtime/formats/dcp/saved_offsets.hpp"
+#include "runtime/formats/format/members.hpp"
 
 namespace weightmap {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 #include "runtime/checkpoint/sources.hpp"
-#include "runtime/format/format.hpp"
-#include "runtime/sets/shard_index.hpp"
+#include "runtime/formats/format/format.hpp"
+#include "runtime/formats/sets/shard_index.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/stats.hpp"

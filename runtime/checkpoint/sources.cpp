@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "runtime/bytes/checked.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap {
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "mmap/mapped_file.hpp"
-#include "runtime/bytes/byte_range.hpp"
-#include "runtime/bytes/part.hpp"
+#include "runtime/base/bytes/byte_range.hpp"
+#include "runtime/base/bytes/part.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
 

@@ -16,13 +16,13 @@
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "mmap/pages/process_faults.hpp"
-#include "runtime/catalog/catalog.hpp"
+#include "runtime/base/catalog/catalog.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/gate.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/sources.hpp"
-#include "runtime/format/format.hpp"
-#include "runtime/os/memory/lock_share.hpp"
+#include "runtime/formats/format/format.hpp"
+#include "runtime/system/memory/lock_share.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {

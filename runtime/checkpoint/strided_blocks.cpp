@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "runtime/bytes/checked.hpp"
+#include "runtime/base/bytes/checked.hpp"
 
 namespace weightmap {
 

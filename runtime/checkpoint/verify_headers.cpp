@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/counted.hpp"
-#include "runtime/bytes/escape.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 
 namespace weightmap {

@@ -6,7 +6,7 @@
 
 #include "mmap/memory/write_once_memory.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/memory/own_memory.hpp"
+#include "runtime/system/memory/own_memory.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/os/memory/sealed_memory.hpp"
+#include "runtime/system/memory/sealed_memory.hpp"
 #include "tests/support/byte_store.hpp"
 #include "tests/support/failures.hpp"
 

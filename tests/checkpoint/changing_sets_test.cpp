@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/services/write/watched_calls.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "tests/write/watched_calls.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/catalog/builder.hpp"
+#include "runtime/base/catalog/builder.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "weightmap/checkpoint.hpp"
 

@@ -7,7 +7,7 @@
 #include <memory_resource>
 #include <string>
 
-#include "runtime/zip/record_bytes.hpp"
+#include "runtime/base/zip/record_bytes.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/temporary_file.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/zip/deflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/page_size.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"

@@ -4,7 +4,7 @@
     python tests/data/make_dcp_fixtures.py [FOLDER]
 
 The same state in four layouts: as torch writes it by default, with a file for each item, with three
-threads for each process, and with metadata of each process. tests/dcp/fixtures_test.cpp knows what
+threads for each process, and with metadata of each process. tests/formats/dcp/fixtures_test.cpp knows what
 is in it.
 """
 

@@ -3,7 +3,7 @@
 
     python tests/data/make_npz_fixtures.py [FOLDER]
 
-tests/npz/npz_test.cpp knows what is in them.
+tests/formats/npz/npz_test.cpp knows what is in them.
 """
 
 import io

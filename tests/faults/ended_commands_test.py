@@ -22,7 +22,7 @@ import tempfile
 import time
 import unittest
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("cli", "support")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("tools", "support")]
 
 from safetensors_files import file_of  # noqa: E402
 from tool_case import ENVIRONMENT, FolderCase  # noqa: E402

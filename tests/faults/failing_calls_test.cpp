@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/os/unique_fd.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

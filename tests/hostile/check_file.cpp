@@ -6,8 +6,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "runtime/bytes/escape.hpp"
-#include "runtime/zip/crc32.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/zip/crc32.hpp"
 #include "tests/hostile/process_memory.hpp"
 #include "weightmap/checkpoint.hpp"
 

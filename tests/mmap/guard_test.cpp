@@ -20,7 +20,7 @@
 #include "mmap/fault_handler.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/page_loader.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

@@ -12,7 +12,7 @@
 
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/sanitizer.hpp"

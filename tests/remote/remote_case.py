@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
 
 from range_server import RangeServer  # noqa: E402
 from tool_case import ENVIRONMENT, FolderCase  # noqa: E402

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/zip/crc32.hpp"
-#include "runtime/zip/emit.hpp"
+#include "runtime/base/zip/crc32.hpp"
+#include "runtime/base/zip/emit.hpp"
 
 namespace weightmap::test {
 

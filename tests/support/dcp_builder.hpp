@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/formats/torch/pickle_text.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "tests/torch/pickle_text.hpp"
 
 namespace weightmap::test {
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "bench/cold/numbers.hpp"
-#include "bench/cold/statistics.hpp"
+#include "tools/bench/cold/numbers.hpp"
+#include "tools/bench/cold/statistics.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"

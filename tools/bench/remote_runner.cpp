@@ -3,12 +3,12 @@
 #include <memory>
 #include <utility>
 
-#include "bench/cold/process.hpp"
-#include "bench/cold/progress_line.hpp"
-#include "bench/cold/recycle_memory.hpp"
-#include "bench/cold/stopwatch.hpp"
-#include "bench/cold/turns.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/cold/process.hpp"
+#include "tools/bench/cold/progress_line.hpp"
+#include "tools/bench/cold/recycle_memory.hpp"
+#include "tools/bench/cold/stopwatch.hpp"
+#include "tools/bench/cold/turns.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"

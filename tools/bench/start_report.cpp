@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "bench/cold/numbers.hpp"
-#include "bench/cold/report_text.hpp"
-#include "bench/cold/statistics.hpp"
+#include "tools/bench/cold/numbers.hpp"
+#include "tools/bench/cold/report_text.hpp"
+#include "tools/bench/cold/statistics.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/html.hpp"
 #include "tools/support/text.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/cold/results.hpp"
+#include "tools/bench/cold/results.hpp"
 
 namespace weightmap::cli::bench {
 

@@ -10,13 +10,13 @@
 #include <span>
 #include <utility>
 
-#include "bench/cold/machine.hpp"
-#include "bench/cold/progress_line.hpp"
-#include "bench/cold/read_ahead.hpp"
-#include "bench/cold/recycle_memory.hpp"
-#include "bench/cold/temporary_folder.hpp"
-#include "bench/cold/turns.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/cold/machine.hpp"
+#include "tools/bench/cold/progress_line.hpp"
+#include "tools/bench/cold/read_ahead.hpp"
+#include "tools/bench/cold/recycle_memory.hpp"
+#include "tools/bench/cold/temporary_folder.hpp"
+#include "tools/bench/cold/turns.hpp"
 #include "tools/run/command_process.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/plan_store.hpp"

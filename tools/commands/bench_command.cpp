@@ -4,12 +4,12 @@
 #include <span>
 #include <vector>
 
-#include "bench/cold/engines.hpp"
-#include "bench/cold/report_html.hpp"
-#include "bench/cold/report_json.hpp"
-#include "bench/cold/report_text.hpp"
-#include "bench/cold/runner.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/cold/engines.hpp"
+#include "tools/bench/cold/report_html.hpp"
+#include "tools/bench/cold/report_json.hpp"
+#include "tools/bench/cold/report_text.hpp"
+#include "tools/bench/cold/runner.hpp"
 #include "tools/bench/remote_report.hpp"
 #include "tools/bench/remote_runner.hpp"
 #include "tools/bench/start_report.hpp"

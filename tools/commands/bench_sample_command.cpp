@@ -3,10 +3,10 @@
 #include <iostream>
 #include <memory>
 
-#include "bench/cold/consumer.hpp"
-#include "bench/cold/engines.hpp"
-#include "bench/cold/stopwatch.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/cold/consumer.hpp"
+#include "tools/bench/cold/engines.hpp"
+#include "tools/bench/cold/stopwatch.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "bench/cold/stopwatch.hpp"
-#include "bench/remote/curl_fetch.hpp"
 #include "runtime/base/try.hpp"
+#include "tools/bench/cold/stopwatch.hpp"
+#include "tools/bench/remote/curl_fetch.hpp"
 #include "tools/bench/remote_runner.hpp"
 #include "tools/command.hpp"
 #include "tools/remote/remote_file.hpp"

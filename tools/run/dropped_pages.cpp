@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "mmap/pages/dropped_pages.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/generation.hpp"
 
 namespace weightmap::cli::start {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/os/file/mount.hpp"
+#include "runtime/system/file/mount.hpp"
 
 namespace weightmap::cli::start {
 

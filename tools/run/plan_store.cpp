@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/new_file.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 
 namespace weightmap::cli::start {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "mmap/pages/process_maps.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::cli::start {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/process_maps.hpp"
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/page_size.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/page_size.hpp"
 #include "tools/run/dropped_pages.hpp"
 #include "tools/run/files_in_use.hpp"
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <optional>
 
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/bytes/checked.hpp"
 #include "tools/support/json_reader.hpp"
 
 namespace weightmap::cli::start {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/bytes/byte_range.hpp"
+#include "runtime/base/bytes/byte_range.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 

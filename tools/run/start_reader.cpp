@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/os/file/file.hpp"
-#include "runtime/os/memory/memory_limit.hpp"
+#include "runtime/system/file/file.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
 #include "tools/run/dropped_pages.hpp"
 
 namespace weightmap::cli::start {

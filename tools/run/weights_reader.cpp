@@ -7,7 +7,7 @@
 
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"

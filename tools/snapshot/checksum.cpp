@@ -9,7 +9,7 @@
 
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tools/snapshot/ownership.hpp"
 #include "tools/support/about_file.hpp"
 #include "tools/support/text.hpp"

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "weightmap/new_file.hpp"
 
 namespace weightmap::cli::snapshot {

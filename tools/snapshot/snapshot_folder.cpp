@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/os/file/file.hpp"
+#include "runtime/system/file/file.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/snapshot/checksum.hpp"
 #include "tools/snapshot/ownership.hpp"

@@ -1,0 +1,249 @@
+#include "runtime/formats/dcp/read_items.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/parallel_for.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/formats/dcp/boxes.hpp"
+#include "runtime/formats/dcp/item_pattern.hpp"
+#include "runtime/formats/dcp/item_source.hpp"
+#include "runtime/formats/format/zip_directory.hpp"
+#include "runtime/formats/torch/parse_archive.hpp"
+#include "weightmap/tensor_view.hpp"
+
+namespace weightmap::dcp {
+namespace {
+
+// Upper bounds for an archive of one tensor.
+constexpr std::uint64_t most_pickle_bytes = 65536;
+constexpr std::uint64_t most_directory_bytes = 65536;
+// The number of items that a thread reads at a time.
+constexpr std::size_t items_together = 128;
+
+// The tensor of an item, whose place is one in the item.
+struct ItemTensor {
+  DType dtype;
+  PlacedChunk placed;
+};
+
+// An item that was parsed.
+struct ProvenItem {
+  ItemTensor tensor;
+  std::optional<ItemPattern> pattern;  // if others may be like it
+};
+
+using ProvenItemRef = std::shared_ptr<const ProvenItem>;
+
+// Items that were parsed, for those that follow. May be used by any thread.
+class ProvenItems {
+ public:
+  // Returns an item that one with these ends is like, for that chunk; nullptr if there is none.
+  ProvenItemRef find(const Chunk& chunk, const ItemEnds& ends) const {
+    ProvenItemRef item = last(slot_of(chunk));
+    return item != nullptr && item->pattern->matches(ends) ? item : nullptr;
+  }
+  // Precondition: the item has a pattern.
+  void add(const Chunk& chunk, ProvenItemRef item) {
+    const std::scoped_lock lock(mutex_);
+    items_[slot_of(chunk)] = std::move(item);
+  }
+
+ private:
+  static constexpr std::size_t slots = 61;
+
+  // Items of one size may be of several shapes, which take turns in a file.
+  static std::size_t slot_of(const Chunk& chunk) noexcept {
+    std::uint64_t hash = chunk.item.length;
+    for (const std::int64_t size : chunk.sizes) hash = 31 * hash + static_cast<std::uint64_t>(size);
+    return hash % slots;
+  }
+  ProvenItemRef last(std::size_t slot) const {
+    const std::scoped_lock lock(mutex_);
+    return items_[slot];
+  }
+
+  mutable std::mutex mutex_;
+  std::array<ProvenItemRef, slots> items_;
+};
+
+tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
+  error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
+                              to_text(read.chunk->offsets) + ": ");
+  if (error.code == ErrorCode::not_a_checkpoint)
+    error.code = ErrorCode::corrupt;  // relative to the folder
+  std::uint64_t& at = error.file_offset;
+  at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
+  return tl::unexpected<Error>(std::move(error));
+}
+
+OpenOptions for_one_tensor(OpenOptions options) {
+  Limits& limits = options.limits;
+  limits.pickle_bytes = std::min(limits.pickle_bytes, most_pickle_bytes);
+  limits.directory_bytes = std::min(limits.directory_bytes, most_directory_bytes);
+  return options;
+}
+
+bool is_same_item(const ItemRead& one, const ItemRead& other) {
+  const Item& a = one.chunk->item;
+  const Item& b = other.chunk->item;
+  return a.file == b.file && a.offset == b.offset && a.length == b.length;
+}
+
+Result<ItemTensor> tensor_of(const format::Parsed& parsed) {
+  if (!parsed.compressed.empty())
+    return failure(ErrorCode::unsupported, "its bytes are compressed");
+  if (parsed.facts.reserved && !parsed.facts.reserved->is_sealed)
+    return failure(ErrorCode::unsupported, "its bytes are reserved, and not filled in yet");
+  const catalog::Catalog& found = parsed.catalog;
+  if (found.size() != 1 || !parsed.composed.empty())
+    return failure(ErrorCode::corrupt,
+                   "it has " + std::to_string(found.size()) + " tensors, and is to be one");
+  const catalog::Entry& entry = found[0];
+  if (!found.name(entry).empty())
+    return failure(ErrorCode::corrupt, "it has something with a tensor in it, " +
+                                           bytes::quote(found.name(entry)) +
+                                           ", and is to be a tensor itself");
+  const catalog::StorageEntry& storage = found.storages()[entry.storage];
+  const std::int64_t* const sizes = found.dims(entry);
+  const std::int64_t* const strides = sizes + entry.rank;
+  constexpr unsigned kept =
+      TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
+  return ItemTensor{entry.dtype,
+                    {{},
+                     {sizes, strides},
+                     {strides, strides + entry.rank},
+                     storage.position,
+                     storage.nbytes,
+                     entry.storage_offset,
+                     storage.crc32,
+                     0,
+                     static_cast<std::uint8_t>(entry.flags & kept)}};
+}
+
+// Fails where the item differs from the metadata.
+Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, const DataFile& file,
+                  ItemRead& read) {
+  if (tensor.dtype != read.tensor->dtype)
+    return failure(ErrorCode::corrupt,
+                   "it has elements of " + std::string(to_string(tensor.dtype)) +
+                       ", and the metadata says " + std::string(to_string(read.tensor->dtype)));
+  if (tensor.placed.sizes != read.chunk->sizes)
+    return failure(ErrorCode::corrupt, "it has the shape " + to_text(tensor.placed.sizes) +
+                                           ", and the metadata says " + to_text(read.chunk->sizes));
+  read.placed = tensor.placed;
+  read.placed.offsets = read.chunk->offsets;
+  read.placed.storage_position += file.base + read.chunk->item.offset;
+  read.placed.crc32 = crc32;
+  read.placed.source = file.number;
+  return {};
+}
+
+Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& options,
+                                 OpenStats& stats) {
+  std::pmr::monotonic_buffer_resource memory(16384);
+  format::Input input(source, 0, source.size(), memory);
+  input.cache.emplace(source, memory, tail_bytes);
+  std::optional<ItemPattern> pattern;
+  Result<zip::Directory> directory = format::read_directory(source, *input.cache, options.limits);
+  if (directory) {  // otherwise the parser says what is wrong
+    pattern = ItemPattern::of(source.ends(), *directory);
+    input.directory = std::move(*directory);
+  }
+  OpenStats of_item;
+  TRY_ASSIGN(const format::Parsed parsed, torch::parse_archive(input, options, of_item, memory));
+  stats.verify_reads += of_item.verify_reads;
+  stats.verify_bytes_read += of_item.verify_bytes_read;
+  TRY_ASSIGN(ItemTensor tensor, tensor_of(parsed));
+  if (source.was_read_between_ends() ||
+      (pattern && pattern->storage_position() != tensor.placed.storage_position))
+    pattern.reset();
+  return std::make_shared<const ProvenItem>(ProvenItem{std::move(tensor), std::move(pattern)});
+}
+
+// All of `reads` refer to the same item.
+Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& parts, const DataFile& file,
+                       const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
+  const Chunk& chunk = *reads.front().chunk;
+  const ItemSource source(parts, chunk.item);
+  const ItemEnds ends = source.ends();
+  ProvenItemRef item = proven.find(chunk, ends);
+  if (item == nullptr) {
+    Result<ProvenItemRef> parsed = parse_item(source, options, stats);
+    if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
+    item = std::move(*parsed);
+    if (item->pattern) proven.add(chunk, item);
+  }
+  const std::uint32_t crc32 =
+      item->pattern ? item->pattern->crc32(ends) : item->tensor.placed.crc32;
+  for (ItemRead& read : reads)
+    if (Result<void> taken = take(item->tensor, crc32, file, read); !taken)
+      return about_item(read, std::move(taken.error()));
+  return {};
+}
+
+// Reads items of one file, in file order.
+Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const OpenOptions& options,
+                       OpenStats& stats, ProvenItems& proven) {
+  PartsOfFile parts(*file.file, stats);
+  for (const ItemRead& read : items) {
+    if (Result<void> fits = check_place(read.chunk->item, *file.file); !fits)
+      return about_item(read, std::move(fits.error()));
+    parts.want_ends(read.chunk->item);
+  }
+  TRY(parts.read_wanted());
+  for (auto begin = items.begin(); begin != items.end();) {
+    const auto end = std::find_if_not(
+        begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
+    TRY(read_item({begin, end}, parts, file, options, stats, proven));
+    begin = end;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
+                        const OpenOptions& options, OpenStats& stats) {
+  std::ranges::sort(items, {}, [](const ItemRead& read) {
+    const Item& item = read.chunk->item;
+    return std::tuple(item.file, item.offset, item.length);
+  });
+  std::vector<std::span<ItemRead>> parts;
+  for (std::size_t begin = 0; begin < items.size();) {
+    std::size_t end = begin + 1;
+    while (end < items.size() && (is_same_item(items[end], items[end - 1]) ||
+                                  (end - begin < items_together &&
+                                   items[end].chunk->item.file == items[begin].chunk->item.file)))
+      ++end;
+    parts.push_back(items.subspan(begin, end - begin));
+    begin = end;
+  }
+  const OpenOptions options_of_item = for_one_tensor(options);
+  ProvenItems proven;
+  std::mutex counting;
+  return parallel_for(parts.size(), [&](std::size_t number) -> Result<void> {
+    OpenStats of_part;
+    const std::span<ItemRead> part = parts[number];
+    const DataFile& file = files[part.front().chunk->item.file];
+    Result<void> read = read_some(part, file, options_of_item, of_part, proven);
+    if (!read && read.error().file.empty()) read.error().file = file.shown_name;
+    const std::scoped_lock lock(counting);
+    stats.reads += of_part.reads;
+    stats.bytes_read += of_part.bytes_read;
+    stats.verify_reads += of_part.verify_reads;
+    stats.verify_bytes_read += of_part.verify_bytes_read;
+    return read;
+  });
+}
+
+}  // namespace weightmap::dcp

@@ -1,0 +1,216 @@
+#include "runtime/services/fetch/fetch_file.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/range_set.hpp"
+#include "runtime/base/go_on.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/checkpoint/open.hpp"
+#include "runtime/services/fetch/compare_sum.hpp"
+#include "runtime/services/fetch/fetched_version.hpp"
+#include "runtime/services/fetch/fetching.hpp"
+#include "runtime/services/fetch/file_content.hpp"
+#include "runtime/services/fetch/into_file.hpp"
+#include "runtime/services/fetch/journal.hpp"
+#include "runtime/services/fetch/part_file.hpp"
+#include "runtime/services/fetch/whole_file.hpp"
+#include "runtime/services/warm/staged_file.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::uint64_t read_step = std::uint64_t{16} << 20;
+std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
+  std::uint64_t all = 0;
+  for (const ByteRange& range : ranges) all += range.length;
+  return all;
+}
+
+// One call of fetch_file().
+class FileFetch {
+ public:
+  FileFetch(const FetchFile& what, const FetchOptions& options, PartFile& part)
+      : what_(what),
+        options_(options),
+        part_(part),
+        buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
+        destination_(part, std::min(longest_piece(options), what.file.file.size())),
+        sums_(sums_of(state(), what.file, options)),
+        fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size()) {
+  }
+
+  Result<FetchReport> run() {
+    Result<void> fetched = take_present();
+    if (fetched) fetched = fetching_.run(options_.progress);
+    // Also what a failed fetch has received, for the one that goes on after it.
+    Result<void> synced = part_.sync();
+    TRY(fetched);
+    TRY(synced);
+    TRY_ASSIGN(const std::uint64_t summed_bytes, compare_with_sum());
+    if (what_.is_checkpoint) TRY(check_copy(what_.checkpoint, part_.file().descriptor()));
+    FetchReport report = fetching_.report();
+    report.version = what_.file.remote->version();
+    report.resumed_bytes = resumed_bytes_;
+    report.summed_bytes = summed_bytes;
+    return report;
+  }
+
+ private:
+  const Checkpoint::State& state() const noexcept {
+    return Checkpoint::Access::state(what_.checkpoint);
+  }
+
+  FetchPlan plan() const {
+    bytes::RangeSet present = part_.present();
+    for (const ByteRange& range : what_.file.remote->arrived()) present.add(range);
+    return plan_of(state(), what_.file, present, sums_, options_);
+  }
+
+  // A part of other bytes is of no use to a later fetch.
+  Result<std::uint64_t> compare_with_sum() {
+    TRY_ASSIGN(const auto* const wanted, sum_for(what_.file.name_beside, options_));
+    if (wanted == nullptr) return 0;
+    Result<void> same = compare_sum(*wanted, part_.file(), options_.progress);
+    if (!same && same.error().code == ErrorCode::corrupt) part_.remove_files();
+    TRY(same);
+    return part_.file().size();
+  }
+
+  // What the disk has is only read to be compared; what the metadata has, goes to the disk.
+  Result<void> take_present() {
+    const bytes::RangeSet on_disk = part_.present();
+    resumed_bytes_ = bytes_of(on_disk.ranges());
+    for (const ByteRange& range : on_disk.ranges()) {
+      if (sums_.is_empty())
+        fetching_.add_unsummed(range.length);
+      else
+        TRY(take(range, false));
+    }
+    for (const ByteRange& arrived : what_.file.remote->arrived())
+      for (const ByteRange& range : on_disk.missing(arrived)) TRY(take(range, true));
+    return {};
+  }
+
+  Result<void> take(ByteRange range, bool is_new) {
+    for (std::uint64_t done = 0; done < range.length;) {
+      const std::uint64_t at = range.offset + done;
+      const auto bytes = std::span(buffer_).first(std::min(read_step, range.length - done));
+      TRY((is_new ? what_.file.file : part_.file()).read(at, bytes));
+      if (is_new) TRY(part_.write(at, bytes));
+      fetching_.add_present({at, bytes.size()}, bytes);
+      done += bytes.size();
+      TRY(go_on(options_.progress, taken_bytes_ += bytes.size(), what_.file.file.size()));
+    }
+    return {};
+  }
+
+  const FetchFile& what_;
+  const FetchOptions& options_;
+  PartFile& part_;
+  std::vector<std::byte> buffer_;
+  IntoFile destination_;
+  StorageSums sums_;
+  Fetching fetching_;
+  std::uint64_t resumed_bytes_ = 0;
+  std::uint64_t taken_bytes_ = 0;
+};
+
+Result<PartFile> open_part(const FetchFile& what) {
+  const ArrivingFile& remote = *what.file.remote;
+  std::string journal = what.journal;
+  if (journal.empty() && is_exact(remote.version()))
+    journal = first_line(source_text(*remote.source()), remote.version());
+  return PartFile::open(what.path, journal, remote.version().size);
+}
+
+Result<void> publish(const FetchFile& what, PartFile& part) {
+  const ArrivingFile& remote = *what.file.remote;
+  note_version(part.file().descriptor(), *remote.source(), remote.version());
+  return part.publish(what.replaces);
+}
+
+Result<FetchReport> fetch_into_part(const FetchFile& what, const FetchOptions& options,
+                                    PartFile& part) {
+  const auto began = std::chrono::steady_clock::now();
+  TRY_ASSIGN(FetchReport report, FileFetch(what, options, part).run());
+  report.path = what.path;
+  report.time = std::chrono::steady_clock::now() - began;
+  return report;
+}
+
+}  // namespace
+
+Result<FetchReport> fetch_file(const FetchFile& what, const FetchOptions& options) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  TRY_ASSIGN(FetchReport report, fetch_into_part(what, options, part));
+  TRY(publish(what, part));
+  return report;
+}
+
+Result<FetchReport> fetch_part(const FetchFile& what, const FetchOptions& options) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  return fetch_into_part(what, options, part);
+}
+
+Result<void> publish_part(const FetchFile& what) {
+  TRY_ASSIGN(PartFile part, open_part(what));
+  if (part.is_whole()) return publish(what, part);
+  return failure(ErrorCode::io, "is no longer whole: another fetch of it has begun meanwhile");
+}
+
+Result<Checkpoint> open_to_fetch(std::shared_ptr<RangeSource> source) {
+  TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
+  TRY_ASSIGN(std::shared_ptr<ArrivingFile> file,
+             ArrivingFile::in_memory(std::move(source), Ends::in_turn));
+  return open_arriving(std::move(file), options, ViewMemory::unused);
+}
+
+namespace {
+
+Result<void> check_target(const std::filesystem::path& path, bool replaces) {
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::symlink_status(path, none);
+  if (!std::filesystem::exists(there)) return {};
+  if (!replaces) return failure(ErrorCode::invalid_argument, "is there already; remove it first");
+  if (std::filesystem::is_regular_file(there)) return {};
+  return failure(ErrorCode::invalid_argument, "is not a regular file");
+}
+
+Result<Checkpoint> open_single(RangeSource& source) {
+  // The caller owns it.
+  const std::shared_ptr<RangeSource> borrowed(std::shared_ptr<void>(), &source);
+  Result<Checkpoint> opened = open_to_fetch(borrowed);
+  if (opened && Checkpoint::Access::state(*opened).is_set())
+    opened =
+        failure(ErrorCode::unsupported, "is a checkpoint of several files; fetch it into a folder");
+  if (!opened) return about_file(std::move(opened.error()), source.name());
+  return opened;
+}
+
+}  // namespace
+
+Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
+                          const FetchOptions& options, bool replaces) {
+  if (Result<void> ok = check_target(path, replaces); !ok)
+    return about_file(std::move(ok.error()), path);
+  const Result<Checkpoint> opened = open_single(source);
+  if (!opened && only_whole(source) != nullptr) return fetch_whole(source, path, options, replaces);
+  TRY(opened);
+  const Checkpoint& checkpoint = *opened;
+  const SourceFile& file = Checkpoint::Access::state(checkpoint).sources.front();
+  if (const auto known = sum_for(file.name_beside, options); !known)
+    return about_file(known.error(), path);
+  Result<FetchReport> report = fetch_file({checkpoint, file, path, replaces, true}, options);
+  if (!report) return about_file(std::move(report.error()), path);
+  return report;
+}
+
+}  // namespace weightmap

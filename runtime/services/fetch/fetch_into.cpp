@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/parallel_for.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/checkpoint/arriving_file.hpp"
+#include "runtime/formats/sets/file_name.hpp"
+#include "runtime/formats/sets/unfinished_update.hpp"
+#include "runtime/services/fetch/compare_sum.hpp"
+#include "runtime/services/fetch/fetch_file.hpp"
+#include "runtime/services/fetch/fetched_version.hpp"
+#include "runtime/services/fetch/files_beside.hpp"
+#include "runtime/services/fetch/journal.hpp"
+#include "runtime/services/fetch/part_file.hpp"
+#include "runtime/services/fetch/whole_file.hpp"
+#include "runtime/services/warm/staged_file.hpp"
+#include "runtime/system/file/directory.hpp"
+#include "weightmap/fetch.hpp"
+
+namespace weightmap {
+namespace {
+
+// The names come from a file of the store, or from its URL.
+Result<void> check_name(const SourceFile& file, bool is_of_a_set) {
+  const std::string& name = file.name_beside;
+  if (!sets::stays_below(name))
+    return failure(ErrorCode::corrupt, bytes::quote(name) + " is no name of a file in the folder");
+  if (!is_of_a_set || (name != sets::update_mark && !name.ends_with(".part") &&
+                       !name.ends_with(".part.journal") && !FilesBeside::has_name(name)))
+    return {};
+  return failure(ErrorCode::unsupported, "the set has a file " + bytes::quote(name) +
+                                             ", a name that a fetch needs for another file of the "
+                                             "folder; fetch the files of the set one by one");
+}
+
+Result<void> make_folder_of(const std::filesystem::path& path) {
+  std::error_code failed;
+  std::filesystem::create_directories(path.parent_path(), failed);
+  if (!failed) return {};
+  return about_file({ErrorCode::io, "cannot make its folder: " + failed.message()}, path);
+}
+
+class FolderFetch {
+ public:
+  FolderFetch(const Checkpoint& checkpoint, std::filesystem::path folder,
+              const FetchOptions& options)
+      : checkpoint_(checkpoint), folder_(std::move(folder)), given_(options), options_(options) {
+    all_ = state().sources.bytes();
+    for (const SourceFile& file : state().sources.opened())
+      metadata_bytes_.push_back(file.remote->source()->counts().bytes);
+    if (!options.progress) return;
+    options_.progress = [this, progress = options.progress](std::uint64_t done, std::uint64_t) {
+      return progress(before_ + done, all_);
+    };
+  }
+
+  Result<std::vector<FetchReport>> run() {
+    if (state().is_set() && options_.sha256.contains(""))
+      return failure(ErrorCode::invalid_argument,
+                     "is a set of several files, whose SHA-256s are given by their names (--sums)");
+    for (const SourceFile& file : state().sources.opened()) {
+      TRY(check_name(file, state().is_set()));
+      TRY(sum_for(file.name_beside, options_));
+    }
+    std::vector<const SourceFile*> files = lead_last();
+    FilesBeside beside;
+    TRY(make_folder_of(path_of(*files.back())));
+    TRY(check_room_for_all());
+    if (is_of_a_model(*files.back()))
+      TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
+                       given_));
+    const bool is_one_moment = state().is_set() || !beside.reports().empty();
+    if (is_one_moment) TRY(check_versions(true));
+    std::vector<const SourceFile*> fetched;  // as parts, until all are
+    std::vector<FetchReport> reports = beside.reports();
+    for (const SourceFile* file : files) {
+      const bool stays = is_current(*file);
+      Result<FetchReport> report = stays ? report_of(*file) : fetch(*file);
+      if (!report) return about_file(std::move(report.error()), path_of(*file));
+      before_ += file->file.size();
+      if (stays)
+        PartFile::remove_rests(path_of(*file));
+      else
+        fetched.push_back(file);
+      reports.push_back(std::move(*report));
+    }
+    if (is_one_moment && !(fetched.empty() && beside.reports().empty())) TRY(check_versions(false));
+    if (state().is_set())
+      TRY(replace(fetched, *files.back(), beside));
+    else
+      TRY(beside.publish());
+    return reports;
+  }
+
+ private:
+  const Checkpoint::State& state() const noexcept { return Checkpoint::Access::state(checkpoint_); }
+  // Which transformers would look for in a folder.
+  static bool is_of_a_model(const SourceFile& lead) {
+    return lead.name_beside.ends_with(".index.json") || lead.name_beside == "model.safetensors";
+  }
+  std::filesystem::path path_of(const SourceFile& file) const { return folder_ / file.name_beside; }
+
+  // The file that leads to the others comes last, so that it never leads to one that is not there.
+  std::vector<const SourceFile*> lead_last() const {
+    std::vector<const SourceFile*> files;
+    for (const SourceFile& file : state().sources.opened()) files.push_back(&file);
+    std::stable_partition(files.begin(), files.end(), [this](const SourceFile* file) {
+      return file->info.path != state().given.front().path;
+    });
+    return files;
+  }
+
+  // All files had their versions at one moment: each has it still, once all are known. A later read
+  // of a file says so as well, but for one of a version that stays to be had (RemoteVersion::id).
+  Result<void> check_versions(bool of_lasting_ones) const {
+    constexpr std::size_t at_a_time = 16;
+    const std::span<const SourceFile> files = state().sources.opened();
+    return parallel_for(files.size(), at_a_time, [&](std::size_t number) -> Result<void> {
+      const ArrivingFile& remote = *files[number].remote;
+      const bool lasts = !remote.version().id.empty();
+      const bool was_read = remote.source()->counts().bytes != metadata_bytes_[number];
+      if (lasts != of_lasting_ones || (!lasts && was_read)) return {};
+      const std::filesystem::path name = files[number].name_beside;
+      Result<void> same = check_version(*remote.source(), remote.version(), name.filename());
+      if (!same) return about_file(std::move(same.error()), remote.source()->name());
+      return {};
+    });
+  }
+
+  // Of the parts that are there the disk has the room.
+  Result<void> check_room_for_all() const {
+    std::uint64_t missing = 0;
+    for (const SourceFile& file : state().sources.opened()) {
+      if (has_version(path_of(file), *file.remote->source(), file.remote->version())) continue;
+      std::error_code none;
+      const std::uintmax_t part = std::filesystem::file_size(path_of(file) += ".part", none);
+      missing += file.file.size() - (none ? 0 : std::min<std::uint64_t>(part, file.file.size()));
+    }
+    Result<void> room = check_room(folder_, missing);
+    if (!room) return about_file(std::move(room.error()), folder_);
+    return {};
+  }
+
+  FetchReport report_of(const SourceFile& file) const {
+    FetchReport report;
+    report.path = path_of(file);
+    report.version = file.remote->version();
+    report.counts = file.remote->source()->counts();
+    report.file_bytes = file.file.size();
+    report.summed_bytes = options_.sha256.empty() ? 0 : report.file_bytes;
+    return report;
+  }
+
+  // A file of a set may be no checkpoint by itself.
+  FetchFile what(const SourceFile& file, const std::filesystem::path& path) const {
+    FetchFile what{checkpoint_, file, path, true, !state().is_set()};
+    if (state().is_set() && !is_exact(file.remote->version()))
+      what.journal = first_line(own_name_, file.remote->version());
+    return what;
+  }
+
+  bool is_current(const SourceFile& file) const {
+    if (!has_version(path_of(file), *file.remote->source(), file.remote->version())) return false;
+    const auto wanted = sum_for(file.name_beside, options_);
+    if (!wanted || *wanted == nullptr) return wanted.has_value();
+    const Result<os::File> there = os::File::open(path_of(file), false);
+    return there && compare_sum(**wanted, *there, options_.progress);
+  }
+
+  Result<FetchReport> fetch(const SourceFile& file) const {
+    const std::filesystem::path path = path_of(file);
+    TRY(make_folder_of(path));
+    if (state().is_set()) return fetch_part(what(file, path), options_);
+    return fetch_file(what(file, path), options_);
+  }
+
+  // Gives the parts their names. From the first one to the last the files are of two versions, and
+  // the folder has the mark; what knows no mark finds no file that leads to the others.
+  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead,
+                       FilesBeside& beside) const {
+    const std::filesystem::path mark = folder_ / sets::update_mark;
+    std::error_code unknown;
+    if (files.empty() && !std::filesystem::exists(mark, unknown)) return beside.publish();
+    TRY_ASSIGN(const os::UniqueFd folder, os::open_directory(folder_));
+    TRY_ASSIGN(const os::UniqueFd made, os::open_or_create(folder.get(), sets::update_mark));
+    TRY(os::sync_directory(folder.get()));
+    if (!files.empty() && files.back() == &lead) TRY(remove(lead));
+    TRY(beside.publish());
+    for (const SourceFile* file : files) {
+      const std::filesystem::path path = path_of(*file);
+      if (Result<void> named = publish_part(what(*file, path)); !named)
+        return about_file(std::move(named.error()), path);
+    }
+    TRY(os::remove_name(folder.get(), sets::update_mark));
+    TRY(os::sync_directory(folder.get()));
+    return check_set(lead);
+  }
+
+  Result<void> remove(const SourceFile& file) const {
+    std::error_code failed;
+    std::filesystem::remove(path_of(file), failed);
+    if (!failed) return {};
+    return about_file({ErrorCode::io, "cannot remove the file: " + failed.message()},
+                      path_of(file));
+  }
+
+  // The set is opened once it is whole.
+  Result<void> check_set(const SourceFile& lead) const {
+    Result<void> checked =
+        check_copy(checkpoint_, Checkpoint::open(path_of(lead), OpenOptions::to_look()));
+    if (checked) return checked;
+    static_cast<void>(remove(lead));
+    return about_file(std::move(checked.error()), path_of(lead));
+  }
+
+  const Checkpoint& checkpoint_;
+  const std::filesystem::path folder_;
+  const FetchOptions& given_;
+  FetchOptions options_;
+  std::vector<std::uint64_t> metadata_bytes_;  // that each file's source had received before
+  std::uint64_t before_ = 0;                   // bytes of the files that are done
+  std::uint64_t all_ = 0;                      // bytes
+  // Of parts whose version has no name, so that no other fetch goes on with them.
+  const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
+};
+
+// See only_whole().
+Result<std::vector<FetchReport>> fetch_whole_into(RangeSource& source,
+                                                  const std::filesystem::path& folder,
+                                                  const FetchOptions& options) {
+  const std::filesystem::path path = folder / std::filesystem::path(source.name()).filename();
+  TRY(make_folder_of(path));
+  TRY_ASSIGN(FetchReport report, fetch_whole(source, path, options, true));
+  return std::vector<FetchReport>{std::move(report)};
+}
+
+}  // namespace
+
+Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
+                                            const std::filesystem::path& folder,
+                                            const FetchOptions& options) {
+  const std::shared_ptr<RangeSource> shared = std::move(source);
+  const Result<Checkpoint> opened = open_to_fetch(shared);
+  if (!opened && only_whole(*shared) != nullptr) return fetch_whole_into(*shared, folder, options);
+  if (!opened) return about_file(opened.error(), shared->name());
+  return FolderFetch(*opened, folder, options).run();
+}
+
+}  // namespace weightmap

@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/formats/sets/file_name.hpp"
+#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub_listing.hpp"
+#include "weightmap/hub_model.hpp"
+
+namespace weightmap {
+namespace {
+
+constexpr std::string_view scheme = "hf://";
+
+// All but letters, digits, "-._~" and the bytes of `kept`.
+std::string percent_encoded(std::string_view text, std::string_view kept) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::string encoded;
+  for (const char c : text) {
+    const bool stays = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                       std::string_view("-._~").find(c) != std::string_view::npos ||
+                       kept.find(c) != std::string_view::npos;
+    const auto byte = static_cast<unsigned char>(c);
+    if (stays)
+      encoded += c;
+    else
+      encoded.append({'%', digits[byte >> 4], digits[byte & 15]});
+  }
+  return encoded;
+}
+
+// The file that was named, or the one that is or leads to the model's checkpoint.
+Result<std::string> file_of(const sets::HubName& name, const sets::HubListing& listing) {
+  if (!name.file.empty()) return name.file;
+  TRY_ASSIGN(std::vector<std::string> files, listing.checkpoint());
+  if (files.size() == 1) return std::move(files.front());
+  return failure(ErrorCode::unsupported,
+                 "has " + std::to_string(files.size()) +
+                     " files without an index, of which only one can be read from here; "
+                     "name one of them, such as " +
+                     bytes::quote(files.front()));
+}
+
+// A file that was read as a whole.
+class HubWholeFile final : public RangeSource {
+ public:
+  HubWholeFile(HubClient& client, std::string path, std::string content, std::string tag)
+      : client_(client),
+        path_(std::move(path)),
+        content_(std::move(content)),
+        tag_(std::move(tag)) {}
+
+  const std::string& name() const noexcept override { return path_; }
+
+  Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
+    const auto bytes = std::as_bytes(std::span(content_));
+    const std::size_t first = std::min(head.size(), bytes.size());
+    const std::size_t last = std::min(tail.size(), bytes.size());
+    std::ranges::copy(bytes.first(first), head.begin());
+    std::ranges::copy(bytes.last(last), tail.last(last).begin());
+    return RemoteVersion{.size = bytes.size(), .tag = tag_};
+  }
+
+  Result<void> read(RangeReader& reader) override {
+    const auto bytes = std::as_bytes(std::span(content_));
+    while (const std::optional<RangeRequest> wanted = reader.next()) {
+      if (!bytes::contains(bytes.size(), wanted->offset, wanted->into.size()))
+        return failure(ErrorCode::invalid_argument, "a range is not within the file",
+                       wanted->offset);
+      std::ranges::copy(bytes.subspan(wanted->offset, wanted->into.size()), wanted->into.begin());
+      TRY(reader.arrived(*wanted));
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override {
+    if (!sets::stays_below(relative))
+      return failure(ErrorCode::invalid_argument,
+                     bytes::quote(relative) + " would leave the folder");
+    return client_.open(path_.substr(0, path_.rfind('/') + 1) + percent_encoded(relative, "/"));
+  }
+
+  RangeCounts counts() const noexcept override { return {.requests = 1, .bytes = content_.size()}; }
+
+ private:
+  HubClient& client_;
+  const std::string path_;
+  const std::string content_;
+  const std::string tag_;  // its commit
+};
+
+// "hf://org/name@revision/file".
+Result<sets::HubName> parse_hub_url(const std::string& text) {
+  if (text.starts_with(scheme))
+    if (std::optional<sets::HubName> name = sets::HubName::parse(text.substr(scheme.size())))
+      return std::move(*name);
+  return failure(ErrorCode::invalid_argument,
+                 bytes::quote(text) +
+                     " is no model of the hub: expected hf://org/name, hf://org/name@revision or "
+                     "hf://org/name/file");
+}
+
+// Asks which commit the revision is, and for its files.
+Result<sets::HubListing> list_hub_model(HubClient& client, const sets::HubName& name) {
+  TRY_ASSIGN(const std::string answer,
+             client.get("/api/models/" + name.model + "/revision/" +
+                        percent_encoded(name.revision, "") + "?blobs=true"));
+  TRY_ASSIGN(sets::HubListing listing, sets::read_hub_listing(answer));
+  if (name.file.empty() || listing.find(name.file) != nullptr) return listing;
+  return failure(ErrorCode::not_found, "the model has no file " + bytes::quote(name.file) +
+                                           " in commit " + listing.commit);
+}
+
+std::string hub_path(const sets::HubName& name, const std::string& commit, std::string_view file) {
+  return "/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/");
+}
+
+// Opens a file of this commit, as long as the client lives.
+Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets::HubName& name,
+                                                   const std::string& commit,
+                                                   const std::string& file) {
+  std::string path = hub_path(name, commit, file);
+  // The hub need not serve ranges of the files that are in git itself.
+  if (!file.ends_with(".json")) return client.open(path);
+  TRY_ASSIGN(std::string content, client.get(path));
+  return std::make_unique<HubWholeFile>(client, std::move(path), std::move(content),
+                                        '"' + commit + '"');
+}
+
+class HubSource final : public RangeSource {
+ public:
+  HubSource(std::shared_ptr<HubClient> client, sets::HubName model, std::string name)
+      : client_(std::move(client)), model_(std::move(model)), name_(std::move(name)) {}
+
+  // From identify() on it ends with the file.
+  const std::string& name() const noexcept override { return name_; }
+  std::string identity() const override { return file_ ? file_->identity() : name_; }
+
+  Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
+    Result<std::unique_ptr<RangeSource>> found = find();
+    if (!found) return about_file(std::move(found.error()), name_);
+    file_ = std::move(*found);
+    return file_->identify(head, tail);
+  }
+
+  Result<void> read(RangeReader& reader) override {
+    if (!file_) return failure(ErrorCode::invalid_argument, "read() comes after identify()");
+    return file_->read(reader);
+  }
+
+  Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override {
+    if (!file_) return failure(ErrorCode::invalid_argument, "sibling() comes after identify()");
+    return file_->sibling(relative);
+  }
+
+  RangeCounts counts() const noexcept override { return file_ ? file_->counts() : RangeCounts{}; }
+
+ private:
+  Result<std::unique_ptr<RangeSource>> find() {
+    TRY_ASSIGN(const sets::HubListing listing, list_hub_model(*client_, model_));
+    TRY_ASSIGN(const std::string file, file_of(model_, listing));
+    if (model_.file.empty()) name_ += "/" + file;
+    return open_hub_file(*client_, model_, listing.commit, file);
+  }
+
+  std::shared_ptr<HubClient> client_;
+  sets::HubName model_;
+  std::string name_;
+  std::unique_ptr<RangeSource> file_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RangeSource>> open_hub_model(std::shared_ptr<HubClient> client,
+                                                    const std::string& name) {
+  TRY_ASSIGN(sets::HubName model, parse_hub_url(name));
+  return std::make_unique<HubSource>(std::move(client), std::move(model), name);
+}
+
+}  // namespace weightmap

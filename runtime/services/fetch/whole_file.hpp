@@ -1,0 +1,48 @@
+// Files that are fetched by one request: of servers without ranges, and those that lie beside a
+// set and are no checkpoints.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "runtime/services/fetch/part_file.hpp"
+#include "weightmap/fetch.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/whole_source.hpp"
+
+namespace weightmap {
+
+// Errors name no file.
+class WholeFetch final : private WholeReader {
+ public:
+  // All must outlive it.
+  WholeFetch(const std::filesystem::path& path, const FetchOptions& options)
+      : path_(path), options_(options) {}
+
+  // Brings all of it, as `path`.part, and compares it if a SHA-256 is known. Nothing is left of one
+  // that differs. Fails as the source does.
+  Result<FetchReport> bring(RangeSource& source, WholeSource& whole);
+  const PartFile& part() const noexcept { return *part_; }
+  // Gives it its name, in place of a file that has it.
+  Result<void> publish(bool replaces) { return part_->publish(replaces); }
+  void remove() noexcept { part_->remove_files(); }
+
+ private:
+  Result<void> begins(const RemoteVersion& version) override;
+  Result<void> take(std::span<const std::byte> bytes) override;
+
+  const std::filesystem::path path_;
+  const FetchOptions& options_;
+  RemoteVersion version_;
+  std::optional<PartFile> part_;
+  std::uint64_t taken_ = 0;
+};
+
+// The source as one that can be read as a whole, if that is the only way; else nullptr.
+WholeSource* only_whole(RangeSource& source) noexcept;
+// Fetches a checkpoint of one file so, or what lies beside models. See fetch().
+Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path& path,
+                                const FetchOptions& options, bool replaces);
+
+}  // namespace weightmap

@@ -1,0 +1,268 @@
+#include "runtime/services/inspect/statistics.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/try.hpp"
+#include "runtime/services/inspect/multiplicity.hpp"
+#include "runtime/services/inspect/summary.hpp"
+#include "runtime/services/inspect/take_in.hpp"
+#include "weightmap/half.hpp"
+#include "weightmap/tensor_pieces.hpp"
+
+namespace weightmap {
+namespace inspect {
+namespace {
+
+// Processes elements in blocks, each converted to T.
+template <class Stored, class T, class Convert>
+class ByBlock {
+ public:
+  static constexpr bool is_exact = false;  // depends on the order of the blocks
+
+  explicit ByBlock(const Convert& convert) : convert_(convert) {}
+
+  void add(std::span<const std::byte> bytes) noexcept {
+    while (!bytes.empty()) {
+      const std::size_t count = std::min(bytes.size() / sizeof(Stored), block_elements);
+      for (std::size_t i = 0; i < count; ++i)
+        block_[i] = convert_(load_element<Stored>(bytes.data() + i * sizeof(Stored)));
+      summary_.add(std::span<const T>(block_.data(), count));
+      bytes = bytes.subspan(count * sizeof(Stored));
+    }
+  }
+  void add(const ByBlock& part) noexcept { summary_.add(part.summary_); }
+  TensorStatistics result() { return summary_.result(); }
+
+ private:
+  const Convert& convert_;
+  Summary<T> summary_;
+  std::array<T, block_elements> block_;
+};
+
+// Counts each bit pattern at memory speed, and adds the values of the patterns at the end.
+template <class Stored, class T, class Convert>
+class ByValue {
+ public:
+  static constexpr bool is_exact = true;
+
+  explicit ByValue(const Convert& convert) : convert_(convert), counts_(patterns) {}
+
+  void add(std::span<const std::byte> bytes) noexcept {
+    const std::size_t count = bytes.size() / sizeof(Stored);
+    uncollected_ += count;
+    std::size_t i = 0;
+    // Reads words and alternates between tables, since equal neighbours would stall on one counter.
+    for (; i + word <= count; i += word) {
+      auto bits = load_element<std::uint64_t>(bytes.data() + i * sizeof(Stored));
+      for (std::size_t part = 0; part < word; ++part, bits >>= 8 * sizeof(Stored))
+        ++recent_[part % tables][bits % patterns];
+    }
+    for (; i < count; ++i) ++recent_[0][load_element<Stored>(bytes.data() + i * sizeof(Stored))];
+    if (uncollected_ > std::numeric_limits<std::uint32_t>::max() / 2) collect();
+  }
+
+  void add(ByValue& part) noexcept {
+    part.collect();
+    collect();
+    for (std::size_t bits = 0; bits < patterns; ++bits) counts_[bits] += part.counts_[bits];
+  }
+
+  TensorStatistics result() {
+    collect();
+    std::vector<typename Summary<T>::Value> values;
+    for (std::size_t bits = 0; bits < patterns; ++bits)
+      if (counts_[bits] > 0)
+        values.emplace_back(convert_(static_cast<Stored>(bits)), counts_[bits]);
+    Summary<T> summary;
+    summary.add(std::span<const typename Summary<T>::Value>(values));
+    return summary.result();
+  }
+
+ private:
+  static constexpr std::size_t patterns = std::size_t{1} << 8 * sizeof(Stored);
+  static constexpr std::size_t word = sizeof(std::uint64_t) / sizeof(Stored);  // elements
+  static constexpr std::size_t tables = 4;
+  using Counts = std::array<std::uint32_t, patterns>;
+
+  void collect() noexcept {
+    for (Counts& recent : recent_) {
+      for (std::size_t bits = 0; bits < patterns; ++bits) counts_[bits] += recent[bits];
+      recent.fill(0);
+    }
+    uncollected_ = 0;
+  }
+
+  const Convert& convert_;
+  std::array<Counts, tables> recent_{};
+  std::uint64_t uncollected_ = 0;
+  std::vector<std::uint64_t> counts_;
+};
+
+template <class Work, class Make>
+Result<TensorStatistics> run(const TensorView& view, const Progress& progress, const Make& make) {
+  const std::unique_ptr<Work> work = make();
+  Following following{progress, view.nbytes()};
+  const auto take = [&](std::span<const std::byte> bytes) {
+    if (bytes.size() < divided_from)
+      take_in(bytes, *work, following, true);
+    else
+      take_in_parts<Work>(bytes, *work, following, make);
+    return following.going.has_value();
+  };
+  TRY(for_each_piece(view, take, piece_bytes));
+  TRY(following.going);
+  return work->result();
+}
+
+// Processes the elements of the storage, weighted by their repetitions in the tensor.
+template <class Stored, class T, class Convert>
+class Weighted {
+ public:
+  Weighted(const Convert& convert, std::span<const std::uint64_t> counts)
+      : convert_(convert), counts_(counts) {}
+
+  void add(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t count = std::min(bytes.size() / sizeof(Stored), block_elements);
+      values_.clear();
+      for (std::size_t i = 0; i < count; ++i)
+        if (counts_[i] > 0)
+          values_.emplace_back(convert_(load_element<Stored>(&bytes[i * sizeof(Stored)])),
+                               counts_[i]);
+      summary_.add(std::span<const typename Summary<T>::Value>(values_));
+      bytes = bytes.subspan(count * sizeof(Stored));
+      counts_ = counts_.subspan(count);
+    }
+  }
+  TensorStatistics result() const { return summary_.result(); }
+
+ private:
+  const Convert& convert_;
+  std::span<const std::uint64_t> counts_;  // of the remaining elements
+  std::vector<typename Summary<T>::Value> values_;
+  Summary<T> summary_;
+};
+
+template <class Stored, class T, class Convert>
+Result<TensorStatistics> run_weighted(const TensorView& view, const Progress& progress,
+                                      const Convert& convert) {
+  TRY_ASSIGN(const std::vector<std::uint64_t> counts, multiplicities(view, progress));
+  const std::span<const std::byte> bytes = view.stored_bytes();
+  const std::int64_t dims[2] = {static_cast<std::int64_t>(counts.size()), 1};
+  const TensorView stored(view.dtype(), 1, dims, bytes.data(), bytes.size(), view.flags());
+  Weighted<Stored, T, Convert> work(convert, counts);
+  Following following{progress, bytes.size()};
+  const auto take = [&](std::span<const std::byte> piece) {
+    take_in(piece, work, following, true);
+    return following.going.has_value();
+  };
+  TRY(for_each_piece(stored, take, piece_bytes));
+  TRY(following.going);
+  return work.result();
+}
+
+struct Question {
+  const TensorView& view;
+  const Progress& progress;
+  std::uint64_t counted_from;
+
+  template <class Stored, class T, class Convert>
+  Result<TensorStatistics> answer(const Convert& convert) const {
+    if (view.numel() > stored_elements(view))
+      return run_weighted<Stored, T>(view, progress, convert);
+    if constexpr (sizeof(Stored) <= 2) {
+      if (view.numel() >= counted_from) return run<ByValue<Stored, T, Convert>>(convert);
+    }
+    return run<ByBlock<Stored, T, Convert>>(convert);
+  }
+
+  template <class Work, class Convert>
+  Result<TensorStatistics> run(const Convert& convert) const {
+    return inspect::run<Work>(view, progress, [&] { return std::make_unique<Work>(convert); });
+  }
+
+  // For integers, T is the type of at least 32 bits to which stored values are converted.
+  template <class Stored, class T = Stored>
+  Result<TensorStatistics> of_native() const {
+    using Unsigned =
+        std::make_unsigned_t<std::conditional_t<std::is_integral_v<Stored>, Stored, int>>;
+    if constexpr (sizeof(Stored) <= 2)
+      return answer<Unsigned, T>([](Unsigned bits) { return T{static_cast<Stored>(bits)}; });
+    else
+      return answer<Stored, T>([](Stored value) { return value; });
+  }
+
+  Result<TensorStatistics> of_bools() const {
+    return answer<std::uint8_t, std::uint32_t>(
+        [](std::uint8_t byte) { return byte == 0 ? 0U : 1U; });
+  }
+
+  template <class T>
+  Result<TensorStatistics> of_small_floats() const {
+    using Bits = decltype(T{}.bits());
+    return answer<Bits, float>([](Bits bits) { return static_cast<float>(T::from_bits(bits)); });
+  }
+
+  Result<TensorStatistics> refuse() const {
+    const DType dtype = view.dtype();
+    const bool complex =
+        dtype == DType::complex128 || dtype == DType::complex64 || dtype == DType::complex32;
+    return failure(ErrorCode::unsupported,
+                   std::string(to_string(dtype)) +
+                       (complex ? " tensors have no statistics: complex numbers have no order"
+                                : " tensors have no statistics: what they store are not their "
+                                  "values"));
+  }
+};
+
+Result<TensorStatistics> ask(const Question& question) {
+  const TensorView& view = question.view;
+  switch (view.dtype()) {
+    case DType::float64:
+      return question.of_native<double>();
+    case DType::float32:
+      return question.of_native<float>();
+    case DType::int64:
+      return question.of_native<std::int64_t>();
+    case DType::int32:
+      return question.of_native<std::int32_t>();
+    case DType::int16:
+      return question.of_native<std::int16_t, std::int32_t>();
+    case DType::int8:
+      return question.of_native<std::int8_t, std::int32_t>();
+    case DType::uint64:
+      return question.of_native<std::uint64_t>();
+    case DType::uint32:
+      return question.of_native<std::uint32_t>();
+    case DType::uint16:
+      return question.of_native<std::uint16_t, std::uint32_t>();
+    case DType::uint8:
+      return question.of_native<std::uint8_t, std::uint32_t>();
+    case DType::boolean:
+      return question.of_bools();
+    default:
+      break;
+  }
+  Result<TensorStatistics> found;
+  const auto answer = [&](auto type) { found = question.of_small_floats<decltype(type)>(); };
+  return with_small_float(view.dtype(), answer) ? found : question.refuse();
+}
+
+}  // namespace
+
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
+                                    std::uint64_t counted_from) {
+  return ask({view, progress, counted_from});
+}
+
+}  // namespace inspect
+
+Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress) {
+  // Fewer elements take less time than a pass over tables of 65536 counts.
+  constexpr std::uint64_t counted_from = 1 << 16;
+  return inspect::statistics(view, progress, counted_from);
+}
+
+}  // namespace weightmap

@@ -1,0 +1,368 @@
+#include "runtime/services/warm/warm_work.hpp"
+
+#include <algorithm>
+#include <new>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "mmap/pages/large_reads.hpp"
+#include "mmap/pages/page_cache.hpp"
+#include "mmap/ranges.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/services/warm/slice_ranges.hpp"
+#include "runtime/services/warm/warm_options.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
+#include "runtime/system/page_size.hpp"
+#include "runtime/system/process/fork_safe.hpp"
+#include "runtime/system/process/futex.hpp"
+
+namespace weightmap {
+namespace {
+
+// The number of steps that are mapped at once if none waits for the disk: fewer system calls map a
+// cached file faster. More would occupy a processor for long if the cache holds small pages.
+constexpr std::size_t cached_steps = 4;
+
+std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
+  std::vector<std::size_t> tensors(catalog.size());
+  std::iota(tensors.begin(), tensors.end(), std::size_t{0});
+  std::stable_sort(tensors.begin(), tensors.end(), [&catalog](std::size_t a, std::size_t b) {
+    return catalog[a].position < catalog[b].position;
+  });
+  return tensors;
+}
+
+Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
+                                         const std::vector<std::size_t>& tensors) {
+  std::vector<ByteRange> ranges;
+  ranges.reserve(tensors.size());
+  for (std::size_t index : tensors) {
+    if (index >= catalog.size())
+      return failure(ErrorCode::invalid_argument, "there is no tensor " + std::to_string(index) +
+                                                      " of " + std::to_string(catalog.size()));
+    ranges.push_back({catalog[index].position, catalog[index].extent});
+  }
+  return ranges;
+}
+
+// At least what is read of them: whole pages, each once.
+std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
+  std::uint64_t bytes = 0;
+  for (const ByteRange& range : ranges) bytes += range.length + 2 * os::large_page;
+  return bytes;
+}
+
+}  // namespace
+
+WarmWork::WarmWork(State& state) : state_(state), forks_(os::fork_count()) {}
+
+WarmWork::~WarmWork() {
+  cancel();
+  join();
+}
+
+Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOptions& options,
+                                                  Progress sums) {
+  os::count_forks();
+  TRY(state.check_view_memory());
+  TRY(check_options(options, state.info));
+  if (state.is_in_memory())
+    return failure(ErrorCode::unsupported, "memory is there already: only files are warmed");
+  std::unique_ptr<WarmWork> work(new WarmWork(state));
+  TRY(work->prepare(options));
+  try {
+    work->begin(options, std::move(sums));
+  } catch (const std::system_error& refusal) {  // the limit on threads; those that started end here
+    return failure(ErrorCode::io, std::string("cannot begin a thread: ") + refusal.what());
+  }
+  return work;
+}
+
+Result<void> WarmWork::prepare(const WarmOptions& options) {
+  method_ = mmap::best_load_method(state_.mapping);
+  if (method_ == mmap::LoadMethod::read)
+    report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
+  if (options.for_others) {
+    method_ = mmap::LoadMethod::read;
+    report_.method_reason = "it is for other processes";
+  }
+  report_.method = mmap::to_string(method_);
+  if (options.lock && method_ == mmap::LoadMethod::read)
+    return failure(ErrorCode::unsupported,
+                   "lock needs MADV_POPULATE_READ (Linux 5.14): what is not mapped is not locked");
+  lock_ = options.lock;
+  drop_behind_ = options.drop_behind;
+  one_reader_ = options.one_reader;
+  patience_ = options.reader_patience;
+  exact_ = !options.slices.empty();
+  order_ = options.tensors;
+  if (options.follow && order_.empty()) order_ = in_file_order(state_.catalog());
+  const std::vector<ByteRange> sources = state_.sources.ranges();
+  std::vector<ByteRange> ranges = sources;
+  if (!order_.empty()) {
+    TRY_ASSIGN(ranges, ranges_of(state_.catalog(), order_));
+  } else if (exact_) {
+    TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
+  }
+  choose_budget(options, bytes_of(ranges), state_.lock_share, report_);
+  const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report_.budget_bytes;
+  plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes(), exact_});
+  if (options.follow) window_ = std::make_unique<WarmWindow>(plan_, ranges, report_.budget_bytes);
+  return {};
+}
+
+void WarmWork::begin(const WarmOptions& options, Progress sums) {
+  if (options.verify_crc) {
+    verify_ = std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_.steps,
+                                             std::move(sums));
+    ++running_;
+    verifier_ = std::thread([this] {
+      run_guarded([this] { report_.crc = verify_->run(); });
+      if (report_.crc.cancelled) cancel();
+      thread_ended();
+    });
+  }
+  loading_ = options.threads;
+  running_ += options.threads;
+  threads_.reserve(options.threads);
+  for (unsigned i = 0; i < options.threads; ++i)
+    threads_.emplace_back([this] {
+      run_guarded([this] { run(); });
+      if (--loading_ == 0) loading_ended();
+      thread_ended();
+    });
+}
+
+template <class Function>
+void WarmWork::run_guarded(const Function& function) noexcept {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    out_of_memory_ = true;
+    cancel();
+  }
+}
+
+// Called by the last filling thread.
+void WarmWork::loading_ended() {
+  if (election_) {
+    election_->resign();
+    // Huge pages need none.
+    if (!state_.mapping.huge_pages()) mmap::allow_readahead(state_.mapping, true);
+  }
+  if (verify_) verify_->stop();
+}
+
+void WarmWork::thread_ended() noexcept {
+  if (--running_ == 0) os::wake_all(running_);
+}
+
+void WarmWork::fail(Error happened) {
+  const std::lock_guard guard(error_mutex_);
+  if (!error_) error_ = std::move(happened);
+  cancel();
+}
+
+void WarmWork::run() {
+  std::call_once(begun_, [this] { begin_reading(); });
+  const std::size_t at_once = all_cached_ ? cached_steps : 1;
+  mmap::PageLoader loader(state_.sources.front().in(state_.mapping), method_);
+  while (!cancelled_) {
+    if (state_.gate.give_way(cancelled_)) ++waits_;
+    const std::size_t first = next_step_.fetch_add(at_once);
+    const std::size_t end = std::min(first + at_once, plan_.steps.size());
+    if (cancelled_ || first >= end) return;
+    if (window_ && !wait_for_turn(first)) continue;
+    if (election_ && !wait_for_reader(first)) return;
+    for (std::size_t step = first; step < end;) step = bring_in(loader, step, end);
+  }
+}
+
+void WarmWork::begin_reading() {
+  look_at_cache();
+  // Readahead marks in the cache make even a fault on a cached page read more.
+  if (exact_) mmap::allow_readahead(state_.mapping, false);
+  if (one_reader_ && !all_cached_) prepare_election();
+  if (!election_) read_exactly();
+}
+
+// Runs in a thread of its own, since it takes 30 ms if 2 GiB are cached in small pages.
+void WarmWork::look_at_cache() {
+  if (window_) return;
+  all_cached_ =
+      std::all_of(state_.sources.begin(), state_.sources.end(), [](const SourceFile& source) {
+        const Result<std::uint64_t> cached = mmap::cached_bytes_of(source.file);
+        return cached && *cached == source.file.size();
+      });
+}
+
+// A warmer reads nothing, and so nothing ahead, until it is elected. Nor does its consumer, whose
+// faults on cached pages would read on where the elected process has come.
+void WarmWork::prepare_election() {
+  election_ =
+      std::make_unique<WarmElection>(state_.sources, state_.mapping, plan_.steps, patience_);
+  mmap::allow_readahead(state_.mapping, false);
+}
+
+// Disables the system's read-ahead: its pages are not the next ones in the plan, delay demanded
+// tensors, and are evicted before use under memory pressure. Huge pages do not need it.
+void WarmWork::read_exactly() {
+  if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) {
+    if (election_) mmap::allow_readahead(state_.mapping, true);
+    return;
+  }
+  // If everything is cached, readahead marks from earlier readers do not matter.
+  reads_exactly_ = all_cached_;
+  // Tries several steps, since open() may have read metadata of the first one in small pages.
+  int tries = 3;
+  for (const ByteRange& step : plan_.steps) {
+    if (reads_exactly_ || tries == 0) break;
+    if (step.offset % os::large_page != 0 || step.length < os::large_page) continue;
+    --tries;
+    const SourceFile& source = state_.sources.at(step.offset);
+    reads_exactly_ = mmap::reads_large_pages(source.file, step.offset - source.base());
+  }
+  if ((reads_exactly_ || election_) && !exact_)
+    mmap::allow_readahead(state_.mapping, !reads_exactly_);
+}
+
+// Returns false if the step can be skipped, or the work is over.
+bool WarmWork::wait_for_turn(std::size_t step) {
+  const WarmWindow::Turn turn = window_->wait_for_turn(step);
+  if (turn == WarmWindow::Turn::skip) bytes_skipped_ += plan_.steps[step].length;
+  return turn == WarmWindow::Turn::load;
+}
+
+// Returns false if it was cancelled meanwhile.
+bool WarmWork::wait_for_reader(std::size_t step) {
+  const WarmElection::Turn turn = election_->wait_for(step, cancelled_);
+  if (turn == WarmElection::Turn::read) std::call_once(elected_, [this] { read_exactly(); });
+  return turn != WarmElection::Turn::stop;
+}
+
+// Fills one step together with following ones in its file, up to `end`. Returns the next step,
+// which is `end` after a failure.
+std::size_t WarmWork::bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end) {
+  const SourceFile& source = state_.sources.at(plan_.steps[step].offset);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
+  const std::uint64_t offset = plan_.steps[step].offset - source.base();
+  std::uint64_t length = plan_.steps[step].length;
+  std::size_t next = step + 1;
+  for (; next < end && plan_.steps[next].offset - source.base() == offset + length &&
+         offset + length < source.file.size();
+       ++next)
+    length += plan_.steps[next].length;
+  loader.turn_to(mapped);
+  // Whole huge pages are read as such, unless that would read ahead.
+  const bool in_large_pages =
+      reads_exactly_ && offset % os::large_page == 0 && length % os::large_page == 0;
+  Result<void> done =
+      exact_ && !in_large_pages ? loader.load_exactly(offset, length) : loader.load(offset, length);
+  if (done && lock_) done = mmap::lock_range(mapped, offset, length);
+  if (!done) {
+    fail(source.about(std::move(done.error())));
+    return end;
+  }
+  const std::uint64_t bytes_done = bytes_done_ += length;
+  if (lock_) state_.lock_share.locked(bytes_done);
+  for (std::size_t loaded = step; loaded < next; ++loaded) step_done(loaded);
+  return next;
+}
+
+void WarmWork::step_done(std::size_t step) {
+  if (window_ && window_->loaded(step)) leave_behind(step);
+  if (verify_) verify_->step_done(step);
+}
+
+// The system does not know which pages are no longer needed, and would evict new ones.
+void WarmWork::leave_behind(std::size_t step) noexcept {
+  const auto [position, length] = plan_.steps[step];
+  const SourceFile& source = state_.sources.at(position);
+  const mmap::MappedFile mapped = source.in(state_.mapping);
+  if (drop_behind_)
+    mmap::drop_range(mapped, position - source.base(), length);
+  else
+    mmap::yield_range(mapped, position - source.base(), length);
+}
+
+void WarmWork::pass(std::size_t tensor) {
+  if (!window_) return;
+  const std::lock_guard guard(order_mutex_);
+  const auto ahead = order_.begin() + static_cast<std::ptrdiff_t>(passed_);
+  const auto found = std::find(ahead, order_.end(), tensor);
+  if (found == order_.end()) return;
+  passed_ = static_cast<std::size_t>(found - order_.begin()) + 1;
+  for (std::size_t step : window_->pass(passed_)) leave_behind(step);
+}
+
+void WarmWork::cancel() noexcept {
+  cancelled_ = true;
+  state_.gate.wake();
+  if (window_) window_->stop();
+  if (verify_) verify_->give_up();
+}
+
+WarmProgress WarmWork::progress() const noexcept {
+  return {bytes_done_, plan_.bytes, running_ == 0};
+}
+
+bool WarmWork::wait_for(std::chrono::nanoseconds most) const noexcept {
+  const auto end = std::chrono::steady_clock::now() + most;
+  for (;;) {
+    const std::uint32_t running = running_;
+    if (running == 0) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= end) return false;
+    os::wait_while(running_, running, end - now);
+  }
+}
+
+bool WarmWork::is_of_parent() const noexcept { return forks_ != os::fork_count(); }
+
+void WarmWork::give_up(std::unique_ptr<WarmWork> work) noexcept {
+  mmap::allow_readahead(work->state_.mapping, true);
+  static_cast<void>(work.release());
+}
+
+Result<WarmReport> WarmWork::wait() {
+  join();
+  if (out_of_memory_)
+    return tl::unexpected<Error>(
+        {ErrorCode::io, "not enough memory to warm", Error::no_offset, state_.shown_name()});
+  if (error_) return tl::unexpected<Error>(*error_);
+  return report_;
+}
+
+void WarmWork::join() {
+  if (std::exchange(joined_, true)) return;
+  for (std::thread& thread : threads_) thread.join();
+  if (reads_exactly_ || election_ || exact_) mmap::allow_readahead(state_.mapping, true);
+  if (lock_) state_.lock_share.finish();
+  if (verify_) verify_->stop();
+  if (verifier_.joinable()) verifier_.join();
+  complete_report();
+}
+
+void WarmWork::complete_report() {
+  report_.exact_reads = reads_exactly_;
+  report_.bytes_done = bytes_done_;
+  report_.bytes_left_out = plan_.bytes_left_out;
+  report_.bytes_skipped = bytes_skipped_;
+  report_.steps = plan_.steps.size();
+  report_.waits_for_demands = waits_;
+  report_.cancelled = cancelled_;
+  if (verify_) report_.storages_left_out = verify_->left_out();
+  if (election_) {
+    WarmElection::Report elected = election_->report();
+    report_.was_reader = elected.was_reader;
+    report_.takeovers = elected.takeovers;
+    report_.bytes_read = elected.bytes_read;
+    report_.bytes_waited_for = elected.bytes_waited_for;
+    report_.why_alone = std::move(elected.why_alone);
+  }
+  report_.time = std::chrono::steady_clock::now() - began_;
+}
+
+}  // namespace weightmap

@@ -1,0 +1,104 @@
+#include "runtime/system/memory/memory_limit.hpp"
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+namespace weightmap::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<std::uint64_t> number(std::string_view text) {
+  std::uint64_t value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+// Returns the number in a file; nullopt for "max" and for a missing file.
+std::optional<std::uint64_t> read_number(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  return file >> word ? number(word) : std::nullopt;
+}
+
+// Returns the number behind `key` in a file of "key number" lines.
+std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name, value;
+    if (words >> name >> value && name == key) return number(value);
+  }
+  return std::nullopt;
+}
+
+// The places and names of the files of one version of cgroups.
+struct CgroupFiles {
+  const char* mount;
+  const char* limits[2];  // beyond them processes are killed, or slowed down and reclaimed
+  const char* usage;
+  const char* reclaimable[2];  // in memory.stat: page cache
+};
+constexpr CgroupFiles version_2 = {"sys/fs/cgroup",
+                                   {"memory.max", "memory.high"},
+                                   "memory.current",
+                                   {"inactive_file", "active_file"}};
+constexpr CgroupFiles version_1 = {"sys/fs/cgroup/memory",
+                                   {"memory.limit_in_bytes", nullptr},
+                                   "memory.usage_in_bytes",
+                                   {"total_inactive_file", "total_active_file"}};
+
+void take_least(MemoryLimit& limit, std::uint64_t available, std::string reason) {
+  if (available < limit.available) limit = {available, std::move(reason)};
+}
+
+void consider_group(MemoryLimit& limit, const fs::path& folder, const CgroupFiles& files,
+                    const std::string& name) {
+  const auto used = read_number(folder / files.usage);
+  if (!used) return;
+  std::uint64_t cache = 0;
+  for (const char* field : files.reclaimable)
+    cache += read_field(folder / "memory.stat", field).value_or(0);
+  const std::uint64_t kept = *used > cache ? *used - cache : 0;
+  for (const char* file : files.limits) {
+    const auto most = file ? read_number(folder / file) : std::nullopt;
+    if (most) take_least(limit, *most > kept ? *most - kept : 0, std::string(file) + " of " + name);
+  }
+}
+
+// A group is subject to the limits of all groups above it.
+void consider_groups_up(MemoryLimit& limit, const fs::path& root, const CgroupFiles& files,
+                        fs::path group) {
+  const fs::path mount = root / files.mount;
+  for (; group.has_relative_path(); group = group.parent_path())
+    consider_group(limit, mount / group.relative_path(), files, group.string());
+  consider_group(limit, mount, files, "/");
+}
+
+}  // namespace
+
+MemoryLimit memory_limit(const fs::path& root) {
+  MemoryLimit limit;
+  if (const auto kib = read_field(root / "proc/meminfo", "MemAvailable:"))
+    take_least(limit, *kib * 1024, "MemAvailable");
+  std::ifstream groups(root / "proc/self/cgroup");
+  // "0::/user.slice" for version 2, "9:memory:/docker/1f" for version 1.
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const fs::path group = line.substr(second + 1);
+    if (line.compare(0, first, "0") == 0 && controllers == ",,")
+      consider_groups_up(limit, root, version_2, group);
+    else if (controllers.find(",memory,") != std::string::npos)
+      consider_groups_up(limit, root, version_1, group);
+  }
+  return limit;
+}
+
+}  // namespace weightmap::os

@@ -1,0 +1,292 @@
+// What a fetch asks for, in which order; and the checksums of what arrives in pieces.
+#include "runtime/services/fetch/fetch_plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/zip/crc32.hpp"
+#include "runtime/services/fetch/destination.hpp"
+#include "runtime/services/fetch/fetching.hpp"
+#include "runtime/services/fetch/journal.hpp"
+#include "runtime/services/fetch/storage_sums.hpp"
+#include "tests/services/fetch/scripted_source.hpp"
+#include "tests/support/failures.hpp"
+
+using namespace weightmap;
+
+namespace {
+
+using Ranges = std::vector<ByteRange>;
+
+bytes::RangeSet set_of(const Ranges& ranges) {
+  bytes::RangeSet set;
+  for (const ByteRange& range : ranges) set.add(range);
+  return set;
+}
+
+Ranges rest_of(FetchPlan& plan) {
+  Ranges taken;
+  while (const std::optional<ByteRange> range = plan.next()) taken.push_back(*range);
+  return taken;
+}
+
+// Memory of which only so many ranges are in use at a time.
+class IntoText final : public Destination {
+ public:
+  IntoText(std::string& text, std::size_t most) : text_(text), free_(most) {}
+
+  bool prepare(ByteRange) override { return false; }
+  Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) override {
+    const std::lock_guard lock(mutex_);
+    if (free_ == 0) return std::nullopt;
+    --free_;
+    return std::as_writable_bytes(std::span(text_)).subspan(range.offset, range.length);
+  }
+  Result<void> keep(ByteRange, std::span<std::byte>) override { return kept; }
+  void take_back(ByteRange, std::span<std::byte>) override {
+    const std::lock_guard lock(mutex_);
+    ++free_;
+  }
+
+  Result<void> kept;
+
+ private:
+  std::string& text_;
+  std::mutex mutex_;
+  std::size_t free_;
+};
+
+struct FetchingFixture {
+  test::Store store{.files = {{"text", test::noise(100, 1)}}, .at_a_time = 1};
+  std::string text = std::string(100, '\0');
+  std::unique_ptr<RangeSource> source = test::source_of(store, "text");
+
+  std::optional<Fetching> fetching;
+  void begin(Destination& into, std::vector<SummedStorage> storages = {}) {
+    fetching.emplace(*source, into, FetchPlan(100, {}, 10), StorageSums(std::move(storages)), 100);
+  }
+  Result<void> run() { return fetching->run({}); }
+  bool is_right() { return text == store.files["text"]; }
+};
+
+const RemoteVersion version{100, "\"a\"", ""};
+const std::string first = first_line("https://host/model.pt", version);
+
+}  // namespace
+
+TEST_CASE("A plan has what is missing, cut at the multiples of a chunk") {
+  FetchPlan plan(95, set_of({{0, 5}, {25, 2}, {90, 5}}), 10);
+  CHECK(rest_of(plan) == Ranges{{5, 5},
+                                {10, 10},
+                                {20, 5},
+                                {27, 3},
+                                {30, 10},
+                                {40, 10},
+                                {50, 10},
+                                {60, 10},
+                                {70, 10},
+                                {80, 10}});
+  CHECK(plan.is_empty());
+}
+
+TEST_CASE("A plan of a file that is there is empty") {
+  FetchPlan plan(20, set_of({{0, 20}}), 10);
+  CHECK(plan.is_empty());
+  CHECK_FALSE(plan.next());
+  CHECK(plan.upcoming(3).empty());
+}
+
+TEST_CASE("What is put first comes first, each piece once") {
+  FetchPlan plan(60, {}, 10);
+  plan.put_first({55, 5});
+  plan.put_first({19, 2});  // of two pieces
+  CHECK(plan.upcoming(4) == Ranges{{10, 10}, {20, 10}, {50, 10}, {0, 10}});
+  CHECK(plan.next() == ByteRange{10, 10});
+  plan.put_first({10, 50});
+  CHECK(rest_of(plan) == Ranges{{20, 10}, {30, 10}, {40, 10}, {50, 10}, {0, 10}});
+  CHECK(plan.is_empty());
+}
+
+TEST_CASE("What is wanted again comes before all others") {
+  FetchPlan plan(30, {}, 10);
+  CHECK(plan.next() == ByteRange{0, 10});
+  plan.put_first({25, 1});
+  plan.add_again({5, 10});
+  CHECK_FALSE(plan.is_empty());
+  CHECK(rest_of(plan) == Ranges{{5, 5}, {10, 5}, {20, 10}, {10, 10}});
+}
+
+TEST_CASE("The sum of a storage is complete with its last byte, in any order of the pieces") {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto crc_of = [&](ByteRange range) {
+    return zip::crc32(bytes.subspan(range.offset, range.length));
+  };
+  const std::vector<SummedStorage> storages{
+      {{10, 15}, crc_of({10, 15}), "0"}, {{30, 3}, crc_of({30, 3}), "1"}, {{33, 60}, 1, "2"}};
+  std::vector<std::uint64_t> pieces{0, 7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98};
+  for (std::size_t turn = 0; turn < 2 * pieces.size(); ++turn) {
+    std::rotate(pieces.begin(), pieces.begin() + 4, pieces.end());
+    if (turn == pieces.size()) std::reverse(pieces.begin(), pieces.end());
+    StorageSums sums(storages);
+    std::vector<std::string> complete;
+    for (const std::uint64_t at : pieces)
+      for (const auto& [storage, crc] :
+           sums.add(at, bytes.subspan(at).first(std::min<std::size_t>(7, bytes.size() - at)))) {
+        complete.emplace_back(storage->key);
+        CHECK(crc == crc_of(storage->range));
+      }
+    std::sort(complete.begin(), complete.end());
+    CHECK(complete == std::vector<std::string>{"0", "1", "2"});
+  }
+}
+
+TEST_CASE("A storage may be summed once more") {
+  const std::string text = "0123456789";
+  const auto bytes = std::as_bytes(std::span(text));
+  StorageSums sums({{{2, 6}, zip::crc32(bytes.subspan(2, 6)), "0"}});
+  CHECK(sums.add(0, bytes.first(5)).empty());
+  CHECK(sums.add(5, bytes.first(5)).size() == 1);  // the wrong ones
+  CHECK(sums.add(4, bytes.subspan(4, 4)).empty());
+  const auto complete = sums.add(2, bytes.subspan(2, 2));
+  REQUIRE(complete.size() == 1);
+  CHECK(complete.front().crc32 == complete.front().storage->crc32);
+}
+
+TEST_CASE("Sums know what is in no storage, and which storages a range touches") {
+  const StorageSums sums({{{30, 10}, 1, "1"}, {{10, 10}, 1, "0"}});
+  CHECK(sums.without_storages({0, 50}) == Ranges{{0, 10}, {20, 10}, {40, 10}});
+  CHECK(sums.without_storages({12, 5}).empty());
+  CHECK(sums.with_storages({15, 1}) == ByteRange{10, 10});
+  CHECK(sums.with_storages({19, 12}) == ByteRange{10, 30});
+  CHECK(sums.with_storages({5, 30}) == ByteRange{5, 35});
+  CHECK(sums.with_storages({20, 10}) == ByteRange{20, 10});
+}
+
+TEST_CASE("A journal says what is there of its version") {
+  const std::string text = first + lines_of(Ranges{{0, 10}, {40, 60}}) + lines_of(Ranges{{10, 5}});
+  CHECK(read_journal(text, first, 100).ranges() == Ranges{{0, 15}, {40, 60}});
+  CHECK(read_journal(first, first, 100).ranges().empty());
+  CHECK(first_line("s", {1, "\"t\"", "i"}) ==
+        "b0ff7f56 weightmap fetch 1 1 \"\\x22t\\x22\" \"i\" \"s\"\n");
+  CHECK(lines_of(Ranges{{10, 5}}) == "8e8f45c9 10 5\n");
+}
+
+TEST_CASE("A line that its writer could not finish counts for nothing") {
+  const std::string text = first + lines_of(Ranges{{0, 10}, {40, 60}});
+  CHECK(read_journal(text.substr(0, text.size() - 1), first, 100).ranges() == Ranges{{0, 10}});
+}
+
+TEST_CASE("A journal of another version says nothing") {
+  const std::string text = first + lines_of(Ranges{{0, 10}});
+  const auto says_nothing = [&](const std::string& source, const RemoteVersion& other) {
+    return read_journal(text, first_line(source, other), other.size).ranges().empty();
+  };
+  CHECK_FALSE(says_nothing("https://host/model.pt", {100, "\"a\"", ""}));
+  CHECK(says_nothing("https://host/model.pt", {101, "\"a\"", ""}));
+  CHECK(says_nothing("https://host/model.pt", {100, "\"b\"", ""}));
+  CHECK(says_nothing("https://host/model.pt", {100, "\"a\"", "1"}));
+  CHECK(says_nothing("https://host/other.pt", {100, "\"a\"", ""}));
+}
+
+TEST_CASE("A journal with any damaged byte says nothing, or less") {
+  const std::string text = first + lines_of(Ranges{{0, 10}, {40, 60}});
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string damaged = text;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    CAPTURE(at);
+    const Ranges said = read_journal(damaged, first, 100).ranges();
+    CHECK((said.empty() || said == Ranges{{0, 10}}));
+  }
+}
+
+TEST_CASE("A journal whose ranges leave the file says nothing") {
+  CHECK(read_journal(first + lines_of(Ranges{{0, 10}, {50, 51}}), first, 100).ranges().empty());
+  CHECK(
+      read_journal(first + lines_of(Ranges{{~std::uint64_t{0}, 2}}), first, 100).ranges().empty());
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "What is preferred while a fetch runs goes before all others") {
+  IntoText into(text, 9);
+  const auto storage = std::as_bytes(std::span(store.files["text"])).subspan(60, 30);
+  begin(into, {{{60, 30}, zip::crc32(storage), "0"}});
+  store.before_next = [this] {
+    if (store.asked.size() == 1) fetching->prefer({75, 1});
+  };
+  REQUIRE_OK(run());
+  CHECK(store.asked_offsets() == std::vector<std::uint64_t>{0, 60, 70, 80, 10, 20, 30, 40, 50, 90});
+  CHECK(is_right());
+  CHECK(fetching->report().verified_bytes == 30);
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A source may want more at a time than there is memory for") {
+  for (std::size_t most = 1; most < 5; ++most) {
+    text.assign(100, '\0');
+    store.at_a_time = 4;
+    IntoText into(text, most);
+    begin(into);
+    REQUIRE_OK(run());
+    CHECK(is_right());
+  }
+  CHECK(store.bytes == 400);
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A fetch ends with the error of its destination") {
+  IntoText into(text, 2);
+  into.kept = failure(ErrorCode::io, "the disk is full");
+  begin(into);
+  CHECK_FAILS(run(), ErrorCode::io, "the disk is full");
+  CHECK_FAILS(fetching->wait({50, 1}), ErrorCode::io, "the disk is full");
+}
+
+TEST_CASE_FIXTURE(FetchingFixture,
+                  "A source that ends too early is an error, and no endless loop") {
+  struct EndsEarly final : RangeSource {
+    const std::string name_ = "https://host/text";
+    bool takes = false;
+    const std::string& name() const noexcept override { return name_; }
+    Result<RemoteVersion> identify(std::span<std::byte>, std::span<std::byte>) override {
+      return RemoteVersion{};
+    }
+    Result<void> read(RangeReader& reader) override {
+      if (takes) static_cast<void>(reader.next());
+      return {};
+    }
+    Result<std::unique_ptr<RangeSource>> sibling(const std::string&) const override {
+      return failure(ErrorCode::unsupported, "none");
+    }
+    RangeCounts counts() const noexcept override { return {}; }
+  };
+  for (const bool takes : {false, true}) {
+    auto early = std::make_unique<EndsEarly>();
+    early->takes = takes;
+    source = std::move(early);
+    IntoText into(text, 2);
+    begin(into);
+    CHECK_FAILS(run(), ErrorCode::io, "ended a read before all bytes had arrived");
+  }
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "What is there already is compared, and waited for by nobody") {
+  text = store.files["text"];
+  text[65] ^= 1;
+  IntoText into(text, 2);
+  const auto storage = std::as_bytes(std::span(store.files["text"])).subspan(60, 30);
+  fetching.emplace(*source, into, FetchPlan(100, set_of({{0, 100}}), 10),
+                   StorageSums({{{60, 30}, zip::crc32(storage), "0"}}), 100);
+  fetching->add_present({0, 100}, std::as_bytes(std::span(text)));
+  REQUIRE_OK(fetching->wait({0, 60}));
+  REQUIRE_OK(run());
+  CHECK(is_right());
+  CHECK(store.asked_offsets() == std::vector<std::uint64_t>{60, 70, 80});
+}

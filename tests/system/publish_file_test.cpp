@@ -1,0 +1,104 @@
+// Putting a file in the place of another: what is checked, and what a killed process leaves.
+#include "runtime/system/write/publish_file.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "tests/mmap/bus_child.hpp"
+#include "tests/mmap/refused_calls.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/temporary_file.hpp"
+
+using namespace weightmap;
+using test::in_child;
+using test::read_file;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr test::Refusal no_reflinks{SYS_ioctl, EOPNOTSUPP};
+constexpr test::Refusal no_unnamed_files{SYS_openat, EOPNOTSUPP, O_TMPFILE & ~O_DIRECTORY};
+
+struct Folder {
+  test::TemporaryFolder folder;
+  fs::path target = folder.write("model.pt", std::string_view("old"));
+  fs::path fresh = folder.write("next.pt", std::string(2000, 'n'));
+
+  Result<os::PublishedFile> publish(const fs::path& from, bool copy) const {
+    return os::publish_file(os::File::open(from, false).value(), from, target, {copy});
+  }
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
+      all.insert(entry.path().filename());
+    return all;
+  }
+};
+
+// Ends the process, as a kill at this moment would.
+void die_at(unsigned call) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{4, code};
+  REQUIRE(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Folder, "what a publication left that was killed is removed by the next one") {
+  if (!test::can_refuse()) return;
+  for (const auto call : {SYS_sendfile, SYS_fsync, SYS_renameat}) {
+    CHECK(in_child([&] {
+            test::refuse(no_unnamed_files);
+            test::refuse(no_reflinks);
+            die_at(static_cast<unsigned>(call));
+            return publish(fresh, true) ? 0 : 1;
+          }) == "signal 31");
+    CHECK(names().size() == 3);
+    CHECK(read_file(target) == "old");
+  }
+  REQUIRE_OK(publish(fresh, true));
+  CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
+  CHECK(read_file(target) == read_file(fresh));
+}
+
+TEST_CASE_FIXTURE(Folder, "a file of the same number on another file system is not the same") {
+  fs::create_directory(folder.path() / "a");
+  fs::create_directory(folder.path() / "b");
+  const fs::path a = folder.path() / "a/next.pt";
+  const fs::path b = folder.path() / "b/next.pt";
+  const std::string end = in_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0) return 77;
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return 77;
+    for (const fs::path& path : {a, b}) {
+      if (::mount("none", path.parent_path().c_str(), "tmpfs", 0, nullptr) != 0) return 77;
+      std::ofstream(path) << "next";
+    }
+    const os::File file = os::File::open(a, false).value();
+    const Generation other = generation_at(b).value();
+    if (other.inode != file.generation().inode) return 77;
+    const Result<os::PublishedFile> refused =
+        os::publish_file(file, b, folder.path() / "b/model.pt", {});
+    if (refused) return 1;
+    const std::string& said = refused.error().message;
+    return said == "the new file was replaced by another while it was looked at; run it again" ? 0
+                                                                                               : 2;
+  });
+  if (end == "exit 77")
+    MESSAGE("SKIPPED: two file systems with a file of the same number cannot be made here");
+  else
+    CHECK(end == "exit 0");
+}
