@@ -98,24 +98,6 @@ def load_table(samples):
     return table(head, rows)
 
 
-def count_table(samples):
-    """Each cell is `cached / cold`."""
-    head = ["cached / cold", "page faults", "by `read`", "from the disk", "memory of its own"]
-    rows = []
-    for kind, (words, library) in FORMATS.items():
-        for name, title in ((OURS, f"{words}, weightmap"), (THEIRS, library)):
-            cached, cold = (count_cells(samples[(kind, *options)][name])
-                            for options in ((), ("--cold",)))
-            rows.append([title, *(f"{warm} / {evicted}" for warm, evicted in zip(cached, cold))])
-    return table(head, rows)
-
-
-def count_cells(taken):
-    return [f"{taken.median('faults'):,.0f}",
-            *(mebibytes(taken.median(field))
-              for field in ("read_bytes", "disk_bytes", "anonymous_bytes"))]
-
-
 def reshard_table(samples):
     head = ["", "slices", "read by weightmap", "by torch", "ratio", "then in the page cache, weightmap",
             "torch", "ratio", "time, weightmap", "torch", "ratio"]
@@ -144,8 +126,7 @@ def large_table(samples):
 MEASURES = {
     "load": (measure_loads, lambda samples: [
         "Opening until all names are known; then every tensor as one of torch, every byte added "
-        "up, with the opening:", "", *load_table(samples), "",
-        "What was counted meanwhile:", "", *count_table(samples)]),
+        "up, with the opening:", "", *load_table(samples)]),
     "reshard": (measure_reshards, lambda samples: [
         "Slices of one rank of the DCP folder that 4 ranks have saved, evicted before:", "",
         *reshard_table(samples)]),

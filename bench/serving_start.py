@@ -1,13 +1,13 @@
-"""Measures how long transformers and vLLM take from their start to the first token, without a GPU.
+"""Measures how long transformers takes from its start to the first token, without a GPU.
 
-    serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers|vllm]
-                     [--vllm-python PYTHON] [--write FILE]
-    serving_start.py ... --only run [--engine torch|transformers|vllm ...] [--write-figure README.md]
+    serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers]
+                     [--write FILE]
+    serving_start.py ... --only run [--engine torch|transformers|vllm ...] [--vllm-python PYTHON]
+                     [--write-figure README.md]
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
-fresh process. Stock from_pretrained() stands against weightmap.transformers.load(), `--load-format
-auto` against `weightmap`. Before each start the model's file is read through, or evicted by
+fresh process. Stock from_pretrained() stands against weightmap.transformers.load(). Before each start the model's file is read through, or evicted by
 `weightmap evict`. This interpreter needs weightmap, torch and transformers, that of --vllm-python
 vLLM for processors; processes of weightmap get PYTHONPATH, the others do not. --only run compares
 whole starts with and without `weightmap run` (bench/starts_under_run.py).
@@ -33,12 +33,10 @@ LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 2
           "large": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                     "num_attention_heads": 32, "num_key_value_heads": 32}}
 COLD_HUGE_PAGES = "cold, `WEIGHTMAP_HUGEPAGES=1`"
-BOTH_SAFETENSORS = [("tiny", "safetensors", "cached"), ("large", "safetensors", "cached"),
-                    ("large", "safetensors", "cold")]
-CASES = {"transformers": [*BOTH_SAFETENSORS, ("large", "safetensors", COLD_HUGE_PAGES),
-                          ("large", "bin", "cold")],
-         "vllm": [*BOTH_SAFETENSORS, ("large", "bin", "cached")]}
-THEIR_WORDS = {"transformers": "`from_pretrained`", "vllm": "`auto`"}
+CASES = [("tiny", "safetensors", "cached"), ("large", "safetensors", "cached"),
+         ("large", "safetensors", "cold"), ("large", "safetensors", COLD_HUGE_PAGES),
+         ("large", "bin", "cold")]
+THEIR_WORDS = "`from_pretrained`"
 WORKERS = 4
 
 
@@ -76,10 +74,8 @@ def model_file(folder, size, kind):
 # ---- the starts
 
 class Bench:
-    def __init__(self, arguments, engine):
+    def __init__(self, arguments):
         self._arguments = arguments
-        self._engine = engine
-        self._python = python_of(engine, arguments)
 
     def compare(self, size, kind, state):
         samples = interleave(self._arguments.build,
@@ -100,8 +96,8 @@ class Bench:
 
     def _start(self, name, size, kind):
         environment = [] if name == OURS else ["env", "-u", "PYTHONPATH"]
-        return [*environment, self._python, os.path.join(HERE, "serving_start_once.py"),
-                self._engine, name, os.path.join(self._arguments.folder, f"{size}.{kind}")]
+        return [*environment, sys.executable, os.path.join(HERE, "serving_start_once.py"),
+                "transformers", name, os.path.join(self._arguments.folder, f"{size}.{kind}")]
 
     def memory_of_workers(self, name, kind):
         """Bytes: the sum of their PSS, and the anonymous memory of the one with the most of it;
@@ -152,29 +148,14 @@ class OtherWork:
 
 # ---- tables
 
-def time_table(engine, samples):
-    theirs = THEIR_WORDS[engine]
+def time_table(samples):
     fields = {"weights in the model": "call_to_weights_us",
               "first token": "call_to_token_us",
               "imports": "start_to_call_us",
               "first token, with imports": "start_to_token_us"}
-    if engine == "vllm":
-        fields = {"the weights alone": "weights_us", **fields}
     rows = [[case_words(case), *(figure_cell(taken, field) for field in fields.values())]
             for case, taken in samples.items()]
-    return table([f"weightmap, {theirs}: ratio", *fields], rows)
-
-
-def count_table(engine, samples):
-    fields = {"major page faults": ("major_faults", "{:,.0f}".format),
-              "page faults": ("faults", "{:,.0f}".format),
-              "from the disk": ("disk_bytes", mebibytes),
-              "anonymous": ("load_anonymous_bytes", mebibytes)}
-    rows = [[case_words(case), *(", ".join(show(taken[name].median(field))
-                                           for name in (OURS, THEIRS))
-                                 for field, show in fields.values())]
-            for case, taken in samples.items()]
-    return table([f"weightmap, {THEIR_WORDS[engine]}", *fields], rows)
+    return table([f"weightmap, {THEIR_WORDS}: ratio", *fields], rows)
 
 
 def case_words(case):
@@ -190,24 +171,19 @@ def worker_table(arguments, bench):
         rows.append([f"`.{kind}`, {mebibytes(size)}",
                      *(f"{one['pss_bytes'] / size:.3f}" for one in taken),
                      *(mebibytes(one["anonymous_bytes"]) for one in taken)])
-    theirs = THEIR_WORDS["transformers"]
-    return table([f"{WORKERS} workers", "sum of PSS / file, weightmap", theirs,
-                  "anonymous, the most of one, weightmap", theirs], rows)
+    return table([f"{WORKERS} workers", "sum of PSS / file, weightmap", THEIR_WORDS,
+                  "anonymous, the most of one, weightmap", THEIR_WORDS], rows)
 
 
-def measure(arguments, engine):
+def measure_transformers(arguments):
     """Returns the lines of the result."""
-    bench, others = Bench(arguments, engine), OtherWork()
-    samples = {case: bench.compare(*case) for case in CASES[engine]}
+    bench, others = Bench(arguments), OtherWork()
+    samples = {case: bench.compare(*case) for case in CASES}
     busy = others.read()
-    lines = [f"{machine_line(versions(engine, arguments), arguments.rounds)} Other work took "
-             f"{busy:.2f} of the {os.cpu_count()} processors meanwhile.", "",
-             *time_table(engine, samples), "", "What was counted meanwhile, from the call on:", "",
-             *count_table(engine, samples)]
-    if engine == "transformers":
-        lines += ["", "Memory of workers that have answered once, beyond what they had when they "
-                  "served the tiny model:", "", *worker_table(arguments, bench)]
-    return lines
+    return [f"{machine_line(versions('transformers', arguments), arguments.rounds)} Other work took "
+            f"{busy:.2f} of the {os.cpu_count()} processors meanwhile.", "", *time_table(samples), "",
+            "Memory of workers that have answered once, beyond what they had when they served the "
+            "tiny model:", "", *worker_table(arguments, bench)]
 
 
 def measure_runs(arguments, engines):
@@ -244,31 +220,29 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=[*CASES, "run"])
+    parser.add_argument("--only", choices=["transformers", "run"], default="transformers")
     parser.add_argument("--engine", choices=starts_under_run.KINDS, action="append")
     parser.add_argument("--vllm-python")
     parser.add_argument("--write")
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()
-    engines = [arguments.only] if arguments.only else list(CASES)
     started = arguments.engine or ["torch", "transformers"]
-    if "vllm" in [*engines, *started] and not arguments.vllm_python:
+    if "vllm" in started and not arguments.vllm_python:
         parser.error("vllm needs --vllm-python")
-    for engine in engines:
-        if arguments.write and not has_between(arguments.write, *markers(engine)):
-            parser.error(f"{arguments.write} lacks the markers {' and '.join(markers(engine))}")
+    around = markers(arguments.only)
+    if arguments.write and not has_between(arguments.write, *around):
+        parser.error(f"{arguments.write} lacks the markers {' and '.join(around)}")
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
-    for engine in engines:
-        if engine == "run":
-            lines, figures = measure_runs(arguments, started)
-        else:
-            lines, figures = measure(arguments, engine), []
-        print("\n".join(lines), flush=True)
-        if arguments.write:
-            write_between(arguments.write, *markers(engine), lines)
-        if arguments.write_figure and figures:
-            write_between(arguments.write_figure, *starts_under_run.FIGURE, figures)
+    if arguments.only == "run":
+        lines, figures = measure_runs(arguments, started)
+    else:
+        lines, figures = measure_transformers(arguments), []
+    print("\n".join(lines), flush=True)
+    if arguments.write:
+        write_between(arguments.write, *around, lines)
+    if arguments.write_figure and figures:
+        write_between(arguments.write_figure, *starts_under_run.FIGURE, figures)
 
 
 if __name__ == "__main__":

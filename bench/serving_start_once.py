@@ -5,10 +5,8 @@
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
 start_to_call_us until the engine is imported and asked to load, call_to_weights_us until the
-weights are in the model, weights_us of that for the weights alone, where the engine does more, and
-call_to_token_us, start_to_token_us until the token is there. The rest is counted from the call on:
-page faults, bytes from the disk, anonymous memory. load_anonymous_bytes is what a load of vLLM has
-beyond the weights that it has filled in; of transformers what the process has gained in the end.
+weights are in the model, and call_to_token_us, start_to_token_us until the token is there. The rest
+is counted from the call on: page faults, bytes from the disk, anonymous memory.
 
 With --snapshot a process that `weightmap run --snapshot` started is dumped behind its first token;
 one that is restored says the token again, with times since its own start.
@@ -68,8 +66,7 @@ class Torch:
         self.say = lambda: sum(tensor.max().item() for tensor in state.values())
         said = self.say()
         times.mark("token")
-        counted = counters.read()
-        return said, {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+        return said, counters.read()
 
 
 class Transformers:
@@ -90,8 +87,7 @@ class Transformers:
         self.served = model  # whose memory is counted
         said = self.say()
         times.mark("token")
-        counted = counters.read()
-        return said, {**counted, "load_anonymous_bytes": counted["anonymous_bytes"]}
+        return said, counters.read()
 
     def say(self):
         said = self.served.generate(self._prompt, max_new_tokens=1, do_sample=False)
@@ -106,7 +102,6 @@ class Vllm:
         self._format = "weightmap" if contender == "weightmap" else "auto"
 
     def start(self, folder, times):
-        anonymous = self._session.AnonymousBytes()
         mark_weights(self._session.DefaultModelLoader, times)
         times.mark("call")
         counters = Counters()
@@ -117,16 +112,13 @@ class Vllm:
                                                 ignore_eos=True)
         said = engine.generate([{"prompt_token_ids": PROMPT}], sampling, use_tqdm=False)
         times.mark("token")
-        return said[0].outputs[0].token_ids[0], {
-            **counters.read(), "load_anonymous_bytes": anonymous.most,
-            "weights_us": times.since("before weights", "weights")}
+        return said[0].outputs[0].token_ids[0], counters.read()
 
 
 def mark_weights(loader_class, times):
     load_weights = loader_class.load_weights
 
     def marked(loader, model, model_config):
-        times.mark("before weights")
         load_weights(loader, model, model_config)
         times.mark("weights")
 

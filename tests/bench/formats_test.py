@@ -42,16 +42,6 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines[2], "| `.pt`, `torch.load(mmap=True)` | 1 us, 2 us: 2.0 [2.0, 2.0] "
                                    "| 4 us, 4 us: 1.0 [1.0, 1.0] | 4 us, 4 us: 1.0 [1.0, 1.0] |")
 
-    def test_every_contender_has_its_counts_cached_and_cold(self):
-        figures = {"faults": 1200, "read_bytes": 1 << 20, "disk_bytes": 0, "anonymous_bytes": 0}
-        taken = samples(figures, figures)
-        of_all = {(kind, *options): taken for kind in compare_formats.FORMATS
-                  for options in ((), ("--cold",))}
-        lines = compare_formats.count_table(of_all)
-        self.assertEqual(len(lines), 2 + 2 * 5)
-        self.assertEqual(lines[2], "| `.pt`, weightmap | 1,200 / 1,200 | 1.0 MiB / 1.0 MiB "
-                                   "| 0.0 MiB / 0.0 MiB | 0.0 MiB / 0.0 MiB |")
-
     def test_what_resharding_reads(self):
         figures = {"bytes": 1 << 20, "read_bytes": 2 << 20, "cached_bytes": 4 << 20, "load_us": 10}
         theirs = {"bytes": 1 << 20, "read_bytes": 5 << 20, "cached_bytes": 5 << 20, "load_us": 20}
