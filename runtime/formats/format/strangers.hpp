@@ -1,5 +1,4 @@
-// Names files of other programs by their kind, and says what to do with them. docs/format.md has
-// the table.
+// Names files of other programs by their kind, and says what to do with them.
 #pragma once
 
 #include <cstddef>
