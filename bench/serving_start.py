@@ -32,10 +32,8 @@ LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 2
                    "num_attention_heads": 2, "num_key_value_heads": 2},
           "large": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
                     "num_attention_heads": 32, "num_key_value_heads": 32}}
-COLD_HUGE_PAGES = "cold, `WEIGHTMAP_HUGEPAGES=1`"
 CASES = [("tiny", "safetensors", "cached"), ("large", "safetensors", "cached"),
-         ("large", "safetensors", "cold"), ("large", "safetensors", COLD_HUGE_PAGES),
-         ("large", "bin", "cold")]
+         ("large", "safetensors", "cold"), ("large", "bin", "cold")]
 THEIR_WORDS = "`from_pretrained`"
 WORKERS = 4
 
@@ -90,9 +88,8 @@ class Bench:
         file = shlex.quote(model_file(self._arguments.folder, size, kind))
         tool = os.path.join(self._arguments.build, "tools", "weightmap")
         prepared = f"cat {file}" if state == "cached" else f"{tool} evict {file}"
-        pages = "WEIGHTMAP_HUGEPAGES=1" if state == COLD_HUGE_PAGES else ""
         start = shlex.join(self._start(name, size, kind))
-        return f"{prepared} >/dev/null && {pages} STARTED_NS=$(date +%s%N) {start}"
+        return f"{prepared} >/dev/null && STARTED_NS=$(date +%s%N) {start}"
 
     def _start(self, name, size, kind):
         environment = [] if name == OURS else ["env", "-u", "PYTHONPATH"]
@@ -149,10 +146,7 @@ class OtherWork:
 # ---- tables
 
 def time_table(samples):
-    fields = {"weights in the model": "call_to_weights_us",
-              "first token": "call_to_token_us",
-              "imports": "start_to_call_us",
-              "first token, with imports": "start_to_token_us"}
+    fields = {"first token": "call_to_token_us", "with imports": "start_to_token_us"}
     rows = [[case_words(case), *(figure_cell(taken, field) for field in fields.values())]
             for case, taken in samples.items()]
     return table([f"weightmap, {THEIR_WORDS}: ratio", *fields], rows)

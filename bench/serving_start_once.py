@@ -4,9 +4,9 @@
                                                    [--warm-up SMALL | --snapshot]
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
-start_to_call_us until the engine is imported and asked to load, call_to_weights_us until the
-weights are in the model, and call_to_token_us, start_to_token_us until the token is there. The rest
-is counted from the call on: page faults, bytes from the disk, anonymous memory.
+start_to_token_us until the token is there, call_to_token_us from when the engine is imported and
+asked to load. The rest is counted from the call on: page faults, bytes from the disk, anonymous
+memory.
 
 With --snapshot a process that `weightmap run --snapshot` started is dumped behind its first token;
 one that is restored says the token again, with times since its own start.
@@ -37,13 +37,9 @@ class Times:
     def mark(self, name):
         self._at[name] = (time.time_ns() - self._started) / 1000
 
-    def since(self, begin, end):
-        return self._at[end] - self._at[begin]
-
     def read(self):
-        return {"start_to_call_us": self._at["call"], "start_to_token_us": self._at["token"],
-                "call_to_weights_us": self.since("call", "weights"),
-                "call_to_token_us": self.since("call", "token")}
+        return {"start_to_token_us": self._at["token"],
+                "call_to_token_us": self._at["token"] - self._at["call"]}
 
 
 # ---- the engines: the first token, and the times until then
@@ -62,7 +58,6 @@ class Torch:
         times.mark("call")
         counters = Counters()
         state = self._load(os.path.join(folder, "pytorch_model.bin"))
-        times.mark("weights")
         self.say = lambda: sum(tensor.max().item() for tensor in state.values())
         said = self.say()
         times.mark("token")
@@ -83,7 +78,6 @@ class Transformers:
         times.mark("call")
         counters = Counters()
         model = self._load(folder)
-        times.mark("weights")
         self.served = model  # whose memory is counted
         said = self.say()
         times.mark("token")
@@ -102,7 +96,6 @@ class Vllm:
         self._format = "weightmap" if contender == "weightmap" else "auto"
 
     def start(self, folder, times):
-        mark_weights(self._session.DefaultModelLoader, times)
         times.mark("call")
         counters = Counters()
         engine = self._session.LLM(
@@ -113,16 +106,6 @@ class Vllm:
         said = engine.generate([{"prompt_token_ids": PROMPT}], sampling, use_tqdm=False)
         times.mark("token")
         return said[0].outputs[0].token_ids[0], counters.read()
-
-
-def mark_weights(loader_class, times):
-    load_weights = loader_class.load_weights
-
-    def marked(loader, model, model_config):
-        load_weights(loader, model, model_config)
-        times.mark("weights")
-
-    loader_class.load_weights = marked
 
 
 ENGINES = {"torch": Torch, "transformers": Transformers, "vllm": Vllm}
@@ -140,7 +123,6 @@ def say_again(engine):
     times = Times()
     times.mark("call")
     counters = Counters()
-    times.mark("weights")
     said = engine.say()
     times.mark("token")
     return said, {**times.read(), **counters.read()}
