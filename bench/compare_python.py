@@ -21,9 +21,7 @@ from samples import (HERE, duration, figure, has_between, interleave, machine_li
                      table, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
-FIGURE_COUNT = 10000  # tensors; with torch as people run it
-COLLECTORS = ("on", "off")
-TORCH_VARIANTS = (("off", "read"), ("off", "calculate"), ("on", "read"))  # collector, offsets
+FIGURE_COUNT = 10000  # tensors
 FRAMEWORKS = ("pt", "np")
 ACCESSORS = {"weightmap": "`weightmap.open`", "safe_open": "`weightmap.safe_open`",
              "theirs": "`safetensors.safe_open`"}
@@ -66,22 +64,12 @@ def measure_opens(bench):
         file = f"tensors_{count}.pt"
         ours = shlex.join(bench.opener(file))
         # Twice, since importing torch also warms up the other side.
-        contenders = {"weightmap": f"{ours} >/dev/null && {ours}"}
-        contenders |= {variant_name(variant): torch_state(bench, file, *variant)
-                       for variant in TORCH_VARIANTS}
-        samples[count] = bench.interleave(contenders)
+        samples[count] = bench.interleave({"weightmap": f"{ours} >/dev/null && {ours}",
+                                           "torch": bench.contender("state", "theirs", "pt", file)})
         for name, taken in samples[count].items():
             assert all(run["tensors"] == count for run in taken.runs), name
     cold = bench.interleave({"cold": bench.opener("storages_8192.pt", "--evict")}, "--recycle", "0")
     return samples, cold["cold"], os.path.getsize(bench.file("storages_8192.pt")), bench.lookups
-
-
-def variant_name(variant):
-    return " ".join(variant)
-
-
-def torch_state(bench, file, collector, offsets):
-    return bench.contender("state", "theirs", "pt", file, "--gc", collector, "--offsets", offsets)
 
 
 def open_lines(measured):
@@ -92,19 +80,16 @@ def open_lines(measured):
 
 def open_table(samples):
     head = ["tensors", "weightmap", "a tensor", "reads", "bytes read", "memory touched",
-            "torch, gc off", "ratio", "torch, gc off, calculated offsets", "ratio", "torch, gc on",
-            "ratio"]
+            "torch", "ratio"]
     rows = []
     for count in COUNTS:
         ours = samples[count]["weightmap"]
         touched = ours.median("peak_kib") - ours.median("peak_kib_before")
-        cells = [f"{count:,}", f"**{duration(ours.median())}**",
-                 f"{ours.median() * 1000 / count:.0f} ns", str(ours.runs[0]["reads"]),
-                 f"{ours.runs[0]['bytes_read']:,}", f"{touched / 1024:.1f} MiB"]
-        for variant in TORCH_VARIANTS:
-            theirs = samples[count][variant_name(variant)]
-            cells += [duration(theirs.median()), ratio_text(theirs.ratio_to("weightmap"), 0)]
-        rows.append(cells)
+        theirs = samples[count]["torch"]
+        rows.append([f"{count:,}", f"**{duration(ours.median())}**",
+                     f"{ours.median() * 1000 / count:.0f} ns", str(ours.runs[0]["reads"]),
+                     f"{ours.runs[0]['bytes_read']:,}", f"{touched / 1024:.1f} MiB",
+                     duration(theirs.median()), ratio_text(theirs.ratio_to("weightmap"), 0)])
     return table(head, rows)
 
 
@@ -130,7 +115,7 @@ def lookup_table(path):
 
 def open_figure(measured):
     samples = measured[0]
-    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("weightmap", "on read"))
+    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("weightmap", "torch"))
     return figure(f"**Opening** a checkpoint of {FIGURE_COUNT:,} tensors, until each can be looked up "
                   f"and read, takes **{duration(ours)}**; `torch.load(mmap=True)`, which makes tensor "
                   f"objects, takes {duration(theirs)}.")
@@ -143,12 +128,9 @@ def measure_loads(bench):
     samples = {}
     for count in COUNTS:
         file = f"tensors_{count}.pt"
-        contenders = {"one": bench.contender("tensor", "weightmap", "pt", file)}
-        for collector in COLLECTORS:
-            contenders[f"ours {collector}"] = bench.contender("state", "weightmap", "pt", file,
-                                                              "--gc", collector)
-            contenders[f"theirs {collector}"] = torch_state(bench, file, collector, "read")
-        samples[count] = bench.interleave(contenders)
+        samples[count] = bench.interleave({"one": bench.contender("tensor", "weightmap", "pt", file),
+                                           "ours": bench.contender("state", "weightmap", "pt", file),
+                                           "theirs": bench.contender("state", "theirs", "pt", file)})
         for name, taken in samples[count].items():
             assert all(run["tensors"] == count for run in taken.runs), name
     return samples
@@ -160,18 +142,12 @@ def load_lines(samples):
 
 
 def load_table(samples):
-    head = ["tensors"]
-    for collector in COLLECTORS:
-        head += [f"`weightmap.torch.load`, gc {collector}", "`torch.load(mmap=True)`", "ratio"]
     rows = []
     for count in COUNTS:
-        cells = [f"{count:,}"]
-        for collector in COLLECTORS:
-            ours, theirs = (samples[count][f"{who} {collector}"] for who in ("ours", "theirs"))
-            cells += [f"**{timed(ours)}**", timed(theirs),
-                      ratio_text(theirs.ratio_to(f"ours {collector}"), 1)]
-        rows.append(cells)
-    return table(head, rows)
+        ours, theirs = samples[count]["ours"], samples[count]["theirs"]
+        rows.append([f"{count:,}", f"**{timed(ours)}**", timed(theirs),
+                     ratio_text(theirs.ratio_to("ours"), 1)])
+    return table(["tensors", "`weightmap.torch.load`", "`torch.load(mmap=True)`", "ratio"], rows)
 
 
 def tensor_table(samples):
@@ -179,14 +155,14 @@ def tensor_table(samples):
             "ratio"]
     rows = []
     for count in COUNTS:
-        ours, theirs = samples[count]["one"], samples[count]["theirs on"]
+        ours, theirs = samples[count]["one"], samples[count]["theirs"]
         rows.append([f"{count:,}", f"**{timed(ours, 'tensor_us')}**", timed(theirs, "tensor_us"),
                      ratio_text(theirs.ratio_to("one", "tensor_us"), 0)])
     return table(head, rows)
 
 
 def load_figure(samples):
-    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("ours on", "theirs on"))
+    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("ours", "theirs"))
     return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
                   f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
                   "`torch.load(mmap=True)`.")

@@ -8,7 +8,7 @@ counted. Imports are never part of a time, nor is what a library does at its fir
 contender first does the same to SMALL.
 
 state:   a whole state dict by weightmap.torch.load or torch.load(mmap=True), and then one of its
-         tensors (--gc off, --offsets calculate).
+         tensors.
 tensor:  one tensor of many, by weightmap.open.
 names:   until all names are known.
 access:  every tensor of safetensors by its name, each dropped at once (--framework pt|np).
@@ -16,10 +16,9 @@ load:    until all names are known (open_us), then until every tensor is one of 
          where torch has no such type, and each byte was added up (load_us, with the opening).
          --cold evicts the files before; weightmap warms up in a thread then, as its manual says.
 reshard: the slices of a rank of another number of ranks than have saved it (--rank, --of, --dim),
-         cold; and what of the files is in the page cache afterwards.
+         cold.
 """
 import argparse
-import gc
 import json
 import os
 import threading
@@ -291,24 +290,17 @@ def main():
     parser.add_argument("path")
     parser.add_argument("--warm-up", required=True)
     parser.add_argument("--cold", action="store_true")
-    parser.add_argument("--gc", choices=("on", "off"), default="on")
-    parser.add_argument("--offsets", choices=("read", "calculate"), default="read")
     parser.add_argument("--framework", choices=("pt", "np"), default="pt")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--of", type=int, default=1)
     parser.add_argument("--dim", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.offsets == "calculate":
-        from torch.utils.serialization import config
-        config.load.calculate_storage_offsets = True
     measure = measures[arguments.measure]
     warnings.simplefilter("ignore")
     measure(arguments, arguments.warm_up)
     is_cold = arguments.cold or arguments.measure == "reshard"
     (evict if is_cold else read_through)(arguments.path)
-    if arguments.gc == "off":
-        gc.disable()
     print(json.dumps(measure(arguments, arguments.path)))
 
 
