@@ -1,15 +1,14 @@
 """Compares opening and loading with torch.load(mmap=True) and with safetensors.
 
     compare_python.py --build build/release --files DIR [--rounds 7] [--only NAME ...]
-                      [--lookups JSON] [--write FILE] [--write-figure FILE]
+                      [--write FILE] [--write-figure FILE]
 
 Every round runs each contender once on a file in a fresh process, so that whatever else the machine
 does meets all of them; medians over the rounds. Contenders are bench/open_once.cpp and
 bench/python_once.py with this interpreter, which needs weightmap, torch, numpy and safetensors. DIR
-holds what scripts/bench puts there. --lookups is what open_bench printed with
---benchmark_format=json. Prints the tables as Markdown; --write puts each between its markers in FILE
-(docs/performance.md), --write-figure one figure of each (README.md). --only measures some of: open,
-load, safetensors.
+holds what scripts/bench puts there. Prints the tables as Markdown; --write puts each between its
+markers in FILE (docs/performance.md), --write-figure one figure of each (README.md). --only measures
+some of: open, load, safetensors.
 """
 import argparse
 import json
@@ -37,7 +36,6 @@ class Bench:
 
     def __init__(self, arguments):
         self._arguments = arguments
-        self.lookups = arguments.lookups
 
     def file(self, name):
         return os.path.join(self._arguments.files, name)
@@ -69,13 +67,12 @@ def measure_opens(bench):
         for name, taken in samples[count].items():
             assert all(run["tensors"] == count for run in taken.runs), name
     cold = bench.interleave({"cold": bench.opener("storages_8192.pt", "--evict")}, "--recycle", "0")
-    return samples, cold["cold"], os.path.getsize(bench.file("storages_8192.pt")), bench.lookups
+    return samples, cold["cold"], os.path.getsize(bench.file("storages_8192.pt"))
 
 
 def open_lines(measured):
-    samples, cold, cold_size, lookups = measured
-    lines = [*open_table(samples), "", *cold_lines(cold, cold_size)]
-    return lines + ["", *lookup_table(lookups)] if lookups else lines
+    samples, cold, cold_size = measured
+    return [*open_table(samples), "", *cold_lines(cold, cold_size)]
 
 
 def open_table(samples):
@@ -102,17 +99,6 @@ def cold_lines(cold, size):
             f"disk, {run['reads']} reads."]
 
 
-def lookup_table(path):
-    with open(path, encoding="utf-8") as file:
-        runs = json.load(file)["benchmarks"]
-    rows = []
-    for run in runs:
-        if run["name"].startswith("find/") and run["aggregate_name"] == "median":
-            count = int(run["run_name"].split("/")[1])
-            rows.append([f"{count:,}", f"{run['cpu_time']:.1f} {run['time_unit']}"])
-    return table(["names", "`find` of a random name, median"], rows)
-
-
 def open_figure(measured):
     samples = measured[0]
     ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("weightmap", "torch"))
@@ -121,15 +107,14 @@ def open_figure(measured):
                   f"objects, takes {duration(theirs)}.")
 
 
-# ---- loading: a whole state dict as torch tensors, and one tensor of many
+# ---- loading: a whole state dict as torch tensors
 
 def measure_loads(bench):
     """Samples by number of tensors and contender."""
     samples = {}
     for count in COUNTS:
         file = f"tensors_{count}.pt"
-        samples[count] = bench.interleave({"one": bench.contender("tensor", "weightmap", "pt", file),
-                                           "ours": bench.contender("state", "weightmap", "pt", file),
+        samples[count] = bench.interleave({"ours": bench.contender("state", "weightmap", "pt", file),
                                            "theirs": bench.contender("state", "theirs", "pt", file)})
         for name, taken in samples[count].items():
             assert all(run["tensors"] == count for run in taken.runs), name
@@ -137,8 +122,7 @@ def measure_loads(bench):
 
 
 def load_lines(samples):
-    return ["A whole state dict as torch tensors, and one tensor of many:", "",
-            *load_table(samples), "", *tensor_table(samples)]
+    return ["A whole state dict as torch tensors:", "", *load_table(samples)]
 
 
 def load_table(samples):
@@ -148,17 +132,6 @@ def load_table(samples):
         rows.append([f"{count:,}", f"**{timed(ours)}**", timed(theirs),
                      ratio_text(theirs.ratio_to("ours"), 1)])
     return table(["tensors", "`weightmap.torch.load`", "`torch.load(mmap=True)`", "ratio"], rows)
-
-
-def tensor_table(samples):
-    head = ["tensors", "`weightmap.open`, one `.torch()`", "`torch.load(mmap=True)`, the same",
-            "ratio"]
-    rows = []
-    for count in COUNTS:
-        ours, theirs = samples[count]["one"], samples[count]["theirs"]
-        rows.append([f"{count:,}", f"**{timed(ours, 'tensor_us')}**", timed(theirs, "tensor_us"),
-                     ratio_text(theirs.ratio_to("one", "tensor_us"), 0)])
-    return table(head, rows)
 
 
 def load_figure(samples):
@@ -265,7 +238,6 @@ def main():
     parser.add_argument("--files", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
-    parser.add_argument("--lookups")
     parser.add_argument("--write")
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()

@@ -3,10 +3,10 @@
     compare_save.py --folder DIR [--rounds 7] [--cases 10x268435456 ...]
                     [--write docs/performance.md] [--write-figure README.md]
 
-Each round writes a new file by each contender and removes it again. Where all wait for the disk,
-weightmap.save does so by itself, and the others are followed by fsync() of the file and of its
-folder; where nobody does, weightmap.save is told durable=False. cp copies a file of the same
-content, which is in the page cache. Prints Markdown tables, and writes them into --write.
+Each round writes a new file by each contender and removes it again. All wait for the disk:
+weightmap.save does so by itself, the others are followed by fsync() of the file and of its folder.
+cp copies a file of the same content, which is in the page cache. Prints Markdown tables, and writes
+them into --write.
 """
 import argparse
 import os
@@ -40,18 +40,13 @@ def copy(path):
     subprocess.run(["cp", "--reflink=never", path + ".source", path], check=True)
 
 
-def by_weightmap(state, path, durable, **options):
-    weightmap.save(state, path, durable=durable, **options)
-
-
 CONTENDERS = {
-    "`weightmap.save`": by_weightmap,
-    "without checksums": lambda *given: by_weightmap(*given, crc=False),
-    "`torch.save`": lambda state, path, durable: torch.save(state, path),
-    "`torch.save`, without checksums": lambda state, path, durable: without_sums(state, path),
-    "`safetensors.torch.save_file`":
-        lambda state, path, durable: safetensors.torch.save_file(state, path),
-    "`cp`": lambda state, path, durable: copy(path),
+    "`weightmap.save`": weightmap.save,
+    "without checksums": lambda state, path: weightmap.save(state, path, crc=False),
+    "`torch.save`": torch.save,
+    "`torch.save`, without checksums": without_sums,
+    "`safetensors.torch.save_file`": safetensors.torch.save_file,
+    "`cp`": lambda state, path: copy(path),
 }
 OURS = ("`weightmap.save`", "without checksums")
 
@@ -63,27 +58,27 @@ def sync(path):
         os.close(descriptor)
 
 
-def seconds(contender, state, path, durable):
+def seconds(contender, state, path):
     start = time.perf_counter_ns()
-    CONTENDERS[contender](state, path, durable)
-    if durable and contender not in OURS:
+    CONTENDERS[contender](state, path)
+    if contender not in OURS:
         sync(path)
     taken = (time.perf_counter_ns() - start) / 1e9
     os.unlink(path)
     return taken
 
 
-def measure(state, path, durable, rounds):
+def measure(state, path, rounds):
     """Returns the seconds of each round, by contender."""
     small = dict(list(state.items())[:2])
     for contender in CONTENDERS:
         if contender != "`cp`":
-            seconds(contender, small, path, durable)
+            seconds(contender, small, path)
     weightmap.save(state, path + ".source")
     taken = {contender: [] for contender in CONTENDERS}
     for _ in range(rounds):
         for contender, times in taken.items():
-            times.append(seconds(contender, state, path, durable))
+            times.append(seconds(contender, state, path))
     os.unlink(path + ".source")
     return taken
 
@@ -100,12 +95,11 @@ def cells(taken, contender):
             "" if contender in OURS else times_as_fast(taken, ours, contender)]
 
 
-def case_table(count, size, durable, cached):
-    """A row for each contender: its time and ratio with `fsync`, then without."""
+def case_table(count, size, taken):
+    """A row for each contender: its time and ratio."""
     spelled = f"{size >> 20} MiB" if size >> 20 else f"{size >> 10} KiB" if size >> 10 else f"{size} B"
-    head = [f"{count:,} × {spelled}", "`fsync`", "times as long", "no `fsync`", "times as long"]
-    return table(head, [[contender, *cells(durable, contender), *cells(cached, contender)]
-                        for contender in durable])
+    return table([f"{count:,} × {spelled}", "until it is on the disk", "times as long"],
+                 [[contender, *cells(taken, contender)] for contender in taken])
 
 
 def save_figure(taken, count, size):
@@ -135,14 +129,12 @@ def main():
     for case in arguments.cases:
         count, size = map(int, case.split("x"))
         state = {f"model.layers.{number}.weight": torch.rand(size // 4) for number in range(count)}
-        taken = {}
-        for durable in (True, False):
-            taken[durable] = measure(state, path, durable, arguments.rounds)
-            print(case, durable, {name: [round(t, 3) for t in times]
-                                  for name, times in taken[durable].items()}, file=sys.stderr)
-        lines += case_table(count, size, taken[True], taken[False]) + [""]
+        taken = measure(state, path, arguments.rounds)
+        print(case, {name: [round(t, 3) for t in times] for name, times in taken.items()},
+              file=sys.stderr)
+        lines += case_table(count, size, taken) + [""]
         if size == 65536:
-            found = save_figure(taken[True], count, size)
+            found = save_figure(taken, count, size)
     lines = lines[:-1]
     print("\n".join(lines))
     if arguments.write:

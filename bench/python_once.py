@@ -7,9 +7,7 @@ safe_open is weightmap.safe_open. Prints one JSON object; times are microseconds
 counted. Imports are never part of a time, nor is what a library does at its first use: each
 contender first does the same to SMALL.
 
-state:   a whole state dict by weightmap.torch.load or torch.load(mmap=True), and then one of its
-         tensors.
-tensor:  one tensor of many, by weightmap.open.
+state:   a whole state dict by weightmap.torch.load or torch.load(mmap=True).
 names:   until all names are known.
 access:  every tensor of safetensors by its name, each dropped at once (--framework pt|np).
 load:    until all names are known (open_us), then until every tensor is one of torch, of its bytes
@@ -29,8 +27,6 @@ import torch
 import weightmap
 
 from counters import Counters, Stopwatch
-
-SOME_NAME = "model.layers.0.attention.wv.weight"  # one that make_tensors.py always writes
 
 
 # ---- the contenders: opening until all names are known, and all tensors
@@ -184,17 +180,7 @@ def measure_state(arguments, path):
     load = weightmap.torch.load if arguments.contender == "weightmap" else torch_load
     watch = Stopwatch()
     state = load(path)
-    open_us = watch.read()
-    tensor = state[SOME_NAME]
-    return {"tensors": len(state), "open_us": open_us, "tensor_us": watch.read(),
-            "elements": tensor.numel()}
-
-
-def measure_tensor(arguments, path):
-    watch = Stopwatch()
-    checkpoint = weightmap.open(path)
-    tensor = checkpoint[SOME_NAME].torch()
-    return {"tensor_us": watch.read(), "tensors": len(checkpoint), "elements": tensor.numel()}
+    return {"open_us": watch.read(), "tensors": len(state)}
 
 
 def measure_access(arguments, path):
@@ -281,7 +267,7 @@ def mesh_of(arguments):
 
 
 def main():
-    measures = {"state": measure_state, "tensor": measure_tensor, "names": measure_names,
+    measures = {"state": measure_state, "names": measure_names,
                 "access": measure_access, "load": measure_load, "reshard": measure_reshard}
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("measure", choices=measures)

@@ -150,9 +150,8 @@ def start_table(engine, samples):
                 continue
             ratio = taken["stock"].ratio_to(name, field)
             cells.append(f"{duration(taken[name].median(field))}: {ratio_text(ratio)}")
-        cells.append(f"{taken['stock'].median('disk_bytes') / 2**20:,.0f} MiB")
         rows.append(cells)
-    return table(["start to first token", *CONTENDERS, SNAPSHOT, "stock read after its imports"], rows)
+    return table(["start to first token", *CONTENDERS, SNAPSHOT], rows)
 
 
 def start_figure(samples):

@@ -1,9 +1,8 @@
-"""Draws the pictures of the manual from real runs, into this folder.
+"""Draws the picture of the tutorial on workers from real runs, into this folder.
 
-    make.py TOOL      the tool; weightmap, torch and matplotlib must import. 300 MB of disk in TMPDIR
+    make.py      weightmap, torch and matplotlib must import. 300 MB of disk in TMPDIR
 """
 
-import json
 import os
 import pathlib
 import re
@@ -48,23 +47,6 @@ def write_model():
             tensors[f"model.layers.{layer}.{name}.weight"] = numbers(1024, 1024)
     tensors["lm_head.weight"] = numbers(16384, 1024)
     weightmap.save(tensors, "model.pt")
-
-
-def residency(tool):
-    """After a warm-up of the first layers, in the order of their use."""
-    weightmap.evict("model.pt")
-    subprocess.run([tool, "warm", "model.pt", "model.embed*", "model.layers.[0-3].*"], check=True,
-                   stdout=subprocess.DEVNULL)
-    told = subprocess.run([tool, "residency", "--json", "model.pt"], check=True, capture_output=True)
-    groups = json.loads(told.stdout)["groups"][::-1]
-    names = [group["name"] for group in groups]
-    pyplot.barh(names, [group["bytes"] / MIB for group in groups], color=GREY, alpha=0.3,
-                label="in the file")
-    pyplot.barh(names, [group["cached_bytes"] / MIB for group in groups], color=BLUE,
-                label="in the page cache")
-    pyplot.xlabel("MiB")
-    pyplot.legend(frameon=False, loc="center right")
-    finish("residency.svg")
 
 
 WORKER = """
@@ -121,9 +103,7 @@ def workers():
 
 
 if __name__ == "__main__":
-    tool = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         write_model()
-        residency(tool)
         workers()

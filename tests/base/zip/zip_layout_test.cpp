@@ -59,7 +59,7 @@ TEST_CASE("the short form of the rule says what the long one says") {
   CHECK_FALSE(Layout{64}.is_plain(0, limit32));
 }
 
-// Sizes and offsets of a real file, given in docs/offsets.md.
+// Sizes and offsets of a real file.
 TEST_CASE("the layout reproduces a real file") {
   const Layout layout;
   struct {
