@@ -13,7 +13,7 @@
 namespace {
 
 int fail(const weightmap::Error& error) {
-  std::cerr << to_string(error) << '\n';
+  std::cerr << error << '\n';
   return 1;
 }
 

@@ -2,11 +2,10 @@
 #include <iostream>
 #include <numeric>
 
-#include "weightmap/checkpoint.hpp"
-#include "weightmap/half.hpp"
+#include "weightmap/weightmap.hpp"
 
 int fail(const weightmap::Error& error) {
-  std::cerr << to_string(error) << '\n';
+  std::cerr << error << '\n';
   return 1;
 }
 

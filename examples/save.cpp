@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const weightmap::Value everything = values.dict(root);
   const auto written = std::move(writer).write(everything, argv[1]);
   if (!written) {
-    std::cerr << to_string(written.error()) << '\n';
+    std::cerr << written.error() << '\n';
     return 1;
   }
   std::cout << written->archive_bytes << " bytes, the first storage at byte "

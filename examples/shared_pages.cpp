@@ -58,7 +58,7 @@ int second_process(const char* path, int ready, int done) {
 int first_process(const char* path, int ready) {
   const auto checkpoint = weightmap::Checkpoint::open(path);
   if (!checkpoint) {
-    std::cerr << to_string(checkpoint.error()) << '\n';
+    std::cerr << checkpoint.error() << '\n';
     return 1;
   }
   const char sum = touch(checkpoint->mapping());

@@ -9,7 +9,7 @@
 #include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "fuzz/zip_mutator.hpp"
-#include "weightmap/globals.hpp"
+#include "runtime/services/inspect/list_globals.hpp"
 
 namespace {
 

@@ -27,7 +27,7 @@
 #include "runtime/formats/dcp/metadata.hpp"
 #include "runtime/formats/dcp/parse_dcp.hpp"
 #include "runtime/formats/sets/file_name.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace {
 

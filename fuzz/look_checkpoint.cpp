@@ -8,7 +8,7 @@
 
 #include "fuzz/look.hpp"
 #include "fuzz/require.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "remote/url.hpp"
 #include "runtime/system/unique_fd.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::remote {
 

@@ -11,9 +11,7 @@
 #include "remote/s3.hpp"
 #include "remote/transfer_pool.hpp"
 #include "remote/url.hpp"
-#include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
-#include "weightmap/whole_source.hpp"
 
 namespace weightmap::remote {
 

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "weightmap/hub_model.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap::remote {

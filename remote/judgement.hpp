@@ -8,7 +8,7 @@
 
 #include "remote/answer.hpp"
 #include "runtime/base/bytes/byte_range.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::remote {

@@ -18,7 +18,7 @@
 #include "remote/judgement.hpp"
 #include "remote/place.hpp"
 #include "remote/transfer.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::remote {
 

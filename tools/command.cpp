@@ -10,12 +10,12 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/base/option_table.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/open_metadata.hpp"
-#include "weightmap/option_table.hpp"
-#include "weightmap/processes.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -18,6 +18,8 @@ UNLISTED = re.compile(
 
 @dataclass
 class Statement:
+    """A declaration with its comment; without lines it is a comment about all that follows."""
+
     comment: list[str]
     lines: list[str]
     begins_group: bool = True
@@ -25,7 +27,7 @@ class Statement:
     @property
     def text(self) -> str:
         """As in the header, without indentation and attributes of the linker."""
-        indent = indent_of(self.lines[0])
+        indent = indent_of(self.lines[0]) if self.lines else 0
         text = "\n".join(line[indent:].rstrip() for line in self.lines)
         return re.sub(r" WEIGHTMAP_(API|LOCAL|LIFETIMEBOUND)\b|WEIGHTMAP_API ", "", text)
 
@@ -82,8 +84,9 @@ def statements(lines: list[str]) -> list[Statement]:
         code = line.partition("//")[0].rstrip()
         if not is_open and not code:
             if not line:
+                found += [Statement(comment, [])] if comment else []
                 comment, begins = [], True
-            elif found and "//" in found[-1].lines[-1] and not comment and indent_of(line) > indent_of(found[-1].lines[0]):
+            elif found and found[-1].lines and "//" in found[-1].lines[-1] and not comment and indent_of(line) > indent_of(found[-1].lines[0]):
                 found[-1].lines.append(line)  # the comment behind it goes on
             else:
                 comment.append(line.strip()[2:].removeprefix(" "))
@@ -133,13 +136,15 @@ def groups(found: list[Statement], listed: bool = True) -> list[list[Statement]]
     kept: list[list[Statement]] = []
     for group in out:
         defined = all("{" in each.code for each in group) and not group[0].comment
-        known = {each.name for other in kept for each in other}
+        known = {each.name for other in kept for each in other if each.lines}
         if not (defined and all(each.name in known for each in group)):
             kept.append(group)
     return kept
 
 
 def section(group: list[Statement], level: int, link: Link) -> str:
+    if not group[0].lines:
+        return prose(group[0].comment, link)
     names = list(dict.fromkeys(statement.name for statement in group))
     title = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
     code = "\n".join(statement.declaration for statement in group)

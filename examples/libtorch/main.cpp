@@ -9,7 +9,7 @@
 #include <iostream>
 #include <optional>
 
-#include "weightmap/shared_tensor.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace {
 
@@ -71,7 +71,7 @@ weightmap::Result<at::Tensor> to_torch(const weightmap::SharedTensor& tensor) {
 }
 
 int fail(const weightmap::Error& error) {
-  std::cerr << to_string(error) << '\n';
+  std::cerr << error << '\n';
   return 1;
 }
 

@@ -13,7 +13,7 @@
 // lifetime, hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. All const
 // members may be called from any thread, and in a child after fork() (docs/concurrency.md).
 //
-// Replace checkpoints by rename (publish.hpp), never in place. If another process truncates a
+// Replace checkpoints by rename (new_file.hpp), never in place. If another process truncates a
 // mapped file, reading the lost pages raises SIGBUS and ends the process;
 // OpenOptions::protection can turn that into an error (docs/protection.md).
 #pragma once
@@ -23,13 +23,16 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/named_tensor.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/stats.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/tensor_view.hpp"
 #include "weightmap/value.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -46,7 +49,7 @@ class WEIGHTMAP_API Checkpoint {
   // offsets are those in FILE. If no such file exists, it may be "org/name" or "org/name@revision"
   // of a model in the local cache of huggingface_hub. Fails with io if the file cannot be opened,
   // read or mapped; with not_a_checkpoint, corrupt, unsupported, unsafe_pickle or limit_exceeded
-  // for its content, see error.hpp; with invalid_argument for options that exclude one another, or
+  // for its content, see ErrorCode; with invalid_argument for options that exclude one another, or
   // an invalid word in an environment variable; with cancelled if OpenOptions::progress returned
   // false. The file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
@@ -58,11 +61,11 @@ class WEIGHTMAP_API Checkpoint {
   // file. Equals open() for one file. Fails with corrupt if two files have a tensor of one name.
   static Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
                                        const OpenOptions& options = {});
-  // Opens a checkpoint with shared ownership; a SharedTensor (shared_tensor.hpp) keeps it open.
+  // Opens a checkpoint with shared ownership; a SharedTensor keeps it open.
   static Result<std::shared_ptr<const Checkpoint>> open_shared(const std::filesystem::path& path,
                                                                const OpenOptions& options = {});
   // Opens the file of a descriptor that is open for reading: inherited, sent by another process, or
-  // staged (stage.hpp). The caller keeps the descriptor and may close it afterwards. Errors name
+  // staged (warmer.hpp). The caller keeps the descriptor and may close it afterwards. Errors name
   // the file "descriptor 5". Fails with io for a bad descriptor, otherwise as open() does.
   static Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options = {});
   // Opens a checkpoint of one file that lies in memory: an object of a store, a received message, a
@@ -195,7 +198,7 @@ class WEIGHTMAP_API Checkpoint {
   // another checkpoint.
   Result<void> demand(const TensorView& view) const;
   // Returns positions in tensors() in the order of the first demand() of each, including failed
-  // ones, to be saved for the next warm-up (tensor_order.hpp). A view counts as the first tensor
+  // ones, to be saved for the next warm-up (warmer.hpp). A view counts as the first tensor
   // that has its first byte.
   std::vector<std::size_t> demand_order() const;
 
@@ -235,6 +238,61 @@ class WEIGHTMAP_API Checkpoint {
  private:
   explicit Checkpoint(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
+};
+
+// A check for code that reads the mapping directly and keeps results computed from it: call this
+// after reading the elements of `view`. It fails as Checkpoint::copy_bytes() does if they
+// may not be those of the opened file, since it was truncated, lost or written to.
+WEIGHTMAP_API Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& view);
+
+class SharedTensor;
+template <>
+inline constexpr bool lends_from_itself<SharedTensor> = true;
+
+// A tensor that keeps its checkpoint open, for owners that outlive the scope of the lookup.
+//
+//   auto checkpoint = weightmap::Checkpoint::open_shared("model.pt");
+//   if (!checkpoint) return tl::unexpected(checkpoint.error());
+//   auto weight = weightmap::SharedTensor::get(*checkpoint, "layers.0.attn.wq.weight");
+//   if (!weight) return tl::unexpected(weight.error());
+//   layer.wq = *weight;  // the file stays mapped for as long as the layer has it
+//
+// It is a value like a std::shared_ptr: copies share the checkpoint, and the last owner unmaps it.
+// Const members may be called from any thread.
+class SharedTensor {
+ public:
+  using Owner = std::shared_ptr<const Checkpoint>;
+
+  SharedTensor() noexcept = default;  // no checkpoint, and an empty view
+  // Precondition: the view belongs to the checkpoint.
+  SharedTensor(Owner checkpoint, const TensorView& view) noexcept
+      : checkpoint_(std::move(checkpoint)), view_(view) {}
+  // Also keeps the slice's shape.
+  SharedTensor(Owner checkpoint, const TensorSlice& slice)
+      : checkpoint_(std::move(checkpoint)),
+        slice_(std::make_shared<const TensorSlice>(slice)),
+        view_(*slice_) {}
+
+  // Fails as Checkpoint::get() does. Precondition: `checkpoint` is not null.
+  static Result<SharedTensor> get(Owner checkpoint, std::string_view name) {
+    const Result<NamedTensor> found = checkpoint->get(name);
+    if (!found) return tl::unexpected<Error>(found.error());
+    return SharedTensor(std::move(checkpoint), found->view);
+  }
+
+  const TensorView& operator*() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return view_; }
+  const TensorView* operator->() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return &view_; }
+  const Owner& checkpoint() const& noexcept WEIGHTMAP_LIFETIMEBOUND { return checkpoint_; }
+
+  // These may dangle for a temporary.
+  void operator*() const&& = delete;
+  void operator->() const&& = delete;
+  void checkpoint() const&& = delete;
+
+ private:
+  Owner checkpoint_;
+  std::shared_ptr<const TensorSlice> slice_;  // the shape of view_ if it came from a slice
+  TensorView view_;
 };
 
 }  // namespace weightmap

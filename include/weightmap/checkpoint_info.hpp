@@ -1,22 +1,125 @@
-// The kind of an open checkpoint, its files, and their current state.
+// What is known of an open checkpoint: its format, its files and their state, what the open
+// counted; and sums of whole files.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "weightmap/export.hpp"
-#include "weightmap/format.hpp"
-#include "weightmap/generation.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
-// Storages for which the writer reserved space, to be filled in afterwards (fill.hpp).
+enum class Format : std::uint8_t {
+  unknown,       // nothing was opened
+  torch_zip,     // torch.save() since torch 1.6: an archive with a pickle
+  torchscript,   // torch.jit.save()
+  pt2,           // torch.export.save()
+  torch_legacy,  // torch.save() before torch 1.6: a stream of pickles and elements
+  safetensors,
+  gguf,
+  npz,     // numpy's archive of arrays
+  npy,     // numpy's file of one array, which is listed as arr_0, as numpy.savez would name it
+  dcp,     // a folder of torch.distributed.checkpoint
+  mixed,   // several files that differ in format
+  zip,     // only of list_globals(): an archive without data.pkl
+  pickle,  // a pickle of values and arrays, of pickle.dump() or joblib.dump()
+};
+
+// The enumerator's name.
+constexpr std::string_view to_string(Format format) noexcept {
+  constexpr std::string_view names[] = {
+      "unknown", "torch_zip", "torchscript", "pt2",   "torch_legacy", "safetensors", "gguf",
+      "npz",     "npy",       "dcp",         "mixed", "zip",          "pickle"};
+  return names[static_cast<std::uint8_t>(format)];
+}
+
+// Archives of records, as archive.hpp reads them and torch writes them.
+constexpr bool is_torch_archive(Format format) noexcept {
+  return format == Format::torch_zip || format == Format::torchscript || format == Format::pt2;
+}
+
+// A file is a header and the elements of tensors, so an open reads all that describes them, and
+// there is no place for a pickle.
+constexpr bool is_header_and_elements(Format format) noexcept {
+  return format == Format::safetensors || format == Format::gguf || format == Format::npy;
+}
+
+// The identity of a file's content, which distinguishes versions of a checkpoint: fields of
+// fstat(). They differ between files, and between versions of one file that was rewritten, grown or
+// truncated. A forged modification time goes unnoticed.
+struct Generation {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t size = 0;     // bytes
+  std::int64_t mtime_ns = 0;  // since 1970
+  std::int64_t ctime_ns = 0;
+
+  friend bool operator==(const Generation&, const Generation&) noexcept = default;
+  // Returns true if the content is the same. The change time is not compared: renaming, linking and
+  // unlinking a file change it without changing the content.
+  bool same_content(const Generation& other) const noexcept {
+    return device == other.device && inode == other.inode && size == other.size &&
+           mtime_ns == other.mtime_ns;
+  }
+};
+
+// Returns the generation of the file now at `path`; fails with io if there is none, or if the
+// system refuses access. May be called from any thread.
+WEIGHTMAP_API Result<Generation> generation_at(const std::filesystem::path& path);
+
+// The method by which the payload offset of a storage was found; see docs/offsets.md.
+enum class OffsetStrategy : std::uint8_t {
+  none,        // the file has no storages
+  calculated,  // by the padding rule, proven by the next record; begins where the previous one
+               // ended
+  directory,   // the same, but other data lies between it and the previous storage
+  headers,     // by the record's own local header
+};
+// Returns "none", "calculated", "directory" or "headers".
+WEIGHTMAP_API std::string_view to_string(OffsetStrategy strategy) noexcept;
+
+// What an open counted. All counts of reads and headers belong to this open only.
+struct OpenStats {
+  // The weakest strategy that any storage needed.
+  OffsetStrategy strategy = OffsetStrategy::none;
+  std::uint64_t storages_calculated = 0;
+  std::uint64_t storages_by_directory = 0;
+  std::uint64_t storages_by_header = 0;
+
+  // Local file headers read to find a payload; reads that only verify are counted below.
+  std::uint64_t local_headers_read = 0;
+  std::uint64_t local_headers_verified = 0;
+  // References to a storage whose offset was already in the cache (tied weights, views).
+  std::uint64_t cache_hits = 0;
+
+  // pread calls for metadata and their bytes, without those that only verify.
+  std::uint64_t reads = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t verify_reads = 0;
+  std::uint64_t verify_bytes_read = 0;
+
+  // Storages that were copied into memory, deflated or spelled as text, and their size there.
+  std::uint64_t storages_copied = 0;
+  std::uint64_t bytes_copied = 0;
+
+  // Wall-clock time of the whole open and of its stages.
+  std::chrono::nanoseconds total{};
+  std::chrono::nanoseconds directory{};  // find and parse the central directory
+  std::chrono::nanoseconds pickle{};     // read and run data.pkl
+  std::chrono::nanoseconds catalog{};    // tensors, offsets, catalog and name index
+  std::chrono::nanoseconds copying{};    // inflate storages
+  std::chrono::nanoseconds mapping{};    // mmap and madvise
+};
+
+// Storages for which the writer reserved space, to be filled in afterwards (CheckpointFill).
 struct ReservedStorages {
   // Numbers of the storages that were unwritten when the file was opened: 3 for data/3.
   std::vector<std::uint64_t> unwritten;
@@ -61,7 +164,7 @@ struct CheckpointInfo {
   // Tensors in shards that the index does not name, which are not listed. Indexes are often newer
   // than leftover tensors in a shard.
   std::uint64_t tensors_not_indexed = 0;
-  bool names_torch_safe_only = false;  // torch allows all globals by default (globals.hpp)
+  bool names_torch_safe_only = false;  // torch allows all globals by default
   // Set for a file that was made with reserved storages and records them.
   std::optional<ReservedStorages> reserved;
   Sharing sharing = Sharing::shared;  // after any fallback
@@ -106,5 +209,38 @@ WEIGHTMAP_API std::string_view to_string(CheckpointState state) noexcept;  // "c
 // Protection::guard, and after another handler was installed. If that handler passes signals on,
 // the guard still works. Opening another checkpoint with the guard puts it in front again.
 WEIGHTMAP_API bool guard_is_active() noexcept;
+
+// Compares whole files of any format with their SHA-256: with lists that sha256sum writes, and with
+// what the cache of huggingface_hub says. Safetensors, GGUF and torch's stream of before 1.6 have
+// no checksums of their own.
+
+struct FileSum {
+  std::filesystem::path file;  // absolute
+  std::string sha256;          // 64 lower-case digits
+  std::string source;          // who says so, for error messages: "SHA256SUMS, line 3"
+  std::string name = {};       // in a list
+};
+
+// Returns a line of 64 digits in lower case; empty for any other text.
+WEIGHTMAP_API std::string normal_sha256(std::string_view hex);
+
+// Reads a list as sha256sum writes and reads it, also with --tag. A name in it is a file beside the
+// list, and one in the current directory. Fails with io, and with corrupt for a line that is none.
+WEIGHTMAP_API Result<std::vector<FileSum>> read_sums(const std::filesystem::path& list);
+
+// Returns what a file of the cache of huggingface_hub should hold: the name of the blob that it is
+// a link to, if that has 64 digits. Small files of the cache have another name, and no sum.
+WEIGHTMAP_API std::vector<FileSum> hub_sums(std::span<const std::filesystem::path> files);
+
+struct SumReport {
+  std::vector<std::filesystem::path> compared;  // of the files, those that a sum was found for
+  std::uint64_t bytes = 0;                      // of them
+  std::vector<Error> faults;                    // one for each that differs or could not be read
+  bool cancelled = false;                       // by the caller's Progress
+};
+
+// Reads each file that `sums` have, once, and compares it with all sums of it.
+WEIGHTMAP_API SumReport compare_sums(std::span<const std::filesystem::path> files,
+                                     std::span<const FileSum> sums, const Progress& progress = {});
 
 }  // namespace weightmap

@@ -29,12 +29,11 @@
 #include <string>
 #include <vector>
 
-#include "weightmap/export.hpp"
 #include "weightmap/new_file.hpp"
 #include "weightmap/options.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/safetensors_writer.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

@@ -48,8 +48,8 @@
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap::cuda {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "weightmap/export.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

@@ -1,5 +1,5 @@
-// Remote checkpoints (range_source.hpp): staged in shared memory, fetched into files. To look at
-// one only: open_metadata.hpp.
+// Remote checkpoints (remote.hpp): staged in shared memory, fetched into files. To look at one
+// only: open_metadata().
 #pragma once
 
 #include <array>
@@ -8,17 +8,28 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/export.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/range_source.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/remote.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
+
+// SHA-256s as people have them, by the names of the files.
+using Sha256Sums = std::map<std::string, std::array<std::byte, 32>>;
+
+// Of 64 hexadecimal digits of either case; nullopt for other texts.
+WEIGHTMAP_API std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noexcept;
+
+// As read_sums() of checkpoint_info.hpp reads it, by the names in it, which lose "./" before them.
+// Fails as that does; with corrupt for a list of no file, or of two sums for one.
+WEIGHTMAP_API Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file);
 
 struct FetchOptions {
   // Bytes of a range that is requested; rounded up to a multiple of 2 MiB.

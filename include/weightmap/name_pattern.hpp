@@ -1,5 +1,5 @@
 // Shell patterns for the names of tensors, for `weightmap ls FILE PATTERN` and for the lines of an
-// order file (tensor_order.hpp).
+// order file (warmer.hpp).
 //
 //   *       matches any number of bytes, including none
 //   ?       matches one byte
@@ -14,13 +14,16 @@
 #pragma once
 
 #include <bitset>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "weightmap/export.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
+
+class Checkpoint;
 
 // Const members may be called from any thread.
 class WEIGHTMAP_API NamePattern {
@@ -44,5 +47,11 @@ class WEIGHTMAP_API NamePattern {
   std::string name_;
   bool has_wildcards_ = false;
 };
+
+// Returns the positions in Checkpoint::tensors() of all tensors whose names match a pattern, in
+// file order. A literal name matches, too, even with wildcard characters. May be called from any
+// thread.
+WEIGHTMAP_API std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint,
+                                                     std::string_view pattern);
 
 }  // namespace weightmap

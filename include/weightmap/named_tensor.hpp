@@ -1,45 +1,27 @@
-// The facts about tensors and storages, in addition to their bytes.
+// The facts about tensors and storages, in addition to their bytes; tensors that consist of others.
 //
 // All types borrow from the Checkpoint that they came from; copy them freely until it is destroyed.
 #pragma once
 
 #include <compare>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "weightmap/export.hpp"
+#include "weightmap/dtype.hpp"
 #include "weightmap/tensor_view.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
-// One step of the path from the root of the value tree to a tensor: a string key, or an integer (a
-// list or tuple index, or an integer key). Borrows the key.
-class PathPart {
- public:
-  PathPart(std::string_view key) noexcept : text_(key) {}
-  PathPart(const char* key) noexcept : text_(key) {}
-  PathPart(const std::string& key) noexcept : text_(key) {}
-  PathPart(std::integral auto index) noexcept
-      : index_(static_cast<std::int64_t>(index)), is_integer_(true) {}
-
-  bool is_integer() const noexcept { return is_integer_; }
-  std::int64_t integer() const noexcept { return index_; }  // 0 for a key
-  std::string_view key() const noexcept { return text_; }   // empty for an integer
-
-  friend bool operator==(const PathPart& a, const PathPart& b) noexcept = default;
-
- private:
-  std::string_view text_;
-  std::int64_t index_ = 0;
-  bool is_integer_ = false;
-};
+class Checkpoint;
 
 struct NamedTensor {
   std::string_view name;  // the path joined by dots
@@ -146,6 +128,57 @@ class TensorRange::Iterator {
 
 inline TensorRange::Iterator TensorRange::begin() const noexcept { return {*this, 0}; }
 inline TensorRange::Iterator TensorRange::end() const noexcept { return {*this, size_}; }
+
+// A tensor that consists of other tensors, or of more than elements: a quantized, sparse, nested,
+// meta or chunked one, or a subclass.
+//
+// Its parts are ordinary tensors of the checkpoint, which Checkpoint::tensors() lists under names
+// that begin with that of the whole; a quantized tensor of integers is a part of itself. Nothing is
+// computed or validated: sparse indices, for example, may lie outside the shape.
+struct ComposedTensor {
+  enum class Form : std::uint8_t {
+    quantized,    // integers; value = scale x (integer - zero_point)
+    per_channel,  // quantized, with tensors of scales and zero points along `axis`
+    sparse_coo,   // parts: indices, values
+    sparse_csr,   // parts: compressed indices, plain indices, values; so the next three
+    sparse_csc,
+    sparse_bsr,
+    sparse_bsc,
+    nested,      // parts: buffer, sizes, strides, storage offsets; jagged: values, offsets ...
+    meta,        // no bytes at all
+    subclass,    // of a class that wraps other tensors; parts: the tensors of its state
+    from_array,  // made from a numpy array, for a device of its own
+    chunked,     // lies in boxes, which are the parts (chunks.hpp)
+  };
+
+  std::string name;  // as NamedTensor::name
+  Form form = Form::meta;
+  std::optional<DType> dtype;         // if the file states it; otherwise that of the parts
+  std::vector<std::int64_t> sizes;    // elements; empty where only running code could tell
+  std::vector<std::int64_t> strides;  // elements; of quantized, meta and subclass
+  bool requires_grad = false;
+  bool is_parameter = false;
+  bool is_buffer = false;            // as NamedTensor::is_buffer
+  std::string type;                  // of subclass: "module.Class"
+  std::string device;                // of subclass and from_array, from the file: "cpu"
+  double scale = 0;                  // of quantized
+  std::int64_t zero_point = 0;       // of quantized
+  std::int64_t axis = 0;             // of per_channel
+  std::optional<bool> is_coalesced;  // of sparse_coo, if the file states it
+  // For chunked: the beginning of each part in the whole, in elements along each dimension; each
+  // part has as many numbers as there are sizes. Parts are in row-major order of these.
+  std::vector<std::int64_t> offsets;
+  // Positions in Checkpoint::tensors() of its parts, which are consecutive.
+  std::size_t first_part = 0;
+  std::size_t part_count = 0;
+};
+
+// Returns "sparse_coo", ...
+WEIGHTMAP_API std::string_view to_string(ComposedTensor::Form form) noexcept;
+
+// Returns them in file order; valid as long as the checkpoint. May be called from any thread.
+WEIGHTMAP_API std::span<const ComposedTensor> composed_tensors(
+    const Checkpoint& checkpoint) noexcept;
 
 }  // namespace weightmap
 

@@ -1,4 +1,4 @@
-// A file that appears under its name only once it is complete and on the disk.
+// Files that come into being: each appears under its name only once it is complete and on the disk.
 //
 //   auto file = weightmap::NewFile::create("model.pt");
 //   if (!file) return tl::unexpected(file.error());
@@ -15,14 +15,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
-#include "weightmap/export.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -90,5 +93,105 @@ class WEIGHTMAP_API NewFile {
   explicit NewFile(std::unique_ptr<State> state) noexcept;
   std::unique_ptr<State> state_;
 };
+
+// The content of a record in an archive, or of a tensor, that is being written.
+class RecordContent {
+ public:
+  // Consumes the next bytes of a record without keeping them. The caller returns its errors.
+  using Take = std::function<Result<void>(std::span<const std::byte>)>;
+  // Passes all bytes of a record to `take`, in order and in parts. Called once by the writing
+  // thread.
+  using Produce = std::function<Result<void>(const Take& take)>;
+
+  // Borrows the bytes, which must not change until they are written. Bytes of a checkpoint that is
+  // mapped with Protection::guard may be lost meanwhile, which fails the write with io.
+  static RecordContent bytes(std::span<const std::byte> content) noexcept {
+    RecordContent made(Kind::memory, content.size());
+    made.data_ = content.data();
+    return made;
+  }
+  static RecordContent text(std::string_view content) noexcept {
+    return bytes(std::as_bytes(std::span(content)));
+  }
+  // Makes content of `size` bytes, which need not be in memory at once.
+  static RecordContent produced(std::uint64_t size, Produce produce) {
+    RecordContent made(Kind::produced, size);
+    made.produce_ = std::move(produce);
+    return made;
+  }
+  // Makes a hole, which reads as zeros; zeros if the target does not support holes.
+  static RecordContent zeros(std::uint64_t size) noexcept {
+    return RecordContent(Kind::zeros, size);
+  }
+  // Makes a hole to be filled in later; the record's CRC-32 is stated as "not computed".
+  static RecordContent reserved(std::uint64_t size) noexcept {
+    return RecordContent(Kind::reserved, size);
+  }
+
+  // Returns the same content, to be changed in place later; its CRC-32 is stated as "not computed".
+  RecordContent changeable() && {
+    is_summed_ = false;
+    return std::move(*this);
+  }
+
+  enum class Kind : std::uint8_t { memory, produced, zeros, reserved };
+  Kind kind() const noexcept { return kind_; }
+  std::uint64_t size() const noexcept { return size_; }
+  bool is_summed() const noexcept { return is_summed_; }
+  // The bytes of content in memory; otherwise empty.
+  std::span<const std::byte> memory() const noexcept {
+    return {data_, kind_ == Kind::memory ? static_cast<std::size_t>(size_) : 0};
+  }
+  // The function of produced content; otherwise empty.
+  const Produce& produce() const noexcept { return produce_; }
+
+ private:
+  RecordContent(Kind kind, std::uint64_t size) noexcept : kind_(kind), size_(size) {}
+
+  Kind kind_;
+  bool is_summed_ = true;
+  std::uint64_t size_;
+  const std::byte* data_ = nullptr;
+  Produce produce_ = {};
+};
+
+struct PublishOptions {
+  bool copy = false;         // keeps `from` in place and publishes a copy
+  bool verify_crc = false;   // first compares every byte of `from` with its CRC-32
+  bool any_content = false;  // `from` need not be a checkpoint, and is not checked
+  bool any_format = false;   // `from` may have another format than `target` has
+  bool follow = false;       // `from` may be a symbolic link, which is resolved
+  Progress progress = {};    // for the checksums, then for the copy; see OpenOptions::progress
+};
+
+struct PublishReport {
+  Generation generation;  // of the file that `target` names now
+  bool replaced = false;  // a file of this name existed before
+  bool copied = false;    // `from` still exists: a copy was requested or needed
+  std::uint64_t bytes = 0;
+};
+
+// Replaces a checkpoint while other processes have it open: makes `target` name the checkpoint
+// `from`, atomically and durably. May be called from any thread. Opening `target` finds the
+// complete old or new file, also after a loss of power. Processes that have the old file open keep
+// it. Within a file system the file is renamed; otherwise it is first copied into the directory of
+// `target`, as a reflink where supported, under a name that begins with a dot. A followed link
+// stays, and dangles once its file was renamed.
+//
+// If `target` exists, its permissions are kept, and its owner and group as far as this process may
+// set them; if the group cannot be kept, it gets no rights. Otherwise the new file has those of
+// `from`.
+//
+// If publish() fails, `target` is unchanged and no new file is left behind. It fails as
+// Checkpoint::open() does if `from` is not a checkpoint; with unsupported if it is one of several
+// files; with invalid_argument if its format is not that of the file that `target` names, or not
+// that which the ending of the name promises (.safetensors, .gguf, .npz), if `target` is a
+// symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
+// a regular file, or if both are the same file; with io if the system refuses, or if `from` was
+// written to meanwhile. An io error that says "is in place, but" means that `target` is the new
+// file, but was written to at the last moment, or may not survive a loss of power.
+WEIGHTMAP_API Result<PublishReport> publish(const std::filesystem::path& from,
+                                            const std::filesystem::path& target,
+                                            const PublishOptions& options = {});
 
 }  // namespace weightmap

@@ -15,9 +15,8 @@
 #include <string_view>
 
 #include "weightmap/dtype.hpp"
-#include "weightmap/export.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -140,7 +139,7 @@ struct OpenOptions {
 
 // Returns the options of an open without arguments: all fields but huge_pages set, which may depend
 // on the machine, with the environment applied.
-// Fails with invalid_argument if a variable holds a word that is not in option_table.hpp. Change
+// Fails with invalid_argument if a variable holds a word that docs/options.md lacks. Change
 // them as needed and pass them to each open.
 WEIGHTMAP_API Result<OpenOptions> default_open_options();
 

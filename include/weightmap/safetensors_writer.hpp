@@ -27,12 +27,10 @@
 #include <vector>
 
 #include "weightmap/dtype.hpp"
-#include "weightmap/export.hpp"
 #include "weightmap/new_file.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/record_content.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/tensor_view.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

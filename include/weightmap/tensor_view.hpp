@@ -3,20 +3,22 @@
 // It is trivially copyable, has 40 bytes, and owns nothing. It is valid until its Checkpoint is
 // destroyed (moving the Checkpoint is fine). All members are const and may be called from any
 // thread. Reading the bytes may fault pages in from disk; if another process truncates the file,
-// that read raises SIGBUS, as with any mapping. SharedTensor (shared_tensor.hpp) shares ownership.
+// that read raises SIGBUS, as with any mapping. SharedTensor (checkpoint.hpp) shares ownership.
 #pragma once
 
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "weightmap/dtype.hpp"
-#include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -244,6 +246,28 @@ Result<std::span<const T>> TensorView::as() const {
   if (!reads_as<T>(dtype_)) return not_readable_as(element_type_name<T>());
   if (Result<void> ok = check_readable(alignof(T)); !ok) return tl::unexpected<Error>(ok.error());
   return std::span<const T>(reinterpret_cast<const T*>(data_), numel());
+}
+
+// Receives consecutive bytes, which it must not keep; returns false to stop early.
+using PieceSink = std::function<bool(std::span<const std::byte>)>;
+
+// Reads a tensor's elements in pieces, so that memory stays bounded whatever its size: passes all
+// of them to `sink`, row-major and in this machine's byte order: directly from the
+// mapping, in one piece, if they have that form there; otherwise in copies of at most
+// `copied_bytes`. Fails with unsupported for lazy conjugates and negatives, whose stored values are
+// not their values; with limit_exceeded if strides repeat stored elements more often than
+// OpenOptions::repeats allows. May be called from any thread, which also calls `sink`. Reads the
+// mapping, which raises SIGBUS if the file was truncated.
+WEIGHTMAP_API Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,
+                                          std::uint64_t copied_bytes = std::uint64_t{16} << 20);
+
+// Returns the T at `at`, which need not be aligned.
+template <class T>
+T load_element(const std::byte* at) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
 }
 
 }  // namespace weightmap

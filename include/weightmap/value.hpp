@@ -1,5 +1,5 @@
-// The value tree of a checkpoint, such as that of its pickle: the file's content as plain data.
-// Nothing was called to make it.
+// The value tree of a checkpoint, such as that of its pickle: the file's content as plain data,
+// which is read, searched, or built to be written. Nothing was called to make it.
 //
 // A Value is a small cursor into a tree that the Checkpoint owns. Copy it freely and use it from
 // any thread until the Checkpoint is destroyed. Strings point into the tree. Values may be shared
@@ -7,16 +7,22 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <ranges>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "weightmap/export.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -185,6 +191,129 @@ class WEIGHTMAP_API Value::ItemIterator {
   const void* chunk_ = nullptr;
   std::size_t at_ = 0;
   std::size_t left_ = 0;
+};
+
+// One step of the path from the root of the value tree to a tensor: a string key, or an integer (a
+// list or tuple index, or an integer key). Borrows the key.
+class PathPart {
+ public:
+  PathPart(std::string_view key) noexcept : text_(key) {}
+  PathPart(const char* key) noexcept : text_(key) {}
+  PathPart(const std::string& key) noexcept : text_(key) {}
+  PathPart(std::integral auto index) noexcept
+      : index_(static_cast<std::int64_t>(index)), is_integer_(true) {}
+
+  bool is_integer() const noexcept { return is_integer_; }
+  std::int64_t integer() const noexcept { return index_; }  // 0 for a key
+  std::string_view key() const noexcept { return text_; }   // empty for an integer
+
+  friend bool operator==(const PathPart& a, const PathPart& b) noexcept = default;
+
+ private:
+  std::string_view text_;
+  std::int64_t index_ = 0;
+  bool is_integer_ = false;
+};
+
+// Finds values in a value tree by their keys.
+//
+//   const auto epoch = weightmap::find_value(checkpoint->root(), "epoch");
+//   if (epoch && epoch->value.integer()) resume(*epoch->value.integer());
+//
+// A key is one of a dict, an index of a list or tuple, or a key of an object's items or state, as
+// in paths of tensors. What a pickled torch.nn.Module has in `_parameters`, `_buffers` and
+// `_modules` is under the module itself as well, where its state_dict() names it. Results borrow
+// from the tree. All functions may be called from any thread.
+
+struct FoundValue {
+  Value value;
+  std::vector<PathPart> path;  // borrows from the tree
+};
+
+// Finds a value by name: keys joined by dots, "optimizer.param_groups.0.lr". A key itself may
+// contain dots. The last of two values with one name wins, as in Python. nullopt if there is no
+// such value, or if a bounded search cannot tell.
+WEIGHTMAP_API std::optional<FoundValue> find_value(const Value& root, std::string_view name);
+// Finds a value by path.
+WEIGHTMAP_API std::optional<Value> find_value(const Value& root, std::span<const PathPart> path);
+
+// Returns the name for a path: its parts joined by dots.
+WEIGHTMAP_API std::string name_of(std::span<const PathPart> path);
+
+// Calls `visit` for each value under a key of `parent`, in file order. Values with other keys, such
+// as tuples, are skipped.
+WEIGHTMAP_API void for_each_child(const Value& parent,
+                                  const std::function<void(const PathPart&, const Value&)>& visit);
+
+// Returns the name of its type in Python: "int", "dict", "argparse.Namespace".
+WEIGHTMAP_API std::string type_name_of(const Value& value);
+
+// Builds the value tree of a checkpoint that is to be written (checkpoint_writer.hpp).
+//
+//   weightmap::ValueBuilder& build = writer.values();
+//   const weightmap::Value root = build.dict(std::array{build.string("epoch"), build.integer(3)});
+//
+// A Value from a builder can be passed to the same builder, as part of another, and to its writer;
+// its content can be read once it is written. Children are made before their container, or given
+// to it afterwards (fill()), as where something holds itself. A Value used twice is one shared
+// object in the file. Text is copied. Not thread-safe.
+class WEIGHTMAP_API ValueBuilder {
+ public:
+  // Nesting of containers and calls; the default limit of Checkpoint::open() is the same.
+  static constexpr std::uint32_t max_depth = 1000;
+
+  ValueBuilder();
+  ValueBuilder(ValueBuilder&&) noexcept;
+  ValueBuilder& operator=(ValueBuilder&&) noexcept;
+  ~ValueBuilder();
+
+  Value none() const noexcept { return {}; }
+  Value boolean(bool value);
+  Value integer(std::int64_t value);
+  // Little-endian two's complement, of any length.
+  Value big_integer(std::span<const std::byte> digits);
+  Value real(double value);
+  Value string(std::string_view utf8);
+  Value bytes(std::span<const std::byte> content);
+  Value byte_array(std::span<const std::byte> content);
+  Value tuple(std::span<const Value> elements);
+  Value list(std::span<const Value> elements);
+  Value set(std::span<const Value> elements);
+  Value frozen_set(std::span<const Value> elements);
+  Value dict(std::span<const Value> items);  // key, value, key, value ...
+  // Makes a name such as torch.float32, for a class, a function or a constant.
+  Value global(std::string_view module, std::string_view name);
+  Value persistent_id(const Value& id);
+
+  // A call that loaders of the checkpoint will make, callable(*arguments), and the elements, items
+  // and state that are added to its result.
+  struct Call {
+    Value callable;
+    Value arguments;  // a tuple
+    std::span<const Value> elements = {};
+    std::span<const Value> items = {};  // key, value, key, value ...
+    std::optional<Value> state = {};
+    bool is_new_object = false;  // callable.__new__(callable, *arguments)
+  };
+  Value object(const Call& call);
+
+  // What is added, once, to a list (elements), a dict (items) or an object (all of it) that was
+  // made without any.
+  struct Contents {
+    std::span<const Value> elements = {};
+    std::span<const Value> items = {};
+    std::optional<Value> state = {};
+  };
+  void fill(const Value& made, const Contents& contents);
+
+  // Fails with limit_exceeded if a value could not be added because it nests deeper than max_depth.
+  // The writer checks this, too.
+  Result<void> check() const;
+
+ private:
+  friend class CheckpointWriter;
+  struct WEIGHTMAP_LOCAL State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace weightmap

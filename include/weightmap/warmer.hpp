@@ -1,4 +1,5 @@
-// Prefetches tensors in background threads.
+// Brings checkpoints into memory: prefetches tensors in background threads, in an order that is
+// kept from one start to the next, or copies whole files.
 //
 //   auto warmer = weightmap::Warmer::start(checkpoint);         // the whole file, in file order
 //   if (!warmer) return tl::unexpected(warmer.error());
@@ -15,15 +16,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/tensor_view.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
@@ -64,9 +67,10 @@ struct WarmOptions {
   // Elects one reader among all warmers of this user that prefetch the same file at the same time,
   // in any process. Only the reader uses the disk; the others wait for its pages and map them, each
   // in its own order. When the reader ends, or is killed, another warmer with remaining work takes
-  // over. All must set this, and find the same runtime directory (runtime_directory.hpp); without
-  // one each reads for itself. demand() never waits for a reader, and cancel() ends the wait. Not
-  // together with `follow`, which would make all wait for one consumer.
+  // over. All must set this, and find the same runtime directory ($WEIGHTMAP_RUNTIME_DIR, else
+  // $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID); without one each reads for itself.
+  // demand() never waits for a reader, and cancel() ends the wait. Not together with `follow`,
+  // which would make all wait for one consumer.
   bool one_reader = false;
   // With `one_reader`: if a reader begins no step for this time (it was stopped, or its disk does
   // not respond), this warmer reads for itself.
@@ -147,5 +151,146 @@ class WEIGHTMAP_API Warmer {
   explicit Warmer(std::unique_ptr<WarmWork> work) noexcept;
   std::unique_ptr<WarmWork> work_;
 };
+
+// The order in which a program needs its tensors, saved as text from one start to the next.
+//
+//   const std::string path = "model.pt.order";  // where `weightmap warm` looks
+//   weightmap::WarmOptions options;
+//   const auto order = weightmap::load_tensor_order(checkpoint, path);
+//   if (order) options.tensors = order->tensors;
+//   auto warmer = weightmap::Warmer::start(checkpoint, options);
+//   auto there = checkpoint.demand(needed);  // reads it at once; so for each that is needed
+//   const auto saved = weightmap::save_tensor_order(checkpoint, checkpoint.demand_order(), path);
+//
+// An order file is UTF-8 text with one tensor on each line, which can also be written by hand. A
+// line is a pattern (name_pattern.hpp) for all tensors whose names match, in the order of
+// tensors(); two tensors of one name both match. Spaces at either end of a line, empty lines and
+// lines that begin with # are skipped. In a saved name, a backslash, a quotation mark, *, ?, [ and
+// #, spaces at either end, control characters and bytes that are not UTF-8 are written as \xHH; the
+// empty name is \ alone. All functions may be called from any thread.
+
+struct TensorOrder {
+  // Positions in Checkpoint::tensors(), each once: the first line that names a tensor counts. Empty
+  // if the file has only comments; note that an empty WarmOptions::tensors means all tensors.
+  std::vector<std::size_t> tensors;
+  std::size_t unmatched_lines = 0;  // lines without a matching tensor in this checkpoint
+};
+
+// Writes the names of `tensors`, which are positions in Checkpoint::tensors(), to a new file in the
+// directory of `path`, and then renames it to `path`, so that readers see the old or the new order.
+// Names that would need a line of more than 1 MiB are omitted. Fails with invalid_argument if there
+// is no such tensor, or if `path` is the checkpoint itself or not a regular file; with
+// limit_exceeded beyond 64 MiB; with io if the system refuses to write.
+WEIGHTMAP_API Result<void> save_tensor_order(const Checkpoint& checkpoint,
+                                             std::span<const std::size_t> tensors,
+                                             const std::filesystem::path& path);
+
+// Reads an order file. Lines without a match are counted and skipped, since a model changes from
+// one training run to the next. Fails with invalid_argument if no line matches, since the order
+// then belongs to another model; with io if the file cannot be read or is not a regular file (a
+// FIFO does not block); with limit_exceeded if it has more than 64 MiB, a line of more than 1 MiB,
+// or lines with wildcards of more than 64 KiB together.
+WEIGHTMAP_API Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
+                                                    const std::filesystem::path& path);
+// Does the same for any names, such as those of several checkpoints; returns positions in `names`.
+WEIGHTMAP_API Result<TensorOrder> load_tensor_order(std::span<const std::string_view> names,
+                                                    const std::filesystem::path& path);
+
+// Copies a checkpoint into shared memory, for file systems that are slow to map.
+//
+//   auto staged = weightmap::stage("/mnt/remote/model.pt");
+//   if (!staged) return tl::unexpected(staged.error());
+//   auto checkpoint = weightmap::Checkpoint::open_descriptor(staged->descriptor());
+//
+// The copy uses its memory once for the whole machine: all processes that open it share its pages.
+// By default it has no name (a memfd). Then it is sealed against changes, and is freed when the
+// last process that has it open or mapped ends. Other processes get it by inheriting the
+// descriptor, by receiving it over a Unix socket (SCM_RIGHTS) or, under the same user, by its
+// path() while the StagedFile exists. With a name it is a file in /dev/shm, with mode 0600, which
+// stays until it is removed; such a file cannot be sealed.
+//
+// The copy requests huge pages, and gets them where the system has them for shared memory (see
+// /sys/kernel/mm/transparent_hugepage/shmem_enabled). Reserved ones (hugetlbfs) are not used: the
+// size of a file there is a multiple of 2 MiB, while a zip archive must end with its directory.
+//
+// The copy can move to swap but not to a disk, and it cannot be evicted: only the end of the copy
+// frees its memory. All functions may be called from any thread.
+
+struct StageOptions {
+  // The name of the file in /dev/shm: up to 255 bytes without a slash, not beginning with a dot.
+  // Empty: memory without a name.
+  std::string name = {};
+  // A larger file is refused. 0: the memory that the machine, the process's cgroups and, with a
+  // name, /dev/shm have left, less a sixteenth.
+  std::uint64_t budget_bytes = 0;
+  // Keeps the copy mapped for writing in this process, and seals it against every other way to
+  // write to it (F_SEAL_FUTURE_WRITE, Linux 5.1): a driver that pins memory with write intent can
+  // use StagedFile::pinnable_memory() directly. Not together with a name, since any process of the
+  // user can map a file in /dev/shm for writing.
+  bool pinnable = false;
+  Progress progress = {};  // called by the calling thread
+};
+
+// How the file was read. All sizes are in bytes.
+struct StageReport {
+  std::uint64_t file_bytes = 0;
+  std::uint64_t direct_bytes = 0;  // read past the page cache (O_DIRECT)
+  std::uint64_t cached_bytes = 0;  // copied from the page cache, which held them before
+  // Read through the page cache and dropped from it at once.
+  std::uint64_t dropped_bytes = 0;
+  std::string why_not_direct;    // why the file system refused direct reads; empty if it did not
+  std::uint64_t huge_bytes = 0;  // of the copy, in huge pages
+  bool sealed = false;           // unchangeable, except through pinnable_memory()
+  std::chrono::nanoseconds time{};
+};
+
+// Movable. Const members may be called from several threads at once.
+class WEIGHTMAP_API StagedFile {
+ public:
+  StagedFile(StagedFile&&) noexcept;
+  StagedFile& operator=(StagedFile&&) noexcept;
+  // Closes the descriptor. Memory without a name is freed once no other process has it open or
+  // mapped; a file with a name stays.
+  ~StagedFile();
+
+  // Returns the descriptor of the copy, which is open for reading, close-on-exec, and owned by this
+  // object. Clear FD_CLOEXEC so that a started program inherits it.
+  int descriptor() const noexcept;
+  // "/proc/PID/fd/N", valid while this object and this process exist, or "/dev/shm/NAME".
+  const std::filesystem::path& path() const noexcept;
+  const StageReport& report() const noexcept;
+  // Returns the copy in this process's memory: writable, shared with all processes that have it
+  // open, and valid as long as this object, also in a forked child. Empty unless
+  // StageOptions::pinnable was set. All of these processes see a write.
+  std::span<std::byte> pinnable_memory() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
+  void pinnable_memory() const&& = delete;  // would dangle
+
+  struct WEIGHTMAP_LOCAL State;  // for other parts of the library
+  struct WEIGHTMAP_LOCAL Access;
+
+ private:
+  explicit StagedFile(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+// Copies a checkpoint into memory, and opens the copy to prove that it has the same tensors. Bytes
+// that are not cached are read past the page cache, so that memory does not hold them twice. If the
+// file system does not support that, they are dropped from the page cache afterwards.
+//
+// Fails as Checkpoint::open() does if the file is not a whole checkpoint, before anything is
+// copied; with io if the copy does not fit into memory, the system refuses, the disk fails, or the
+// file is written to or truncated meanwhile; with invalid_argument if the name cannot be used, or
+// exists already. Nothing is left behind then, nor if the process is killed.
+WEIGHTMAP_API Result<StagedFile> stage(const std::filesystem::path& path,
+                                       const StageOptions& options = {});
+
+// Removes /dev/shm/NAME. Processes that have it open or mapped keep it. Fails with invalid_argument
+// if stage() would refuse the name, or it is not a regular file of this user; with io if it is
+// missing.
+WEIGHTMAP_API Result<void> remove_staged(const std::string& name);
+
+// Returns true if the file itself is in memory (on tmpfs or the like, or a staged copy), so that
+// reading it never waits for a disk and evicting it has no effect.
+WEIGHTMAP_API bool lives_in_memory(const Checkpoint& checkpoint) noexcept;
 
 }  // namespace weightmap

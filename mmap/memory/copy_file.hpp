@@ -5,7 +5,6 @@
 #include <string>
 
 #include "runtime/system/file/file.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

@@ -8,7 +8,6 @@
 
 #include "mmap/mapped_file.hpp"
 #include "mmap/pages/page_bits.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::mmap {

@@ -12,8 +12,8 @@
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
 #include "python/src/torch_door.hpp"
-#include "weightmap/check_unchanged.hpp"
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace weightmap::python {
 namespace {

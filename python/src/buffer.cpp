@@ -7,7 +7,7 @@
 
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 namespace weightmap::python {
 namespace {

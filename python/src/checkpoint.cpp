@@ -25,12 +25,12 @@
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "python/src/writable_buffer.hpp"
-#include "weightmap/check_unchanged.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/composed_tensor.hpp"
-#include "weightmap/publish.hpp"
-#include "weightmap/tensor_match.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/name_pattern.hpp"
+#include "weightmap/named_tensor.hpp"
+#include "weightmap/new_file.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::python {
 namespace {

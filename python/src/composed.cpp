@@ -8,7 +8,7 @@
 #include <string>
 
 #include "python/src/text.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap::python {
 

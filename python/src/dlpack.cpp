@@ -10,7 +10,7 @@
 
 #include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -7,12 +7,12 @@
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "runtime/base/element_format.hpp"
 #include "runtime/base/try.hpp"
-#include "weightmap/check_unchanged.hpp"
-#include "weightmap/element_format.hpp"
+#include "weightmap/checkpoint.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/statistics.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -1,5 +1,3 @@
-#include "weightmap/fill.hpp"
-
 #include <nanobind/stl/string_view.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap::python {
 namespace {

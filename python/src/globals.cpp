@@ -1,9 +1,8 @@
-#include "weightmap/globals.hpp"
-
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/options.hpp"
 #include "python/src/text.hpp"
+#include "runtime/services/inspect/list_globals.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <utility>
 
-#include "weightmap/progress.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::python {
 

@@ -7,7 +7,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
-#include "weightmap/option_table.hpp"
+#include "runtime/base/option_table.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "python/src/held_object.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::python {
 

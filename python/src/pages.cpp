@@ -16,9 +16,8 @@
 #include "python/src/long_call.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/surroundings.hpp"
-#include "weightmap/tensor_order.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::python {

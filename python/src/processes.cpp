@@ -1,4 +1,4 @@
-#include "weightmap/processes.hpp"
+#include "runtime/services/inspect/processes.hpp"
 
 #include <nanobind/stl/vector.h>
 
@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "mmap/pages/write_protection.hpp"
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
-#include "weightmap/runtime_directory.hpp"
-#include "weightmap/write_protection.hpp"
+#include "runtime/system/process/runtime_directory.hpp"
 
 namespace weightmap::python {
 namespace {

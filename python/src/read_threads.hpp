@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "python/src/held_object.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::python {
 

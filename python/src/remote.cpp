@@ -1,4 +1,6 @@
 // What weightmap.remote is built on.
+#include "weightmap/remote.hpp"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -25,7 +27,6 @@
 #include "python/src/url_source.hpp"
 #include "python/src/writable_buffer.hpp"
 #include "weightmap/fetch.hpp"
-#include "weightmap/open_metadata.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -9,7 +9,7 @@
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/text.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -15,7 +15,7 @@
 #include "python/src/errors.hpp"
 #include "python/src/plain_method.hpp"
 #include "python/src/text.hpp"
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 namespace weightmap::python {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "python/src/machine.hpp"
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 namespace weightmap::python {
 namespace {

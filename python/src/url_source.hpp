@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "weightmap/progress.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::python {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 namespace weightmap {
 namespace {

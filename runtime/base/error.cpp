@@ -1,5 +1,3 @@
-#include "weightmap/error.hpp"
-
 #include <ostream>
 #include <utility>
 

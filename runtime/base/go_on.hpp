@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "weightmap/error.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {

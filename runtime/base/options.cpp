@@ -6,8 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "runtime/base/option_table.hpp"
 #include "runtime/base/try.hpp"
-#include "weightmap/option_table.hpp"
 
 namespace weightmap {
 namespace {

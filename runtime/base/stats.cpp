@@ -1,4 +1,4 @@
-#include "weightmap/stats.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {
 

@@ -1,10 +1,9 @@
-#include "weightmap/tensor_pieces.hpp"
-
 #include <algorithm>
 #include <vector>
 
 #include "runtime/base/element_walk.hpp"
 #include "runtime/base/try.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 Result<void> for_each_piece(const TensorView& view, const PieceSink& sink,

@@ -23,7 +23,7 @@
 #include "runtime/base/bytes/range_set.hpp"
 #include "runtime/checkpoint/identified.hpp"
 #include "runtime/system/file/file.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {

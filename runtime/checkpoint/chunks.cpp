@@ -10,7 +10,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap {
 namespace {

@@ -8,7 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/strided_blocks.hpp"
 #include "runtime/system/memory/own_memory.hpp"
-#include "weightmap/check_unchanged.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 namespace {

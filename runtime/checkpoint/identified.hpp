@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {

@@ -8,7 +8,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/catalog/nearest_names.hpp"
 #include "runtime/base/try.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 namespace {

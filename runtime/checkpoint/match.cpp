@@ -1,5 +1,4 @@
 #include "weightmap/name_pattern.hpp"
-#include "weightmap/tensor_match.hpp"
 
 namespace weightmap {
 

@@ -10,9 +10,9 @@
 
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/formats/format/format.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap {
 

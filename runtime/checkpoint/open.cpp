@@ -104,7 +104,7 @@ mmap::MapOptions Opening::map_options() const {
   how.guard = *options.protection == Protection::guard;
   how.loss_event = options.loss_event;
   how.on_write = {tell_refused_write, state_.get()};
-  how.being_filled = reserved && !reserved->is_sealed;  // others write to the file (fill.hpp)
+  how.being_filled = reserved && !reserved->is_sealed;  // others write to the file (CheckpointFill)
   return how;
 }
 

@@ -1,5 +1,3 @@
-#include "weightmap/open_metadata.hpp"
-
 #include <string>
 #include <utility>
 
@@ -7,6 +5,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/checkpoint/open.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 namespace {

@@ -6,9 +6,9 @@
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/formats/format/format.hpp"
 #include "runtime/formats/sets/shard_index.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap {
 

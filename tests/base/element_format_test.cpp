@@ -1,4 +1,4 @@
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 
 #include <doctest/doctest.h>
 

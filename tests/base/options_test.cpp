@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "weightmap/option_table.hpp"
+#include "runtime/base/option_table.hpp"
 
 using namespace weightmap;
 

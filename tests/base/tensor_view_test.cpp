@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "weightmap/half.hpp"
-#include "weightmap/tensor_pieces.hpp"
 
 using namespace weightmap;
 

@@ -22,7 +22,6 @@
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/shared_tensor.hpp"
 
 using namespace weightmap;
 using test::data;

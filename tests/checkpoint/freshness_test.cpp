@@ -24,8 +24,8 @@
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/publish.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/new_file.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

@@ -8,7 +8,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

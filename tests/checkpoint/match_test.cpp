@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/support/checkpoints.hpp"
-#include "weightmap/tensor_match.hpp"
+#include "weightmap/name_pattern.hpp"
 
 using namespace weightmap;
 using Names = std::vector<std::string>;

@@ -13,7 +13,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/convert.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;

@@ -11,15 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/services/inspect/surroundings.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/gguf_builder.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/shared_tensor.hpp"
-#include "weightmap/stage.hpp"
-#include "weightmap/surroundings.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

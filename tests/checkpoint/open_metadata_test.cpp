@@ -1,6 +1,4 @@
 // Remote checkpoints of which only the metadata is read.
-#include "weightmap/open_metadata.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -21,8 +19,9 @@
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/check_unchanged.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap {

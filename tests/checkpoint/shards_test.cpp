@@ -23,7 +23,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

@@ -17,8 +17,8 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/publish.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/new_file.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

@@ -1,6 +1,4 @@
 // Names and paths that lead to values which are not tensors.
-#include "weightmap/value_path.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/checkpoints.hpp"
+#include "weightmap/value.hpp"
 
 using namespace weightmap;
 

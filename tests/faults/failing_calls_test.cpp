@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/services/inspect/list_globals.hpp"
 #include "runtime/system/unique_fd.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
@@ -25,8 +26,7 @@
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/convert.hpp"
-#include "weightmap/globals.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

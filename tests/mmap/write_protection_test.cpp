@@ -1,4 +1,4 @@
-#include "weightmap/write_protection.hpp"
+#include "mmap/pages/write_protection.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -3,7 +3,6 @@
 // too.)
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/new_file.hpp"
-#include "weightmap/stage.hpp"
 #include "weightmap/warmer.hpp"
 
 bool copy(const std::filesystem::path& path, const weightmap::TensorView& view,

@@ -22,23 +22,21 @@ TABLES = ("name_pattern.hpp",)  # indented, but no code
 BEFORE = {
     "cuda.hpp": "void use(std::uint64_t pointer, std::uint64_t bytes);",
     "dtype.hpp": "namespace c10 { struct Half { std::uint16_t bits; }; }",
-    "open_metadata.hpp": "void list(std::string_view name);",
     "protection.md": "using Answer = int; Answer compute(const weightmap::Checkpoint&);",
+    "remote.hpp": "void list(std::string_view name);",
     "serving.md": "void log(const std::string& line);",
-    "shared_tensor.hpp": "struct { std::optional<weightmap::SharedTensor> wq; } layer;",
-    "value_path.hpp": "void resume(std::int64_t epoch);",
+    "checkpoint.hpp": "struct { std::optional<weightmap::SharedTensor> wq; } layer;",
+    "value.hpp": "void resume(std::int64_t epoch);",
 }
 PARAMETERS = {
-    "archive_writer.hpp": "std::map<std::string, std::span<const std::byte>> records",
-    "checkpoint_writer.hpp": "std::map<std::string, weightmap::TensorView> model",
+    "archive.hpp": "std::map<std::string, std::span<const std::byte>> records",
+    "checkpoint_writer.hpp": "std::map<std::string, weightmap::TensorView> model, std::span<const std::byte> bytes",
     "chunks.hpp": "weightmap::Result<void> ok, std::span<std::byte> memory, std::int64_t r",
-    "difference.hpp": "weightmap::NamedTensor before, weightmap::NamedTensor after",
-    "fill.hpp": "std::span<const std::byte> bytes",
+    "inspect.hpp": "weightmap::NamedTensor before, weightmap::NamedTensor after",
     "new_file.hpp": "std::uint64_t bytes, std::span<const std::byte> content",
-    "open_metadata.hpp": "std::unique_ptr<weightmap::RangeSource> source",
+    "remote.hpp": "std::unique_ptr<weightmap::RangeSource> remote",
     "result.hpp": "std::filesystem::path path",
-    "tensor_order.hpp": "weightmap::TensorView needed",
-    "value_builder.hpp": "weightmap::CheckpointWriter& writer",
+    "value.hpp": "weightmap::CheckpointWriter& writer",
     "warmer.hpp": "weightmap::TensorView needed",
 }
 STANDARD = ("array", "atomic", "chrono", "cstddef", "cstdint", "filesystem", "iostream", "map", "memory", "optional",
@@ -76,11 +74,12 @@ def function_of(file, code):
 def unit_of(examples):
     unit = [f"#include <{name}>" for name in STANDARD]
     unit += [f'#include "weightmap/{file.name}"' for file in sorted(HEADERS.glob("*.hpp"))]
+    unit += [BEFORE.get(name, "") for name in dict.fromkeys(file.name for file, _, _ in examples)]
     for count, (file, line, code) in enumerate(examples):
         begin, end = ("", "") if OF_A_FILE.search(code) else function_of(file, code)
         if "template <>" not in code:  # a specialisation lies where its template does
             begin, end = f"namespace example_{count} {{ {begin}", f"{end} }}"
-        unit += [BEFORE.get(file.name, ""), begin, f'#line {line} "{file}"', code, end]
+        unit += [begin, f'#line {line} "{file}"', code, end]
     return "\n".join(unit)
 
 
@@ -97,7 +96,7 @@ class ExamplesTest(unittest.TestCase):
         self.assertFalse(errors_of(of_headers + of_manual))
 
     def test_a_wrong_example_is_told_with_its_file_and_line(self):
-        file = HEADERS / "stage.hpp"
+        file = HEADERS / "warmer.hpp"
         code = 'auto staged = weightmap::stage("a");\nif (!staged) return fail(staged.error());'
         self.assertIn(f"{file}:4:", errors_of([(file, 3, code)]))
 

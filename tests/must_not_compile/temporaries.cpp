@@ -5,7 +5,6 @@
 
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/shared_tensor.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::test {
 

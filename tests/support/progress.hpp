@@ -1,7 +1,7 @@
 // What tests give to long calls as their Progress.
 #pragma once
 
-#include "weightmap/progress.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::test {
 

@@ -1,7 +1,7 @@
 // Writes small floating point types as float32, which has all their values, for other readers.
 #pragma once
 
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::cli {
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <type_traits>
 
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <limits>
 
-#include "weightmap/element_format.hpp"
+#include "runtime/base/element_format.hpp"
 #include "weightmap/half.hpp"
 
 namespace weightmap::cli {

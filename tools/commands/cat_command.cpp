@@ -19,8 +19,8 @@
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/tensor_pieces.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/tensor_view.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

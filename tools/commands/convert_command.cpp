@@ -16,7 +16,7 @@
 #include "tools/support/text.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/convert.hpp"
-#include "weightmap/tensor_order.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
 #include "tools/doctor/findings.hpp"
 #include "tools/doctor/patching.hpp"
@@ -17,8 +18,7 @@
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/processes.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {

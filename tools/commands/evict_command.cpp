@@ -6,7 +6,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "tools/output/globals_report.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/processes.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/publish.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
 #include "tools/output/each_file.hpp"
 #include "tools/output/progress_bar.hpp"
@@ -17,8 +18,7 @@
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_groups.hpp"
 #include "tools/tensors/tensor_selection.hpp"
-#include "weightmap/processes.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
 #include "tools/output/globals_report.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/processes.hpp"
 
 namespace weightmap::cli {
 namespace {

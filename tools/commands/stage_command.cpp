@@ -23,7 +23,7 @@
 #include "tools/support/output.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {

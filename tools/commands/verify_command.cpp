@@ -12,8 +12,8 @@
 #include "tools/output/progress_bar.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/file_sums.hpp"
-#include "weightmap/fill.hpp"
+#include "weightmap/checkpoint_info.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap::cli {
 namespace {

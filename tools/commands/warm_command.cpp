@@ -19,8 +19,7 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_selection.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/tensor_order.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/services/inspect/surroundings.hpp"
 #include "tools/doctor/tensor_facts.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/surroundings.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli::doctor {
 
@@ -18,7 +18,7 @@ struct Facts {
   std::string file;  // the user's argument
   Surroundings around;
   bool lives_in_memory = false;
-  bool drops_pages_at_open = false;  // the file system, as residency.hpp says
+  bool drops_pages_at_open = false;  // the file system, as inspect.hpp says
   std::optional<Residency> residency;
   std::string residency_problem;  // the reason why there is no residency
   TensorFacts tensors;

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
 #include "tools/support/source_files.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/surroundings.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli::hold {
 

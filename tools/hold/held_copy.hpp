@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/file_sums.hpp"
-#include "weightmap/generation.hpp"
-#include "weightmap/sha256_sums.hpp"
+#include "weightmap/checkpoint_info.hpp"
+#include "weightmap/fetch.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli::hold {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/surroundings.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "runtime/base/try.hpp"
+#include "runtime/system/process/runtime_directory.hpp"
 #include "tools/hold/system_failure.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/runtime_directory.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

@@ -12,9 +12,7 @@
 #include "tools/hold/shared_names.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/fetch.hpp"
-#include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
-#include "weightmap/sha256_sums.hpp"
 
 namespace weightmap::cli::hold {
 

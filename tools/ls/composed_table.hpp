@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tools/support/json_out.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap::cli {
 

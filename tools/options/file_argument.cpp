@@ -7,7 +7,7 @@
 #include "tools/options/listed_words.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
-#include "weightmap/sha256_sums.hpp"
+#include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {
 namespace {

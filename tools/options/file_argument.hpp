@@ -6,7 +6,6 @@
 
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
-#include "weightmap/sha256_sums.hpp"
 
 namespace weightmap::cli {
 

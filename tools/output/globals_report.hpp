@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "runtime/services/inspect/list_globals.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
-#include "weightmap/globals.hpp"
 
 namespace weightmap::cli {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tools/support/json_out.hpp"
-#include "weightmap/statistics.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 

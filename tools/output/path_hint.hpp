@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weightmap/error.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::cli {
 

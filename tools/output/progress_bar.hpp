@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "weightmap/progress.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::cli {
 

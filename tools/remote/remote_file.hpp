@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include "weightmap/range_source.hpp"
 #include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "mmap/pages/dropped_pages.hpp"
 #include "runtime/system/file/file.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap::cli::start {
 namespace {

@@ -14,7 +14,6 @@
 #include "tools/support/source_files.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/tensor_order.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli::start {

@@ -10,7 +10,7 @@
 #include "tools/run/files_in_use.hpp"
 #include "tools/run/start_plan.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 

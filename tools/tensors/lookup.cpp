@@ -10,7 +10,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

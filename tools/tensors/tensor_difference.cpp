@@ -7,8 +7,8 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/tensors/tensor_selection.hpp"
-#include "weightmap/tensor_match.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/name_pattern.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "tools/values/numpy_value.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/difference.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 

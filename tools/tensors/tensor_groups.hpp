@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::cli {
 

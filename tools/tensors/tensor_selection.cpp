@@ -4,7 +4,6 @@
 
 #include "tools/support/text.hpp"
 #include "weightmap/name_pattern.hpp"
-#include "weightmap/tensor_match.hpp"
 
 namespace weightmap::cli {
 namespace {

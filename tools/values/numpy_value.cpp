@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "weightmap/element_format.hpp"
-#include "weightmap/value_path.hpp"
+#include "runtime/base/element_format.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/difference.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "tools/cat/number_format.hpp"
 #include "tools/support/text.hpp"
 #include "tools/values/numpy_value.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -1,9 +1,8 @@
-#include "weightmap/value_builder.hpp"
-
 #include <limits>
 #include <memory_resource>
 
 #include "runtime/base/value/value_builder_state.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/base/value/builder.hpp"
-#include "weightmap/value_builder.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 

@@ -1,8 +1,7 @@
-#include "weightmap/value_path.hpp"
-
 #include <utility>
 
 #include "runtime/base/value/module_state.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 namespace {

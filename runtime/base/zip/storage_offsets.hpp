@@ -15,9 +15,9 @@
 
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/zip/directory.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/dtype.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap::zip {
 

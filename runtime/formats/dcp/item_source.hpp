@@ -14,8 +14,8 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/dcp/item_pattern.hpp"
 #include "runtime/formats/dcp/metadata.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap::dcp {
 

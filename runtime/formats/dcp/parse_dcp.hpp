@@ -12,9 +12,9 @@
 #include "runtime/formats/dcp/metadata.hpp"
 #include "runtime/formats/dcp/read_items.hpp"
 #include "runtime/formats/format/format.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap::dcp {
 

@@ -14,9 +14,9 @@
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/formats/dcp/assemble.hpp"
 #include "runtime/formats/dcp/metadata.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap::dcp {
 

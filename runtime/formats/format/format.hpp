@@ -23,10 +23,9 @@
 #include "runtime/formats/format/compressed_storages.hpp"
 #include "runtime/formats/format/tensor_nodes.hpp"
 #include "weightmap/checkpoint_info.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/stats.hpp"
 
 namespace weightmap::format {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "weightmap/error.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::format {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "runtime/formats/torch/tensor_decoder.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::torch {

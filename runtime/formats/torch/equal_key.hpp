@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/value/tree.hpp"
-#include "weightmap/error.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::torch {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "runtime/base/value/tree.hpp"
-#include "weightmap/globals.hpp"
+#include "runtime/formats/torch/global_verdict.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 

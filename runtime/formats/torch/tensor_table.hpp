@@ -11,8 +11,8 @@
 
 #include "runtime/base/value/tree.hpp"
 #include "runtime/formats/torch/storage_table.hpp"
-#include "weightmap/composed_tensor.hpp"
 #include "weightmap/dtype.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap::torch {
 

@@ -1,5 +1,3 @@
-#include "weightmap/archive_writer.hpp"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "runtime/services/archive/last_records.hpp"
 #include "runtime/services/archive/serialization_id.hpp"
 #include "runtime/services/archive/writer_sink.hpp"
+#include "weightmap/archive.hpp"
 
 namespace weightmap {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "weightmap/archive_writer.hpp"
+#include "weightmap/archive.hpp"
 #include "weightmap/new_file.hpp"
 
 namespace weightmap {

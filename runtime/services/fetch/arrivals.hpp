@@ -8,7 +8,7 @@
 #include <mutex>
 #include <optional>
 
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 

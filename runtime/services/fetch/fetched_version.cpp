@@ -5,7 +5,7 @@
 #include "runtime/base/bytes/sha256.hpp"
 #include "runtime/system/file/attribute.hpp"
 #include "runtime/system/file/file.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 

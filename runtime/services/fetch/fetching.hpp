@@ -28,8 +28,8 @@
 #include "runtime/services/fetch/fetch_plan.hpp"
 #include "runtime/services/fetch/storage_sums.hpp"
 #include "weightmap/fetch.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
 

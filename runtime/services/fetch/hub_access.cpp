@@ -4,7 +4,7 @@
 
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/formats/sets/hub_cache.hpp"
-#include "weightmap/hub_model.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 namespace {

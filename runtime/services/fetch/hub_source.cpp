@@ -14,7 +14,7 @@
 #include "runtime/formats/sets/file_name.hpp"
 #include "runtime/formats/sets/hub_cache.hpp"
 #include "runtime/formats/sets/hub_listing.hpp"
-#include "weightmap/hub_model.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 namespace {

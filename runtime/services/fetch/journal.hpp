@@ -12,7 +12,7 @@
 
 #include "runtime/base/bytes/byte_range.hpp"
 #include "runtime/base/bytes/range_set.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 

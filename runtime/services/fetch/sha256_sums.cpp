@@ -1,5 +1,3 @@
-#include "weightmap/sha256_sums.hpp"
-
 #include <string>
 #include <vector>
 
@@ -7,7 +5,8 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
-#include "weightmap/file_sums.hpp"
+#include "weightmap/checkpoint_info.hpp"
+#include "weightmap/fetch.hpp"
 
 namespace weightmap {
 

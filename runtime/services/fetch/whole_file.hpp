@@ -8,8 +8,8 @@
 
 #include "runtime/services/fetch/part_file.hpp"
 #include "weightmap/fetch.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
-#include "weightmap/whole_source.hpp"
 
 namespace weightmap {
 

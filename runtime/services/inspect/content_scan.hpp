@@ -11,8 +11,8 @@
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/base/bytes/part.hpp"
 #include "runtime/base/zip/inflate.hpp"
+#include "runtime/services/inspect/list_globals.hpp"
 #include "runtime/services/inspect/pickle_collector.hpp"
-#include "weightmap/globals.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 

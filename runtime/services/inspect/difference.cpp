@@ -1,5 +1,3 @@
-#include "weightmap/difference.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +12,8 @@
 #include "runtime/services/inspect/element_pairs.hpp"
 #include "runtime/services/inspect/take_in.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/inspect.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 namespace inspect {

@@ -11,10 +11,10 @@
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/files_of.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/mount.hpp"
-#include "weightmap/generation.hpp"
-#include "weightmap/processes.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,3 +1,5 @@
+#include "runtime/services/inspect/list_globals.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,7 +18,6 @@
 #include "runtime/services/inspect/whole.hpp"
 #include "runtime/system/file/file.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/globals.hpp"
 
 namespace weightmap {
 namespace {

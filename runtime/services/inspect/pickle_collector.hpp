@@ -7,7 +7,7 @@
 #include <string>
 
 #include "runtime/base/pickle/scan.hpp"
-#include "weightmap/globals.hpp"
+#include "runtime/services/inspect/list_globals.hpp"
 #include "weightmap/options.hpp"
 
 namespace weightmap {

@@ -1,4 +1,4 @@
-#include "weightmap/processes.hpp"
+#include "runtime/services/inspect/processes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -26,9 +26,9 @@
 #include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/sets/hub_cache.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/mount.hpp"
-#include "weightmap/surroundings.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,5 +1,3 @@
-#include "weightmap/residency.hpp"
-
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -19,10 +17,11 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/services/inspect/processes.hpp"
 #include "runtime/system/file/extents.hpp"
 #include "runtime/system/file/mount.hpp"
 #include "runtime/system/page_size.hpp"
-#include "weightmap/processes.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,7 +9,7 @@
 #include "runtime/services/inspect/summary.hpp"
 #include "runtime/services/inspect/take_in.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 namespace inspect {

@@ -1,7 +1,7 @@
 // statistics() with an explicit threshold, for tests.
 #pragma once
 
-#include "weightmap/statistics.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::inspect {
 

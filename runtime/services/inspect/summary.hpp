@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "weightmap/statistics.hpp"
+#include "weightmap/inspect.hpp"
 
 namespace weightmap::inspect {
 

@@ -1,4 +1,4 @@
-#include "weightmap/surroundings.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
 
 #include <algorithm>
 #include <array>

@@ -12,7 +12,7 @@ namespace weightmap {
 
 namespace {
 
-// See unwritten_storages() in fill.hpp.
+// See unwritten_storages().
 void look_for_holes(const os::File* file, std::uint64_t begin, const format::Parsed& parsed,
                     Wholeness& into) {
   const std::optional<ReservedStorages>& reserved = parsed.facts.reserved;

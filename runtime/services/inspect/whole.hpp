@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "runtime/system/file/file.hpp"
-#include "weightmap/error.hpp"
 #include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
 
@@ -15,7 +15,7 @@ struct Wholeness {
   // reason for which an open refuses it. None for a file of no format that is opened.
   std::optional<Error> damage;
   std::uint64_t unread_bytes = 0;  // CheckpointInfo::unread_bytes
-  std::uint64_t hole_bytes = 0;    // see hole_bytes() in fill.hpp
+  std::uint64_t hole_bytes = 0;    // see hole_bytes()
 };
 
 // Parses the metadata of `content`, all of `file` or the part of it from `begin` on, as an open of

@@ -1,5 +1,3 @@
-#include "weightmap/file_sums.hpp"
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {
 namespace {

@@ -12,7 +12,7 @@
 #include "runtime/base/catalog/catalog.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/progress.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
 

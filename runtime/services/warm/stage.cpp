@@ -1,5 +1,3 @@
-#include "weightmap/stage.hpp"
-
 #include <algorithm>
 #include <span>
 #include <string>
@@ -16,6 +14,7 @@
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/memory/shared_file.hpp"
 #include "runtime/system/unique_fd.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
 namespace {

@@ -11,7 +11,7 @@
 #include "runtime/system/unique_fd.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/new_file.hpp"
-#include "weightmap/stage.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
 

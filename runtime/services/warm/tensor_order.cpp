@@ -1,5 +1,3 @@
-#include "weightmap/tensor_order.hpp"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -15,6 +13,7 @@
 #include "runtime/system/file/file.hpp"
 #include "weightmap/name_pattern.hpp"
 #include "weightmap/new_file.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
 namespace {

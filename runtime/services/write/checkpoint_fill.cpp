@@ -8,7 +8,7 @@
 #include "runtime/formats/torch/reserved_marks.hpp"
 #include "runtime/services/write/reserved_file.hpp"
 #include "runtime/system/write/in_place.hpp"
-#include "weightmap/fill.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
 

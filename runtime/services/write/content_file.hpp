@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "weightmap/new_file.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/record_content.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
 

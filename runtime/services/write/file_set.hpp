@@ -8,7 +8,6 @@
 
 #include "runtime/services/write/content_file.hpp"
 #include "weightmap/new_file.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {

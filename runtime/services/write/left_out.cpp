@@ -11,7 +11,7 @@
 #include "runtime/formats/torch/archive_records.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,5 +1,3 @@
-#include "weightmap/publish.hpp"
-
 #include <optional>
 #include <string>
 #include <system_error>
@@ -9,6 +7,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/write/publish_file.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/base/zip/plan.hpp"
-#include "weightmap/archive_writer.hpp"
-#include "weightmap/record_content.hpp"
+#include "weightmap/archive.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap {
 

@@ -15,7 +15,6 @@
 #include "runtime/base/zip/directory.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/file_lock.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/record_content.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap {
 

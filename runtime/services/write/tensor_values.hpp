@@ -13,7 +13,7 @@
 #include "runtime/base/value/builder.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/dtype.hpp"
-#include "weightmap/value_builder.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 

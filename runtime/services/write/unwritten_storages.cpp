@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/write/in_place.hpp"
-#include "weightmap/fill.hpp"
+#include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
 namespace {

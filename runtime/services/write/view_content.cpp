@@ -2,7 +2,7 @@
 
 #include "mmap/guard.hpp"
 #include "runtime/base/try.hpp"
-#include "weightmap/tensor_pieces.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,7 +1,7 @@
 // The elements of a tensor as content of a file.
 #pragma once
 
-#include "weightmap/record_content.hpp"
+#include "weightmap/new_file.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap {

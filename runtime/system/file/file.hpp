@@ -12,7 +12,7 @@
 
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/system/unique_fd.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {

@@ -13,7 +13,6 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
-#include "weightmap/runtime_directory.hpp"
 
 namespace weightmap::os {
 namespace {

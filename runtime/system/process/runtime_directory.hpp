@@ -8,8 +8,9 @@
 #include <string>
 
 #include "runtime/system/unique_fd.hpp"
-#include "weightmap/generation.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap::os {
 
@@ -47,3 +48,15 @@ Result<UniqueFd> open_own_file(const RuntimeDirectory& directory, const std::str
                                int flags);
 
 }  // namespace weightmap::os
+
+namespace weightmap {
+
+// Returns $WEIGHTMAP_RUNTIME_DIR, else $XDG_RUNTIME_DIR/weightmap, else /dev/shm/weightmap-UID.
+// Creates the directory with mode 0700 if needed. Fails with invalid_argument if
+// $WEIGHTMAP_RUNTIME_DIR is a relative path (a relative $XDG_RUNTIME_DIR is ignored, as its
+// specification requires), with io if the system refuses, or if the existing path is not a
+// directory, is a symbolic link, belongs to another user, or is accessible to other users. May be
+// called from any thread.
+WEIGHTMAP_API Result<std::filesystem::path> runtime_directory();
+
+}  // namespace weightmap

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "runtime/system/file/file.hpp"
-#include "weightmap/progress.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
@@ -20,7 +19,7 @@ struct PublishHow {
   Progress progress = {};  // for a copy
 };
 
-// `file` was opened at `from`. See weightmap/publish.hpp.
+// `file` was opened at `from`. See weightmap/new_file.hpp.
 Result<PublishedFile> publish_file(const File& file, const std::filesystem::path& from,
                                    const std::filesystem::path& target, const PublishHow& how);
 

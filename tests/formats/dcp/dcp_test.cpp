@@ -13,7 +13,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;

@@ -15,7 +15,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/value.hpp"
 
 using namespace weightmap;
 using test::DcpFolder;

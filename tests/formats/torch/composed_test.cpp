@@ -12,7 +12,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap {
 namespace {

@@ -10,8 +10,8 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/composed_tensor.hpp"
-#include "weightmap/value_path.hpp"
+#include "weightmap/named_tensor.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 namespace {

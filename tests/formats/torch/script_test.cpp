@@ -11,7 +11,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/composed_tensor.hpp"
+#include "weightmap/named_tensor.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,5 +1,3 @@
-#include "weightmap/archive_writer.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -18,7 +18,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/open_metadata.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 using weightmap::Checkpoint;

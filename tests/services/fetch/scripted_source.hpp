@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "weightmap/range_source.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap::test {
 

@@ -1,6 +1,4 @@
 // Differences of two tensors, whatever their types, strides and byte order are.
-#include "weightmap/difference.hpp"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "weightmap/half.hpp"
+#include "weightmap/inspect.hpp"
 
 using namespace weightmap;
 

@@ -1,4 +1,6 @@
 // What the pickles of a file name, wherever they are in it.
+#include "runtime/services/inspect/list_globals.hpp"
+
 #include <doctest/doctest.h>
 
 #include <string>
@@ -7,7 +9,6 @@
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/globals.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;

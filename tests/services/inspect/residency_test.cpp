@@ -1,7 +1,5 @@
 // What of a checkpoint is in memory, and putting it out of there. What of a large file is cached is
 // tested through the command line tool, which has a maker of large files.
-#include "weightmap/residency.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -18,6 +16,7 @@
 #include "tests/support/held_pages.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/inspect.hpp"
 
 using namespace weightmap;
 using test::data;

@@ -10,7 +10,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/cuda.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace {

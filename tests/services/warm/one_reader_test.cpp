@@ -19,8 +19,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/residency.hpp"
-#include "weightmap/runtime_directory.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

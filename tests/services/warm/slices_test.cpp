@@ -16,7 +16,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

@@ -1,6 +1,4 @@
 // Copies of checkpoints in shared memory, and opening what is only a descriptor.
-#include "weightmap/stage.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -36,7 +34,7 @@
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;

@@ -1,6 +1,4 @@
 // Orders of tensors as text: what is written comes back, and what people write is understood.
-#include "weightmap/tensor_order.hpp"
-
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -13,6 +11,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/warmer.hpp"
 
 using namespace weightmap;
 using test::data;

@@ -17,7 +17,6 @@
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/fill.hpp"
 
 namespace weightmap {
 namespace {

@@ -20,7 +20,6 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/fill.hpp"
 #include "weightmap/safetensors_writer.hpp"
 
 namespace weightmap {

@@ -14,15 +14,12 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/archive_writer.hpp"
+#include "weightmap/archive.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/convert.hpp"
-#include "weightmap/fill.hpp"
 #include "weightmap/new_file.hpp"
-#include "weightmap/publish.hpp"
 #include "weightmap/safetensors_writer.hpp"
-#include "weightmap/stage.hpp"
-#include "weightmap/tensor_order.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
 namespace {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "weightmap/checkpoint_writer.hpp"
-#include "weightmap/fill.hpp"
 
 namespace weightmap {
 namespace {

@@ -9,7 +9,7 @@
 #include "tools/bench/cold/results.hpp"
 #include "tools/bench/cold/states.hpp"
 #include "tools/bench/cold/temporary_folder.hpp"
-#include "weightmap/format.hpp"
+#include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap::cli::bench {
 

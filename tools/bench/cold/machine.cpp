@@ -7,7 +7,7 @@
 #include <ctime>
 #include <fstream>
 
-#include "weightmap/surroundings.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <utility>
 
+#include "runtime/services/inspect/surroundings.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/surroundings.hpp"
 
 namespace weightmap::cli::bench {
 

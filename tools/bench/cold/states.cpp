@@ -15,7 +15,7 @@
 #include "tools/support/interruptible.hpp"
 #include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/residency.hpp"
+#include "weightmap/inspect.hpp"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22  // Linux 5.14

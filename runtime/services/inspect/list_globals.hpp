@@ -6,39 +6,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "weightmap/error.hpp"
-#include "weightmap/export.hpp"
-#include "weightmap/format.hpp"
+#include "runtime/formats/torch/global_verdict.hpp"
+#include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
-
-enum class GlobalVerdict : std::uint8_t {
-  torch_safe,   // in torch's own list: torch.load(weights_only=True) needs no permission for it
-  allowed,      // in OpenOptions::safe_globals
-  torchscript,  // in a TorchScript archive: a type of its own code, or a helper of torch.jit.load()
-  // What numpy's arrays, numbers and dtypes are made of, collections.defaultdict and the builtin
-  // types that it makes values of: torch.load() refuses it by default, weightmap.torch.load() reads
-  // it, and no call of it runs code.
-  plain_data,
-  unknown,  // anything else
-  harmful,  // in docs/refused-names.md, or a name that the pickle computes while it runs
-};
-
-// True if torch.load(weights_only=True), with the allowed names, would refuse it; also of
-// plain_data.
-constexpr bool is_unsafe(GlobalVerdict verdict) noexcept {
-  return verdict >= GlobalVerdict::plain_data;
-}
-
-// "torch_safe", "allowed", "torchscript", "plain_data", "unknown", "harmful"
-WEIGHTMAP_API std::string_view to_string(GlobalVerdict verdict) noexcept;
 
 struct NamedGlobal {
   // Python 3's names: "builtins" and "set" for the pickle's "__builtin__" and "set". Text from the
@@ -76,7 +53,7 @@ struct FileGlobals {
   // What is wrong with the file as a whole: it has fewer bytes than its own metadata says, or the
   // metadata of a safetensors or GGUF file is refused.
   std::optional<Error> fault;
-  std::uint64_t hole_bytes = 0;  // of tensors, see hole_bytes() in fill.hpp
+  std::uint64_t hole_bytes = 0;  // of tensors, see hole_bytes()
 };
 
 // Returns the globals of all pickles in a file, or in a member of an archive (FILE//MEMBER), also
@@ -86,8 +63,5 @@ struct FileGlobals {
 // Fails as ArchiveReader::open() does unless the file is an archive or begins with a pickle.
 WEIGHTMAP_API Result<FileGlobals> list_globals(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
-
-// Returns torch 2.13's default allow-list ("collections.OrderedDict"), sorted.
-WEIGHTMAP_API std::span<const std::string_view> torch_safe_globals() noexcept;
 
 }  // namespace weightmap

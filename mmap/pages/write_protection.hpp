@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "weightmap/export.hpp"
 #include "weightmap/result.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

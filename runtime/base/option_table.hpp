@@ -8,8 +8,8 @@
 #include <span>
 #include <string_view>
 
-#include "weightmap/export.hpp"
 #include "weightmap/options.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

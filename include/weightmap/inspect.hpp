@@ -1,4 +1,23 @@
-// Reports which parts of a checkpoint are in memory, and evicts them.
+// Looks at a checkpoint, and changes nothing of it: which parts are in memory, what numbers its
+// tensors have, in which elements two tensors differ.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/result.hpp"
+#include "weightmap/tensor_view.hpp"
+#include "weightmap/version.hpp"
+
+namespace weightmap {
+
+// Which parts of a checkpoint are in memory, and their eviction.
 //
 //   auto report = weightmap::residency(checkpoint);
 //   if (!report) return tl::unexpected(report.error());
@@ -11,21 +30,6 @@
 //
 // The system reports cached pages only to the file's owner and to users who may write to it. For
 // others every function here fails with io (os_error EPERM).
-#pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "weightmap/checkpoint.hpp"
-#include "weightmap/export.hpp"
-#include "weightmap/progress.hpp"
-#include "weightmap/result.hpp"
-
-namespace weightmap {
 
 // The residency of all files of the checkpoint.
 struct Residency {
@@ -140,5 +144,91 @@ struct RepairReport {
 // 5.14, and with io if the disk fails or the file is truncated meanwhile.
 WEIGHTMAP_API Result<RepairReport> repair(const std::filesystem::path& path,
                                           const Progress& progress = {});
+
+// Statistics of a tensor's elements: range, mean, NaNs.
+//
+//   const auto found = weightmap::statistics(checkpoint.get("norm.weight")->view);
+//   if (!found) return tl::unexpected(found.error());
+//   found->mean;                                  // of the finite elements
+//   found->nan + found->infinite;                 // the others
+//
+// Stored elements are read once, however often strides repeat them: the repetitions are counted
+// first, which takes 8 bytes of memory for each stored element, and time proportional to their
+// number times the rank. Counts, minima and maxima are exact, also for 64-bit integers, and so is
+// the sum behind the mean of integers. The rest is computed in double: floats of one or two bytes
+// by the frequency of each value, wider ones in blocks of 4096 elements around each block's mean,
+// which are then combined. The error of mean and std is a few units in the last of double's 15
+// digits for each thousand blocks, whatever the mean is.
+
+// An element's value: an integer for integer types, otherwise a double.
+using Number = std::variant<std::int64_t, std::uint64_t, double>;
+
+// Plain values. A bool counts as 0 or 1, and -0 as a zero.
+struct TensorStatistics {
+  std::uint64_t count = 0;     // elements
+  std::uint64_t nan = 0;       // NaNs among them
+  std::uint64_t infinite = 0;  // of either sign
+  std::uint64_t zeros = 0;
+  // Over the finite elements; unset if there are none.
+  std::optional<Number> min;
+  std::optional<Number> max;
+  // ... and unset if the sum leaves the range of double: above 1e150 or so.
+  std::optional<double> mean;
+  std::optional<double> std;  // divided by their number, not by one less
+};
+
+// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and the
+// figures do not depend on their number. `progress` is called by the calling thread, about once per
+// MiB. Reads the mapping, which raises SIGBUS if the file was truncated. Fails with unsupported for
+// complex numbers, which have no order, for quantized and packed types, which do not store their
+// values, and for lazy negatives.
+WEIGHTMAP_API Result<TensorStatistics> statistics(const TensorView& view,
+                                                  const Progress& progress = {});
+
+// Counts the elements in which two tensors differ, and by how much.
+//
+//   const auto found = weightmap::difference(before.view, after.view);
+//   if (!found) return tl::unexpected(found.error());
+//   found->differing;                             // of found->count elements
+//   found->largest;                               // |a - b|, at the element found->at
+//
+// Elements of one type differ if their bits do, so no difference means identical bytes. For two
+// floating point types, such as float32 and bfloat16 after a conversion, values are compared: zeros
+// of both signs are equal, and so are all NaNs. Integers are compared exactly, including 64-bit
+// ones; other differences are computed in double, for complex numbers as the modulus. Quantized and
+// packed types do not store their values, so only their bits are compared.
+
+// A plain value without references.
+struct TensorDifference {
+  std::uint64_t count = 0;      // elements of each tensor
+  std::uint64_t differing = 0;  // of these
+  // Differing elements of equal value, such as zeros of different sign, different NaNs, or
+  // different bytes of a true bool.
+  std::uint64_t same_value = 0;
+  // Differing elements that are NaN or infinite in one of the tensors.
+  std::uint64_t not_finite = 0;
+  // The largest |a - b| of all others, infinite beyond the range of double; unset if there are
+  // none. For integers it is a std::uint64_t.
+  std::optional<Number> largest;
+  // The index, along each dimension, of the first element in row-major order with this difference.
+  std::vector<std::int64_t> at;
+};
+
+// May be called from any thread; from 8 MiB on, up to eight threads work until it returns, and the
+// result does not depend on their number. `progress` is called by the calling thread, about once
+// per MiB of `a`. Data that is in the mapping without gaps and in this machine's byte order is read
+// there, as by statistics(); other data in copies of at most 1 MiB. Reads the mappings, which
+// raises SIGBUS if a file was truncated. Fails with invalid_argument if the shapes differ; with
+// unsupported for two different types unless both are floating point, and if only one tensor has a
+// lazy bit; with limit_exceeded if the strides of both repeat the stored elements more often than
+// OpenOptions::repeats allows, not counting dimensions along which both have stride 0, unless equal
+// strides repeat equal bytes.
+WEIGHTMAP_API Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
+                                                  const Progress& progress = {});
+
+// Returns true if two tensors have the same type, shape and bits. Works like difference(), but in
+// this thread, and stops at the first different element.
+WEIGHTMAP_API Result<bool> same_bits(const TensorView& a, const TensorView& b,
+                                     const Progress& progress = {});
 
 }  // namespace weightmap

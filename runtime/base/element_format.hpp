@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "weightmap/dtype.hpp"
-#include "weightmap/export.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/export.hpp"
+#include "weightmap/version.hpp"
 
 namespace weightmap {
 
