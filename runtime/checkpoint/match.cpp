@@ -1,5 +1,7 @@
 #include "weightmap/name_pattern.hpp"
 
+#include "weightmap/checkpoint.hpp"
+
 namespace weightmap {
 
 std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint, std::string_view pattern) {
