@@ -8,6 +8,7 @@
 
 #include "fuzz/look.hpp"
 #include "fuzz/require.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/named_tensor.hpp"
 
 namespace weightmap::fuzz {
@@ -53,8 +54,8 @@ void look_at_tensor(const Checkpoint& checkpoint, const NamedTensor& tensor) {
 
 void look_at_tensors(const Checkpoint& checkpoint) {
   for (const NamedTensor& tensor : checkpoint.tensors()) look_at_tensor(checkpoint, tensor);
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
-    const NamedStorage storage = checkpoint.storage(i);
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i) {
+    const NamedStorage storage = Backing(checkpoint).storage(i);
     look_at_text(storage.key);
   }
 }

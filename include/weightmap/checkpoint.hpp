@@ -10,8 +10,10 @@
 //
 // Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
 // it is fine, and a moved-from Checkpoint may only be assigned to or destroyed. To extend the
-// lifetime, hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. All const
-// members may be called from any thread, and in a child after fork() (docs/concurrency.md).
+// lifetime, hold a std::shared_ptr<const Checkpoint> (open_shared()), or a SharedTensor. A debug
+// build of the library (without NDEBUG) ends a process that reads bytes of a view whose Checkpoint
+// was destroyed, with a message that names the file. All const members may be called from any
+// thread, and in a child after fork() (docs/concurrency.md).
 //
 // Replace checkpoints by rename (new_file.hpp), never in place. If another process truncates a
 // mapped file, reading the lost pages raises SIGBUS and ends the process;
@@ -54,9 +56,6 @@ class WEIGHTMAP_API Checkpoint {
   // false. The file's descriptor stays open, close-on-exec, until the Checkpoint is destroyed.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const OpenOptions& options = {});
-  // Returns the files that open() of this path would open: all files of an index or a folder,
-  // otherwise the file itself. Fails as open() does if they cannot be determined.
-  static Result<std::vector<std::filesystem::path>> files(const std::filesystem::path& path);
   // Opens the tensors of all these files, in this order, as one checkpoint; open() must accept each
   // file. Equals open() for one file. Fails with corrupt if two files have a tensor of one name.
   static Result<Checkpoint> open_files(std::span<const std::filesystem::path> paths,
@@ -76,10 +75,10 @@ class WEIGHTMAP_API Checkpoint {
   //
   // Memory is only read: with `writable`, `locked`, or a protection other than map it fails with
   // invalid_argument, as it does for a file that names others. Compressed storages are unsupported.
-  // Other options on mapping have no effect, and OpenOptions::copy_on_write is off if unset: lend()
-  // passes `bytes` on, and copy_on_write() copies all of them, once. state() is always current;
-  // reopen() fails; residency(), anonymous_bytes(), Warmer and cuda::Uploader are unsupported;
-  // demand() reads nothing. Errors name the file "memory".
+  // Other options on mapping have no effect, and OpenOptions::copy_on_write is off if unset: of a
+  // Backing, lend() passes `bytes` on, and copy_on_write() copies all of them, once. state() is
+  // always current; reopen() fails; residency(), anonymous_bytes(), Warmer and cuda::Uploader are
+  // unsupported; demand() reads nothing. Errors name the file "memory".
   static Result<Checkpoint> open_memory(std::span<const std::byte> bytes,
                                         std::shared_ptr<const void> owner,
                                         const OpenOptions& options = {});
@@ -99,15 +98,9 @@ class WEIGHTMAP_API Checkpoint {
   // whose search takes up to some milliseconds; or invalid_argument for an ambiguous name, with
   // both paths. For names that are often absent, use find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
-  // Returns the tensor at exactly this path: find_path({"optimizer", "state", 0, "exp_avg"}).
-  // The place in a pickled module is a path as well: {"_modules", "head", "_parameters", "weight"}.
-  // nullopt if there is none; get_path() fails with not_found.
-  std::optional<TensorView> find_path(
-      std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
-  std::optional<TensorView> find_path(
-      std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
-    return find_path(std::span<const PathPart>(path.begin(), path.size()));
-  }
+  // Returns the tensor at exactly this path: get_path({"optimizer", "state", 0, "exp_avg"}). The
+  // place in a pickled module is a path as well: {"_modules", "head", "_parameters", "weight"}.
+  // Fails with not_found if there is none.
   Result<NamedTensor> get_path(std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
   Result<NamedTensor> get_path(
       std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {
@@ -128,19 +121,11 @@ class WEIGHTMAP_API Checkpoint {
   // limit_exceeded for such an item, which the error names, with its file and offset; with io. An
   // object with a tensor in it is not in the tree: left_out_values() has its name.
   Result<Value> values() const& WEIGHTMAP_LIFETIMEBOUND;
-  // The names of what values() left out; none before its first success.
-  std::span<const std::string> left_out_values() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Returns the tensor that this node of root() or values() describes, under the first of its
   // names; nullopt for a value that is not a tensor. Precondition: the value belongs to this
   // checkpoint.
   std::optional<NamedTensor> tensor(const Value& value) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
 
-  std::size_t storage_count() const noexcept;
-  // Precondition: index < storage_count().
-  NamedStorage storage(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
-  // Returns the paths given to open() or open_files(), made absolute; empty for a descriptor or
-  // memory.
-  std::vector<std::filesystem::path> opened_paths() const;
   std::size_t source_count() const noexcept;  // files, and memory of copies; at least one
   // Precondition: index < source_count().
   const SourceInfo& source(std::size_t index) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
@@ -153,28 +138,7 @@ class WEIGHTMAP_API Checkpoint {
   // invalid_argument unless the checkpoint was opened writable; with Sharing::shared the writes
   // reach the file.
   Result<std::span<std::byte>> writable_bytes(const TensorView& view) &;
-  // Returns mapping() as private writable memory: a write copies its page and reaches neither the
-  // file nor mapping(). It serves libraries without read-only tensors. Reading costs no memory. It
-  // is mapping() itself if that is private and writable; otherwise the first call makes a second
-  // mapping. Fails with io if the system refuses it, or if the file was written to since the open.
-  Result<std::span<std::byte>> copy_on_write() const& WEIGHTMAP_LIFETIMEBOUND;
-  // Returns the memory in which a storage of `storage_bytes` is passed to a library without
-  // read-only memory: copy_on_write(), or mapping() itself, which must then only be read.
-  // OpenOptions::copy_on_write decides, or `how` in its place. A checkpoint that was opened
-  // writable returns its writable mapping. Makes no system call except in the first
-  // copy_on_write(). Fails as that does; with invalid_argument if `how` asks for read-only memory
-  // of a writable mapping.
-  Result<std::span<std::byte>> lend(
-      std::uint64_t storage_bytes,
-      std::optional<CopyOnWrite> how = {}) const& WEIGHTMAP_LIFETIMEBOUND;
-  // Reports a write to a read-only mapping() on standard error, with tensor and file, before its
-  // SIGSEGV goes on to the previous handler or the default action: docs/protection.md.
-  // Protection::guard does so anyway. Call it if you pass mapping() itself on with lend(). Covers
-  // at most 1,024 checkpoints at a time; without effect where the system refuses.
-  void tell_refused_writes() const;
 
-  // The identity of the first opened file at the time of the open.
-  const Generation& generation() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Compares the files with what was opened, in two or three system calls per file. This process's
   // own writes that reach the file also lead to `modified`.
   CheckpointState state() const noexcept;
@@ -185,52 +149,32 @@ class WEIGHTMAP_API Checkpoint {
   // open() does, or with invalid_argument if this was opened by descriptor or in memory.
   Result<Checkpoint> reopen() const;
 
-  // Return view.gather(), and a copy of view.bytes() with the gaps between the elements. Both read
-  // the file, so they never raise a signal. They fail with io, naming tensor, file and offset, if
-  // the file was truncated, lost or written to (except by this process) since the open; with
-  // invalid_argument for a view of another checkpoint or an `out` that is not view.nbytes(), or
-  // view.bytes().size(), long; gather() also as view.gather() does.
+  // Returns view.gather(), but reads the file, so it never raises a signal. Fails with io, naming
+  // tensor, file and offset, if the file was truncated, lost or written to (except by this process)
+  // since the open; with invalid_argument for a view of another checkpoint or an `out` that is not
+  // view.nbytes() long; and as view.gather() does.
   Result<void> gather(const TensorView& view, std::span<std::byte> out) const;
-  Result<void> copy_bytes(const TensorView& view, std::span<std::byte> out) const;
   // Reads the bytes of `view`, a view of this checkpoint, into the page cache and maps them, for a
   // tensor that is needed now; returns when they are there. A running Warmer gives way. Fails with
   // io if the file was truncated or the disk failed, with invalid_argument if the view belongs to
   // another checkpoint.
   Result<void> demand(const TensorView& view) const;
-  // Returns positions in tensors() in the order of the first demand() of each, including failed
-  // ones, to be saved for the next warm-up (warmer.hpp). A view counts as the first tensor
-  // that has its first byte.
-  std::vector<std::size_t> demand_order() const;
-
-  // Compares every storage offset with the record's local header, by one small read per record.
-  // Fails with corrupt at the first difference, with io if the file cannot be read.
-  Result<void> verify_headers() const;
-  // Reads the whole file into the page cache, as a Warmer does, and compares the CRC-32 of each
-  // storage as soon as it is cached: the disk is read once, and the data stays cached if it fits.
-  // `progress` receives the summed bytes, from a thread that ends before this returns.
-  CrcReport verify_crc(const Progress& progress = {}) const;
 
   // The results would dangle for a temporary Checkpoint.
   void tensors() const&& = delete;
   void find(std::string_view) const&& = delete;
   void get(std::string_view) const&& = delete;
-  void find_path(std::span<const PathPart>) const&& = delete;
-  void find_path(std::initializer_list<PathPart>) const&& = delete;
   void get_path(std::span<const PathPart>) const&& = delete;
   void get_path(std::initializer_list<PathPart>) const&& = delete;
   void path(std::size_t) const&& = delete;
   void root() const&& = delete;
   void values() const&& = delete;
   void tensor(const Value&) const&& = delete;
-  void storage(std::size_t) const&& = delete;
   void source(std::size_t) const&& = delete;
   void info() const&& = delete;
   void stats() const&& = delete;
   void mapping() const&& = delete;
   void writable_bytes(const TensorView&) && = delete;
-  void copy_on_write() const&& = delete;
-  void lend(std::uint64_t, std::optional<CopyOnWrite> = {}) const&& = delete;
-  void generation() const&& = delete;
 
   struct WEIGHTMAP_LOCAL State;  // for other parts of the library
   struct WEIGHTMAP_LOCAL Access;
@@ -240,9 +184,26 @@ class WEIGHTMAP_API Checkpoint {
   std::unique_ptr<State> state_;
 };
 
+// Returns the files that Checkpoint::open() of this path would open: all files of an index or a
+// folder, otherwise the file itself. Fails as open() does if they cannot be determined.
+WEIGHTMAP_API Result<std::vector<std::filesystem::path>> files_of(
+    const std::filesystem::path& path);
+
+// The names of what values() left out; none before its first success.
+WEIGHTMAP_API std::span<const std::string> left_out_values(
+    const Checkpoint& checkpoint WEIGHTMAP_LIFETIMEBOUND) noexcept;
+void left_out_values(const Checkpoint&&) = delete;  // would dangle
+
+// Compares every storage offset with the record's local header, by one small read per record. Fails
+// with corrupt at the first difference, with io if the file cannot be read.
+WEIGHTMAP_API Result<void> verify_headers(const Checkpoint& checkpoint);
+// Reads the whole file into the page cache, as a Warmer does, and compares the CRC-32 of each
+// storage as soon as it is cached: the disk is read once, and the data stays cached if it fits.
+// `progress` receives the summed bytes, from a thread that ends before this returns.
+WEIGHTMAP_API CrcReport verify_crc(const Checkpoint& checkpoint, const Progress& progress = {});
 // A check for code that reads the mapping directly and keeps results computed from it: call this
-// after reading the elements of `view`. It fails as Checkpoint::copy_bytes() does if they
-// may not be those of the opened file, since it was truncated, lost or written to.
+// after reading the elements of `view`. It fails as Checkpoint::gather() does if they may not be
+// those of the opened file, since it was truncated, lost or written to.
 WEIGHTMAP_API Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& view);
 
 class SharedTensor;

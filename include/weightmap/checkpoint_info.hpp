@@ -185,7 +185,7 @@ struct SourceInfo {
   bool is_copy = false;              // true for that memory, which has no path
 };
 
-// The result of Checkpoint::verify_crc().
+// The result of verify_crc().
 struct CrcReport {
   std::uint64_t storages_checked = 0;
   std::uint64_t storages_without_crc = 0;  // CRC 0: the writer did not compute it

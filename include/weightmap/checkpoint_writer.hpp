@@ -226,7 +226,7 @@ class WEIGHTMAP_API CheckpointFill {
   std::unique_ptr<State> state_;
 };
 
-// Returns the positions in Checkpoint::storage() of unwritten storages: those that were not marked
+// Returns the positions in Backing::storage() of unwritten storages: those that were not marked
 // when the checkpoint was opened; and in a file without status bytes, as torch's skip_data leaves
 // it, and in files of any format those without a checksum and without an allocated block on the
 // disk, or with the file's last block unallocated. Such a hole is also what a sparse copy makes of

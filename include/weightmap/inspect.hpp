@@ -75,8 +75,8 @@ struct RangeResidency {
   std::uint64_t cached_bytes = 0;  // of the range, in the page cache
 
   // As for the whole file. Bytes in two mappings of this Checkpoint, its own and that of
-  // copy_on_write(), count twice. nullopt if the system does not report them for a part of a
-  // mapping: huge_mapped_bytes before Linux 6.7, and all three in some sandboxes.
+  // Backing::copy_on_write(), count twice. nullopt if the system does not report them for a part of
+  // a mapping: huge_mapped_bytes before Linux 6.7, and all three in some sandboxes.
   std::optional<std::uint64_t> resident_bytes;
   std::optional<std::uint64_t> anonymous_bytes;
   std::optional<std::uint64_t> huge_mapped_bytes;
@@ -94,7 +94,7 @@ struct StorageResidency : RangeResidency {
 struct ResidencyReport {
   Residency file;
   std::vector<TensorResidency> tensors;    // in the order of Checkpoint::tensors(), one each
-  std::vector<StorageResidency> storages;  // in the order of Checkpoint::storage(), one each
+  std::vector<StorageResidency> storages;  // in the order of Backing::storage(), one each
 };
 
 // Returns the residency of the checkpoint without reading or mapping any tensor. This costs up to

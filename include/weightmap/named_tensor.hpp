@@ -34,7 +34,7 @@ struct NamedTensor {
   bool is_parameter = false;      // torch.nn.Parameter, also by a TorchScript class
   bool is_buffer = false;         // by a TorchScript class, or in a pickled module
   std::size_t index = 0;          // position in Checkpoint::tensors()
-  std::size_t storage_index = 0;  // position among Checkpoint::storage()
+  std::size_t storage_index = 0;  // position among Backing::storage()
   std::size_t source = 0;         // the file it lies in: position among Checkpoint::source()
   std::string_view file;          // that file's name in errors
   bool is_copied = false;         // compressed or as text in the file; `source` is memory

@@ -52,7 +52,7 @@ enum class Globals : std::uint8_t {
   torch_safe,  // the file is refused, as torch.load(weights_only=True) refuses it
 };
 
-// The memory that Checkpoint::lend() returns for libraries without read-only memory, such as torch.
+// The memory that Backing::lend() returns for libraries without read-only memory, such as torch.
 enum class CopyOnWrite : std::uint8_t {
   off,    // the mapping itself, one copy for all processes: a write ends the process with SIGSEGV
   on,     // copy_on_write(): a write copies its page and stays in this process
@@ -106,7 +106,7 @@ struct OpenOptions {
   // Refuses a file with tensors that are not mapped in usable form: compressed storages, which are
   // inflated into memory, or the other byte order, which is swapped during copies; false.
   std::optional<bool> zero_copy_only = {};
-  // The memory of lend(), and so of torch tensors made in Python; on. Without effect on a
+  // The memory of Backing::lend(), and so of torch tensors made in Python; on. Without effect on a
   // checkpoint that was opened writable.
   std::optional<CopyOnWrite> copy_on_write = {};
   std::optional<Globals> globals = {};  // names that torch does not allow by default; opaque

@@ -213,12 +213,13 @@ WEIGHTMAP_API std::string version_file_name(const std::string& file, const Remot
 // beside each tensor: in a legacy stream, npz and torch.distributed.checkpoint; these requests are
 // made together. Files of a set are found beside the first one by RangeSource::sibling().
 //
-// Paths (opened_paths(), source()) and errors are RangeSource::name(). state() is always `current`,
-// since all reads are of one version, or fail. gather() and copy_bytes() fetch the bytes that they
-// need, each time, and only in the process that opened it: after fork() they fail with unsupported.
-// The memory of views and of mapping() is not there: reading it raises SIGSEGV. What would pass it
-// on or read it fails with unsupported: lend(), copy_on_write(), writable_bytes(), demand(),
-// verify_crc(), Warmer, cuda::Uploader, residency(), check_unchanged(); and reopen() does.
+// Paths (Backing, source()) and errors are RangeSource::name(). state() is always `current`,
+// since all reads are of one version, or fail. gather() and Backing::copy_bytes() fetch the bytes
+// that they need, each time, and only in the process that opened it: after fork() they fail with
+// unsupported. The memory of views and of mapping() is not there: reading it raises SIGSEGV. What
+// would pass it on or read it fails with unsupported: Backing::lend() and copy_on_write(),
+// writable_bytes(), demand(), verify_crc(), Warmer, cuda::Uploader, residency(), check_unchanged();
+// and reopen() does.
 //
 // The checkpoint owns the source. Fails as Checkpoint::open() does; with io as `source` does; with
 // unsupported for options that read more than metadata (`writable`, `populate`, `locked`, `verify`

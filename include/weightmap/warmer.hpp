@@ -160,7 +160,7 @@ class WEIGHTMAP_API Warmer {
 //   if (order) options.tensors = order->tensors;
 //   auto warmer = weightmap::Warmer::start(checkpoint, options);
 //   auto there = checkpoint.demand(needed);  // reads it at once; so for each that is needed
-//   const auto saved = weightmap::save_tensor_order(checkpoint, checkpoint.demand_order(), path);
+//   const auto saved = weightmap::save_tensor_order(checkpoint, demand_order(checkpoint), path);
 //
 // An order file is UTF-8 text with one tensor on each line, which can also be written by hand. A
 // line is a pattern (name_pattern.hpp) for all tensors whose names match, in the order of
@@ -175,6 +175,10 @@ struct TensorOrder {
   std::vector<std::size_t> tensors;
   std::size_t unmatched_lines = 0;  // lines without a matching tensor in this checkpoint
 };
+
+// Returns positions in Checkpoint::tensors() in the order of the first demand() of each, including
+// failed ones. A view counts as the first tensor that has its first byte.
+WEIGHTMAP_API std::vector<std::size_t> demand_order(const Checkpoint& checkpoint);
 
 // Writes the names of `tensors`, which are positions in Checkpoint::tensors(), to a new file in the
 // directory of `path`, and then renames it to `path`, so that readers see the old or the new order.

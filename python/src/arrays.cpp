@@ -13,6 +13,7 @@
 #include "python/src/options.hpp"
 #include "python/src/torch_door.hpp"
 #include "runtime/base/element_format.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::python {
@@ -48,7 +49,8 @@ nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> ho
   if (view.is_foreign_byte_order() || view.is_conjugate() || view.is_negative() ||
       tensor.named.storage_offset != 0)
     return {};
-  const NamedStorage storage = tensor.owner->checkpoint().storage(tensor.named.storage_index);
+  const NamedStorage storage =
+      Backing(tensor.owner->checkpoint()).storage(tensor.named.storage_index);
   const std::uint64_t reach = reach_of(view.shape(), view.strides());
   if (reach == 0 || reach > storage.nbytes / element_size(view.dtype()) ||
       reach * element_size(view.dtype()) != storage.nbytes || !torch_door_is_open())
@@ -95,7 +97,7 @@ nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   if (nb::object direct = to_torch_directly(tensor, how); direct.is_valid()) return direct;
   const TensorView& view = tensor.view();
   const Checkpoint& checkpoint = tensor.owner->checkpoint();
-  const NamedStorage storage = checkpoint.storage(tensor.named.storage_index);
+  const NamedStorage storage = Backing(checkpoint).storage(tensor.named.storage_index);
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
   const MappedBytes lent = lent_bytes(tensor.owner, storage.nbytes, how);

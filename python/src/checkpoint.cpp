@@ -25,6 +25,7 @@
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "python/src/writable_buffer.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/name_pattern.hpp"
@@ -100,7 +101,7 @@ nb::tuple origin_of(const OpenCheckpoint& self) {
   const Origin& origin = self.owner->origin();
   nb::list paths;
   if (!origin.is_remote)
-    for (const std::filesystem::path& path : self.checkpoint().opened_paths())
+    for (const std::filesystem::path& path : Backing(self.checkpoint()).opened_paths())
       paths.append(to_bytes(path.native()));
   return nb::make_tuple(paths, to_dict(origin.options));
 }
@@ -184,7 +185,7 @@ nb::object look(const OpenCheckpoint& self, const nb::str& name) {
 
 nb::tuple left_out_values(const OpenCheckpoint& self) {
   nb::list names;
-  for (const std::string& name : self.checkpoint().left_out_values()) names.append(to_str(name));
+  for (const std::string& name : left_out_values(self.checkpoint())) names.append(to_str(name));
   return nb::tuple(names);
 }
 
@@ -246,13 +247,13 @@ nb::dict stats(const OpenCheckpoint& self) {
 
 void verify_headers(const OpenCheckpoint& self) {
   const Checkpoint& checkpoint = self.with_bytes();
-  value_or_raise(without_gil([&] { return checkpoint.verify_headers(); }));
+  value_or_raise(without_gil([&] { return verify_headers(checkpoint); }));
 }
 
 nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
   const Checkpoint& checkpoint = self.with_bytes();
   LongCall call(progress);
-  const CrcReport report = call.run([&] { return checkpoint.verify_crc(call.progress()); });
+  const CrcReport report = call.run([&] { return verify_crc(checkpoint, call.progress()); });
   if (!report.faults.empty()) raise(report.faults.front());
   return nb::make_tuple(report.storages_checked, report.storages_without_crc, report.bytes);
 }
@@ -260,7 +261,8 @@ nb::tuple verify_crc(const OpenCheckpoint& self, nb::handle progress) {
 void copy_to(const OpenCheckpoint& self, const Tensor& tensor, nb::handle buffer) {
   const Checkpoint& checkpoint = self.with_bytes();
   const WritableBuffer memory(buffer);
-  value_or_raise(without_gil([&] { return checkpoint.copy_bytes(tensor.view(), memory.bytes()); }));
+  value_or_raise(
+      without_gil([&] { return Backing(checkpoint).copy_bytes(tensor.view(), memory.bytes()); }));
 }
 
 // For tensors that Python has copied out of lent memory.
@@ -325,8 +327,9 @@ nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, boo
 }
 
 nb::tuple storage_place(const OpenCheckpoint& self, std::size_t index) {
-  if (index >= self.checkpoint().storage_count()) throw nb::index_error("no storage of this index");
-  const NamedStorage storage = self.checkpoint().storage(index);
+  if (index >= Backing(self.checkpoint()).storage_count())
+    throw nb::index_error("no storage of this index");
+  const NamedStorage storage = Backing(self.checkpoint()).storage(index);
   return nb::make_tuple(
       self.checkpoint().source(storage.source).mapping_offset + storage.payload_offset,
       storage.nbytes);
@@ -440,7 +443,7 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "generation",
           [](const OpenCheckpoint& self) {
-            return generation_fields(self.checkpoint().generation());
+            return generation_fields(self.checkpoint().source(0).generation);
           },
           nb::sig("def generation(self) -> tuple[int, int, int, int, int]"))
       .def("state", [](const OpenCheckpoint& self) { return to_string(self.checkpoint().state()); })

@@ -5,6 +5,7 @@
 #include "python/src/errors.hpp"
 #include "python/src/text.hpp"
 #include "python/src/torch_door.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -52,7 +53,7 @@ DirectTensors::DirectTensors(const Owner& owner, nb::handle settings, Find find)
       adopt_(settings.attr("adopt")),
       storage_types_(read_names(settings.attr("storage_types"))),
       dtypes_(read_names(settings.attr("dtypes"))),
-      users_(owner->checkpoint().storage_count()) {}
+      users_(Backing(owner->checkpoint()).storage_count()) {}
 
 bool DirectTensors::is_parameter(const Value& call) {
   if (!is_plain_call(call) || call.callable().name() != "_rebuild_parameter" ||
@@ -81,7 +82,7 @@ nb::object DirectTensors::make(const Value& call) {
   if (!dtype || !read_dims(arguments[2], arguments[3], dims)) return {};
   const std::optional<std::size_t> index = storage_index(*id[2].string());
   if (!index || users_[*index].tensor.is_valid()) return {};
-  const NamedStorage storage = owner_->checkpoint().storage(*index);
+  const NamedStorage storage = Backing(owner_->checkpoint()).storage(*index);
   const std::uint64_t reach = reach_of(dims.shape(), dims.strides());
   const std::size_t size = element_size(*dtype);
   const std::uint64_t unit = type.is(untyped_storage_) ? 1 : size;  // of what the id counts
@@ -140,8 +141,8 @@ bool DirectTensors::read_dims(const Value& sizes, const Value& strides, Dims& di
 
 // Storages are mostly asked for in their order, and then found without a table of their keys.
 std::optional<std::size_t> DirectTensors::storage_index(std::string_view key) {
-  const bool is_next =
-      next_storage_ < users_.size() && owner_->checkpoint().storage(next_storage_).key == key;
+  const bool is_next = next_storage_ < users_.size() &&
+                       Backing(owner_->checkpoint()).storage(next_storage_).key == key;
   const std::optional<std::size_t> index = is_next ? next_storage_ : owner_->find_storage(key);
   if (index) next_storage_ = *index + 1;
   return index;

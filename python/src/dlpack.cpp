@@ -11,6 +11,7 @@
 #include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
 #include "runtime/base/element_format.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -52,7 +53,7 @@ nb::object copy_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
 }
 
 // Read-only memory is flagged as such, and beside that mostly lies in a copy-on-write mapping
-// (Checkpoint::lend()): a consumer that does not know the flag (torch 2.13) then changes pages of
+// (Backing::lend()): a consumer that does not know the flag (torch 2.13) then changes pages of
 // its own, instead of ending the process with SIGSEGV.
 nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
   const TensorView& view = tensor.view();
@@ -63,7 +64,8 @@ nb::object view_to_dlpack(const Tensor& tensor, const nb::dict& arguments) {
         "the tensor is read-only, which only DLPack 1.0 and later can say; take .torch(), or open "
         "the checkpoint with sharing=\"private\", writable=True");
   const Checkpoint& checkpoint = tensor.owner->checkpoint();
-  const std::uint64_t storage_bytes = checkpoint.storage(tensor.named.storage_index).nbytes;
+  const std::uint64_t storage_bytes =
+      Backing(checkpoint).storage(tensor.named.storage_index).nbytes;
   const std::span<std::byte> memory = value_or_raise(tensor.owner->lend(storage_bytes));
   std::byte* data = view.numel() == 0 ? nullptr : memory.data() + tensor.position();
   const nb::object self = nb::find(tensor);  // what the capsule keeps

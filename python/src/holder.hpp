@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::python {
@@ -46,16 +47,17 @@ class Holder {
         {ErrorCode::unsupported, why_no_bytes_, Error::no_offset, origin_.file});
   }
 
-  // Checkpoint::lend(); a write to what is only read is told before it ends the process.
+  // Backing::lend(); a write to what is only read is told before it ends the process.
   Result<std::span<std::byte>> lend(std::uint64_t storage_bytes,
                                     std::optional<CopyOnWrite> how = {}) const {
     if (Result<void> there = check_bytes(); !there) return tl::unexpected<Error>(there.error());
-    Result<std::span<std::byte>> lent = checkpoint_->lend(storage_bytes, how);
-    if (lent && lent->data() == checkpoint_->mapping().data()) checkpoint_->tell_refused_writes();
+    Result<std::span<std::byte>> lent = Backing(*checkpoint_).lend(storage_bytes, how);
+    if (lent && lent->data() == checkpoint_->mapping().data())
+      Backing(*checkpoint_).tell_refused_writes();
     return lent;
   }
 
-  // Position among Checkpoint::storage().
+  // Position among Backing::storage().
   std::optional<std::size_t> find_storage(std::string_view key) const;
 
  private:
@@ -70,9 +72,10 @@ using Owner = std::shared_ptr<const Holder>;
 
 inline std::optional<std::size_t> Holder::find_storage(std::string_view key) const {
   std::call_once(storages_listed_, [this] {
-    const std::size_t count = checkpoint_->storage_count();
+    const std::size_t count = Backing(*checkpoint_).storage_count();
     storages_.reserve(count);
-    for (std::uint32_t i = 0; i < count; ++i) storages_.emplace(checkpoint_->storage(i).key, i);
+    for (std::uint32_t i = 0; i < count; ++i)
+      storages_.emplace(Backing(*checkpoint_).storage(i).key, i);
   });
   const auto known = storages_.find(key);
   if (known == storages_.end()) return std::nullopt;

@@ -20,7 +20,7 @@ struct MappedBytes {
 
 // Returns the mapping as it was opened. Raises if the bytes are not there.
 MappedBytes mapped_bytes(const Owner& owner);
-// Returns the memory of Checkpoint::lend(). It is marked writable, since torch warns of memory that
+// Returns the memory of Backing::lend(). It is marked writable, since torch warns of memory that
 // is not. Raises if it cannot be had.
 MappedBytes lent_bytes(const Owner& owner, std::uint64_t storage_bytes,
                        std::optional<CopyOnWrite> how = {});

@@ -80,9 +80,8 @@ void demand(const OpenCheckpoint& self, const Tensor& tensor) {
 
 void save_order(const OpenCheckpoint& self, const nb::bytes& path) {
   const std::filesystem::path file = text_of(path);
-  value_or_raise(without_gil([&] {
-    return save_tensor_order(self.checkpoint(), self.checkpoint().demand_order(), file);
-  }));
+  value_or_raise(without_gil(
+      [&] { return save_tensor_order(self.checkpoint(), demand_order(self.checkpoint()), file); }));
 }
 
 std::vector<std::size_t> load_order(const OpenCheckpoint& self, const nb::bytes& path) {
@@ -155,7 +154,7 @@ void bind_pages(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
                    "/) -> dict[str, typing.Any]"))
       .def("demand", demand, nb::sig("def demand(self, tensor: Tensor, /) -> None"))
       .def("demand_order",
-           [](const OpenCheckpoint& self) { return self.checkpoint().demand_order(); })
+           [](const OpenCheckpoint& self) { return demand_order(self.checkpoint()); })
       .def("save_order", save_order, nb::sig("def save_order(self, path: bytes, /) -> None"),
            "Writes demand_order() to an order file.")
       .def("load_order", load_order, nb::sig("def load_order(self, path: bytes, /) -> list[int]"))

@@ -18,7 +18,7 @@ namespace weightmap::python {
 // The memory and the shape of a tensor to be made.
 struct TorchMemory {
   const Owner& owner;  // of which the tensor keeps a share
-  std::byte* data;     // the first element, in this machine's byte order; of Checkpoint::lend()
+  std::byte* data;     // the first element, in this machine's byte order; of Backing::lend()
   DType dtype;
   std::span<const std::int64_t> shape;    // at least one element
   std::span<const std::int64_t> strides;  // in elements

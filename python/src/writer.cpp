@@ -22,6 +22,7 @@
 #include "python/src/machine.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap::python {
@@ -256,7 +257,7 @@ std::size_t Writer::mapped_storage(const Owner& owner, std::size_t index, const 
   if (mappings_.empty() || mappings_.back() != owner) mappings_.push_back(owner);
   value_or_raise(owner->check_bytes());
   const Checkpoint& checkpoint = owner->checkpoint();
-  const NamedStorage storage = checkpoint.storage(index);
+  const NamedStorage storage = Backing(checkpoint).storage(index);
   const std::uint64_t position =
       checkpoint.source(storage.source).mapping_offset + storage.payload_offset;
   const std::span<const std::byte> content =

@@ -7,6 +7,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/formats/sets/hub_cache.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 namespace {
@@ -44,6 +45,8 @@ std::vector<fs::path> unopened_files_of(const fs::path& path) {
   return files.empty() ? std::vector{path} : files;
 }
 
+// An index, metadata or a part of a split with the files that it names. A file of another content,
+// or of none of ours, is one file.
 Result<std::vector<std::filesystem::path>> files_of(const std::filesystem::path& path) {
   TRY_ASSIGN(const OpenOptions options, with_defaults(OpenOptions::to_look()));
   TRY_ASSIGN(const GivenFiles opened, open_given({given(path)}, options));

@@ -164,7 +164,7 @@ Result<Checkpoint> Opening::finish() && {
   State& opened = *state_;
   Checkpoint checkpoint = Checkpoint::Access::make(std::move(state_));
   if (*opened.options.verify == Verify::crc) {
-    CrcReport sums = checkpoint.verify_crc(opened.options.progress);
+    CrcReport sums = verify_crc(checkpoint, opened.options.progress);
     if (sums.cancelled)
       return failure(ErrorCode::cancelled, "the check of its checksums was cancelled");
     if (!sums.faults.empty()) return tl::unexpected<Error>(std::move(sums.faults.front()));

@@ -21,6 +21,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/half.hpp"
 
 using namespace weightmap;
@@ -155,13 +156,13 @@ TEST_CASE("reads one local header of a genuine file, in one read of a small one"
   CHECK(stats.reads == 1);
   CHECK(stats.bytes_read == fs::file_size(data / "state_dict.pt"));
   CHECK(stats.local_headers_verified == 0);
-  CHECK(stats.storages_calculated == checkpoint.storage_count());
+  CHECK(stats.storages_calculated == Backing(checkpoint).storage_count());
 }
 
 TEST_CASE("compares every offset with its header when the environment says so") {
   REQUIRE_MESSAGE(std::getenv("WEIGHTMAP_VERIFY") != nullptr, "run through ctest");
   const Checkpoint checkpoint = opened(data / "state_dict.pt");
-  CHECK(checkpoint.stats().local_headers_verified == checkpoint.storage_count());
+  CHECK(checkpoint.stats().local_headers_verified == Backing(checkpoint).storage_count());
   CHECK(checkpoint.stats().local_headers_read == 1);
 }
 
@@ -184,8 +185,8 @@ TEST_CASE("finds by name what it lists, and nothing else") {
     const std::optional<TensorView> view = checkpoint.find(tensor.name);
     REQUIRE(view.has_value());
     CHECK(view->data() == tensor.view.data());
-    CHECK(checkpoint.find_path(checkpoint.path(tensor.index))->data() == tensor.view.data());
-    CHECK(checkpoint.storage(tensor.storage_index).key == tensor.storage);
+    CHECK(checkpoint.get_path(checkpoint.path(tensor.index))->view.data() == tensor.view.data());
+    CHECK(Backing(checkpoint).storage(tensor.storage_index).key == tensor.storage);
     ++found;
   }
   CHECK(found == checkpoint.tensors().size());
@@ -267,16 +268,16 @@ TEST_CASE("refuses an ambiguous name with both paths and finds each by its path"
   const Checkpoint checkpoint = opened(data / "colliding_names.pt");
   CHECK(!checkpoint.find("a.b"));
   CHECK_FAILS(checkpoint.get("a.b"), ErrorCode::invalid_argument, "[\"a.b\"] and [\"a\", \"b\"]");
-  const auto flat = checkpoint.find_path({"a.b"});
-  const auto nested = checkpoint.find_path({"a", "b"});
+  const auto flat = checkpoint.get_path({"a.b"});
+  const auto nested = checkpoint.get_path({"a", "b"});
   REQUIRE(flat.has_value());
   REQUIRE(nested.has_value());
-  CHECK(flat->data() != nested->data());
+  CHECK(flat->view.data() != nested->view.data());
+  CHECK(nested->name == "a.b");
 }
 
 TEST_CASE("gets a tensor by its path with everything that is known about it") {
   const Checkpoint checkpoint = opened(data / "colliding_names.pt");
-  CHECK(checkpoint.get_path({"a", "b"})->view.data() == checkpoint.find_path({"a", "b"})->data());
   CHECK(checkpoint.get_path({"a.b"})->name == "a.b");
   CHECK_FAILS(checkpoint.get_path({"a", 0}), ErrorCode::not_found,
               "has no tensor at the path [\"a\", 0]");
@@ -307,19 +308,19 @@ TEST_CASE("lists storages that were saved without a tensor") {
   const Checkpoint checkpoint = opened(data / "bare_storages.pt");
   CHECK(checkpoint.tensors().size() == 1);
   std::vector<std::uint64_t> sizes;
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
-    sizes.push_back(checkpoint.storage(i).nbytes);
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i)
+    sizes.push_back(Backing(checkpoint).storage(i).nbytes);
   CHECK(sizes == std::vector<std::uint64_t>{8, 3, 16});
 }
 
 TEST_CASE("gives writable memory beside a read-only mapping, which writes do not reach") {
   const TemporaryFile file(read_file(data / "tensor_root.pt"));
   const Checkpoint checkpoint = opened(file.path);
-  const auto memory = checkpoint.copy_on_write();
+  const auto memory = Backing(checkpoint).copy_on_write();
   REQUIRE(memory.has_value());
   CHECK(memory->data() != checkpoint.mapping().data());
   CHECK(memory->size() == checkpoint.mapping().size());
-  CHECK(checkpoint.copy_on_write()->data() == memory->data());
+  CHECK(Backing(checkpoint).copy_on_write()->data() == memory->data());
   const NamedTensor tensor = checkpoint.tensors()[0];
   const std::byte before = *tensor.view.data();
   (*memory)[tensor.file_offset] = ~before;
@@ -330,7 +331,7 @@ TEST_CASE("gives writable memory beside a read-only mapping, which writes do not
   writable.sharing = Sharing::private_;
   writable.writable = true;
   const Checkpoint own = opened(file.path, writable);
-  CHECK(own.copy_on_write()->data() == own.mapping().data());
+  CHECK(Backing(own).copy_on_write()->data() == own.mapping().data());
 }
 
 namespace {
@@ -345,23 +346,23 @@ OpenOptions lends(CopyOnWrite how) {
 
 TEST_CASE("lends memory that may be written to unless it is told otherwise") {
   const Checkpoint checkpoint = opened(data / "tensor_root.pt");
-  const std::byte* const copies = checkpoint.copy_on_write()->data();
+  const std::byte* const copies = Backing(checkpoint).copy_on_write()->data();
   const std::byte* const mapping = checkpoint.mapping().data();
-  CHECK(checkpoint.lend(1)->data() == copies);
-  CHECK(checkpoint.lend(small_storage)->data() == copies);
-  CHECK(checkpoint.lend(1, CopyOnWrite::off)->data() == mapping);
-  CHECK(checkpoint.lend(1, CopyOnWrite::off)->size() == checkpoint.mapping().size());
-  CHECK(checkpoint.lend(small_storage - 1, CopyOnWrite::small)->data() == copies);
-  CHECK(checkpoint.lend(small_storage, CopyOnWrite::small)->data() == mapping);
+  CHECK(Backing(checkpoint).lend(1)->data() == copies);
+  CHECK(Backing(checkpoint).lend(small_storage)->data() == copies);
+  CHECK(Backing(checkpoint).lend(1, CopyOnWrite::off)->data() == mapping);
+  CHECK(Backing(checkpoint).lend(1, CopyOnWrite::off)->size() == checkpoint.mapping().size());
+  CHECK(Backing(checkpoint).lend(small_storage - 1, CopyOnWrite::small)->data() == copies);
+  CHECK(Backing(checkpoint).lend(small_storage, CopyOnWrite::small)->data() == mapping);
 }
 
 TEST_CASE("lends what the open was told") {
   const Checkpoint off = opened(data / "tensor_root.pt", lends(CopyOnWrite::off));
-  CHECK(off.lend(1)->data() == off.mapping().data());
-  CHECK(off.lend(1, CopyOnWrite::on)->data() == off.copy_on_write()->data());
+  CHECK(Backing(off).lend(1)->data() == off.mapping().data());
+  CHECK(Backing(off).lend(1, CopyOnWrite::on)->data() == Backing(off).copy_on_write()->data());
   const Checkpoint small = opened(data / "tensor_root.pt", lends(CopyOnWrite::small));
-  CHECK(small.lend(1)->data() == small.copy_on_write()->data());
-  CHECK(small.lend(small_storage)->data() == small.mapping().data());
+  CHECK(Backing(small).lend(1)->data() == Backing(small).copy_on_write()->data());
+  CHECK(Backing(small).lend(small_storage)->data() == small.mapping().data());
 }
 
 TEST_CASE("lends the mapping of a checkpoint that was opened writable, and none that is not") {
@@ -371,9 +372,9 @@ TEST_CASE("lends the mapping of a checkpoint that was opened writable, and none 
     options.sharing = sharing;
     options.writable = true;
     const Checkpoint checkpoint = opened(file.path, options);
-    CHECK(checkpoint.lend(small_storage)->data() == checkpoint.mapping().data());
-    CHECK(checkpoint.lend(1, CopyOnWrite::on)->data() == checkpoint.mapping().data());
-    CHECK_FAILS(checkpoint.lend(1, CopyOnWrite::off), ErrorCode::invalid_argument,
+    CHECK(Backing(checkpoint).lend(small_storage)->data() == checkpoint.mapping().data());
+    CHECK(Backing(checkpoint).lend(1, CopyOnWrite::on)->data() == checkpoint.mapping().data());
+    CHECK_FAILS(Backing(checkpoint).lend(1, CopyOnWrite::off), ErrorCode::invalid_argument,
                 "the checkpoint was opened writable, so it has no read-only memory to lend");
   }
 }
@@ -385,10 +386,11 @@ TEST_CASE("refuses writable memory of a file that was written to, not of one tha
   fs::path moved = file.path;
   moved += ".moved";
   fs::rename(file.path, moved);  // changes the ctime, as replacing the file would
-  CHECK(checkpoint.copy_on_write().has_value());
+  CHECK(Backing(checkpoint).copy_on_write().has_value());
   fs::rename(moved, file.path);
   fs::last_write_time(file.path, fs::last_write_time(file.path) + std::chrono::seconds(1));
-  CHECK_FAILS(other.copy_on_write(), ErrorCode::io, "the file changed since it was opened");
+  CHECK_FAILS(Backing(other).copy_on_write(), ErrorCode::io,
+              "the file changed since it was opened");
 }
 
 TEST_CASE("stays valid when it is moved") {
@@ -463,7 +465,7 @@ TEST_CASE("refuses to write unless it was opened writable, or outside the mappin
 
 TEST_CASE("a check of the sums is cancelled, and an open that makes one or brings pages in") {
   const fs::path path = data / "state_dict.pt";
-  const CrcReport report = opened(path).verify_crc(test::stop);
+  const CrcReport report = verify_crc(opened(path), test::stop);
   CHECK(report.cancelled);
   CHECK(report.faults.empty());
   CHECK(report.storages_checked == 0);
@@ -484,23 +486,23 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
   const std::string good = read_file(data / "state_dict.pt");
   TemporaryFile copy(good);
   const Checkpoint checkpoint = opened(copy.path);
-  CHECK(checkpoint.verify_headers().has_value());
+  CHECK(verify_headers(checkpoint).has_value());
   std::uint64_t last_done = 0, last_total = 0;
-  const CrcReport sound = checkpoint.verify_crc([&](std::uint64_t done, std::uint64_t total) {
+  const CrcReport sound = verify_crc(checkpoint, [&](std::uint64_t done, std::uint64_t total) {
     last_done = done;
     last_total = total;
     return true;
   });
   CHECK(sound.faults.empty());
-  CHECK(sound.storages_checked == checkpoint.storage_count());
+  CHECK(sound.storages_checked == Backing(checkpoint).storage_count());
   CHECK(last_done == last_total);
   CHECK(last_total == sound.bytes);
 
-  const NamedStorage victim = checkpoint.storage(1);
+  const NamedStorage victim = Backing(checkpoint).storage(1);
   std::string bad = good;
   bad[victim.payload_offset] = static_cast<char>(bad[victim.payload_offset] ^ 1);
   copy.write(bad);
-  const CrcReport damaged = checkpoint.verify_crc();
+  const CrcReport damaged = verify_crc(checkpoint);
   REQUIRE(damaged.faults.size() == 1);
   CHECK(damaged.faults[0].message.find("data/" + std::string(victim.key) + "\"") !=
         std::string::npos);
@@ -513,7 +515,7 @@ TEST_CASE("verifies headers and sums, and names the storage that differs") {
 
 TEST_CASE("says how many storages have no sum to compare") {
   const Checkpoint checkpoint = opened(data / "no_crc.pt");
-  const CrcReport report = checkpoint.verify_crc();
+  const CrcReport report = verify_crc(checkpoint);
   CHECK(report.faults.empty());
   CHECK(report.storages_without_crc > 0);
 }
@@ -609,7 +611,7 @@ TEST_CASE("is read by many threads at once") {
         std::vector<std::byte> out(tensor.view.nbytes());
         count += checkpoint.find(tensor.name).has_value() && tensor.view.gather(out).has_value();
       }
-      count += checkpoint.verify_crc().faults.empty();
+      count += verify_crc(checkpoint).faults.empty();
     });
   for (std::thread& thread : threads) thread.join();
   for (std::size_t count : found) CHECK(count == checkpoint.tensors().size() + 1);

@@ -44,7 +44,7 @@ bool works(const Checkpoint& checkpoint) {
   if (checkpoint.state() != CheckpointState::current) return false;
   Result<Warmer> warmer = Warmer::start(checkpoint);
   if (!warmer || !warmer->wait()) return false;
-  return checkpoint.demand_order().size() == tensors;
+  return demand_order(checkpoint).size() == tensors;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ TEST_CASE("a thousand forks besides threads that use a checkpoint leave parent a
       while (!done) demands_all(checkpoint);
     });
   threads.emplace_back([&] {
-    while (!done) static_cast<void>(checkpoint.demand_order());
+    while (!done) static_cast<void>(demand_order(checkpoint));
   });
   threads.emplace_back([&] {
     while (!done) {

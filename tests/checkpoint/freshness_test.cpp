@@ -23,6 +23,7 @@
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "tests/support/without_proc.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/new_file.hpp"
@@ -100,7 +101,7 @@ std::string text_of(CheckpointState state) { return std::string(to_string(state)
 
 TEST_CASE_FIXTURE(Files, "an untouched file is current, whatever it is renamed from") {
   const Checkpoint checkpoint = opened(path);
-  CHECK(checkpoint.generation().size == fs::file_size(path));
+  CHECK(checkpoint.source(0).generation.size == fs::file_size(path));
   CHECK(text_of(checkpoint.state()) == "current");
   CHECK(checkpoint.is_current());
   fs::create_hard_link(path, folder.path() / "link.pt");  // which changes the time of change
@@ -240,7 +241,7 @@ TEST_CASE_FIXTURE(Files, "the guard tells an event loop that a file was lost, on
 
 TEST_CASE_FIXTURE(Files, "memory that is copied on write is guarded, too") {
   const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
-  const std::span<std::byte> memory = checkpoint.copy_on_write().value();
+  const std::span<std::byte> memory = Backing(checkpoint).copy_on_write().value();
   fs::resize_file(path, 0);
   memory[0] = std::byte{1};
   CHECK(text_of(checkpoint.state()) == "lost");
@@ -267,7 +268,7 @@ TEST_CASE_FIXTURE(Files, "copies the bytes of a view as they lie, by any protect
     for (const NamedTensor& tensor : checkpoint.tensors()) {
       const std::span<const std::byte> bytes = tensor.view.bytes();
       Bytes copy(bytes.size());
-      REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
+      REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor.view, copy));
       CHECK(std::equal(copy.begin(), copy.end(), bytes.begin(), bytes.end()));
     }
   }
@@ -332,11 +333,11 @@ TEST_CASE_FIXTURE(Files, "copies what was written to private memory, with and wi
   const NamedTensor tensor = some_tensor(checkpoint);
   checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
+  REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor.view, copy));
   CHECK(copy[0] == std::byte{0xAB});
   with_refusals({{SYS_process_vm_readv, EPERM}}, [&] {
     copy[0] = std::byte{0};
-    REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
+    REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor.view, copy));
     CHECK(copy[0] == std::byte{0xAB});
   });
 }
@@ -350,12 +351,12 @@ TEST_CASE_FIXTURE(Files, "a copy of what was cut off fails and raises no signal"
     const NamedTensor tensor = some_tensor(checkpoint);
     fs::resize_file(path, 0);
     Bytes copy(tensor.view.bytes().size());
-    const Result<void> copied = checkpoint.copy_bytes(tensor.view, copy);
+    const Result<void> copied = Backing(checkpoint).copy_bytes(tensor.view, copy);
     CHECK_FAILS(copied, ErrorCode::io, "tensor \"" + std::string(tensor.name) + "\": ");
     CHECK(copied.error().file_offset != Error::no_offset);
     CHECK(copied.error().file == path);
     with_refusals({{SYS_process_vm_readv, ENOSYS}}, [&] {
-      CHECK_FAILS(checkpoint.copy_bytes(tensor.view, copy), ErrorCode::io, "tensor \"");
+      CHECK_FAILS(Backing(checkpoint).copy_bytes(tensor.view, copy), ErrorCode::io, "tensor \"");
     });
   }
 }
@@ -365,7 +366,7 @@ TEST_CASE_FIXTURE(Files, "a copy of what was written over fails") {
   const NamedTensor tensor = some_tensor(checkpoint);
   overwrite(path, tensor.file_offset);
   Bytes copy(tensor.view.bytes().size());
-  const Result<void> copied = checkpoint.copy_bytes(tensor.view, copy);
+  const Result<void> copied = Backing(checkpoint).copy_bytes(tensor.view, copy);
   CHECK_FAILS(copied, ErrorCode::io, "the file changed since it was opened");
   CHECK(copied.error().file_offset == tensor.file_offset);
 }
@@ -377,7 +378,8 @@ TEST_CASE_FIXTURE(Files, "a copy of what was lost fails, even if the file is bac
   CHECK(tensor.view.bytes()[0] == std::byte{0});
   copy("views.pt", "model.pt");
   Bytes copy(tensor.view.bytes().size());
-  CHECK_FAILS(checkpoint.copy_bytes(tensor.view, copy), ErrorCode::io, "the file was lost");
+  CHECK_FAILS(Backing(checkpoint).copy_bytes(tensor.view, copy), ErrorCode::io,
+              "the file was lost");
 }
 
 TEST_CASE_FIXTURE(Files, "own writes that reach the file are copied") {
@@ -388,7 +390,7 @@ TEST_CASE_FIXTURE(Files, "own writes that reach the file are copied") {
   const NamedTensor tensor = some_tensor(checkpoint);
   checkpoint.writable_bytes(tensor.view).value()[0] = std::byte{0xAB};
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(checkpoint.copy_bytes(tensor.view, copy));
+  REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor.view, copy));
   CHECK(copy[0] == std::byte{0xAB});
 }
 
@@ -397,10 +399,10 @@ TEST_CASE_FIXTURE(Files, "a copy needs a view of this checkpoint and a buffer of
   const Checkpoint stranger = opened(path);
   const NamedTensor tensor = some_tensor(stranger);
   Bytes buffer(tensor.view.bytes().size());
-  CHECK_FAILS(checkpoint.copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
+  CHECK_FAILS(Backing(checkpoint).copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
               "not one of this checkpoint");
   buffer.push_back({});
-  CHECK_FAILS(stranger.copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
+  CHECK_FAILS(Backing(stranger).copy_bytes(tensor.view, buffer), ErrorCode::invalid_argument,
               "the buffer has " + std::to_string(buffer.size()) + " bytes");
 }
 
@@ -458,7 +460,7 @@ TEST_CASE_FIXTURE(Files, "a snapshot outlives what becomes of its file, and is u
   }
   CHECK(snapshot->info().protection == Protection::snapshot);
   CHECK(snapshot->info().protection_means == "reflink");
-  CHECK(snapshot->generation().size == whole.size());
+  CHECK(snapshot->source(0).generation.size == whole.size());
   CHECK(text_of(snapshot->state()) == "current");
   overwrite(path, 0);
   CHECK(text_of(snapshot->state()) == "replaced");
@@ -466,14 +468,14 @@ TEST_CASE_FIXTURE(Files, "a snapshot outlives what becomes of its file, and is u
   CHECK(mapped_bytes(*snapshot) == whole);
   fs::remove(path);
   CHECK(text_of(snapshot->state()) == "replaced");
-  CHECK(snapshot->verify_headers().has_value());
-  CHECK(snapshot->verify_crc().faults.empty());
+  CHECK(verify_headers(*snapshot).has_value());
+  CHECK(verify_crc(*snapshot).faults.empty());
   REQUIRE_OK(Warmer::start(*snapshot, WarmOptions{})->wait());
   const NamedTensor tensor = some_tensor(*snapshot);
   REQUIRE_OK(snapshot->demand(tensor.view));
   CHECK(residency(*snapshot)->file.resident_bytes >= whole.size());
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(snapshot->copy_bytes(tensor.view, copy));
+  REQUIRE_OK(Backing(*snapshot).copy_bytes(tensor.view, copy));
   snapshot->writable_bytes(tensor.view).value()[0] = copy[0] ^ std::byte{0xFF};
   CHECK(tensor.view.bytes()[0] == (copy[0] ^ std::byte{0xFF}));
 }
@@ -484,7 +486,7 @@ TEST_CASE_FIXTURE(Files, "publishing renames the new file over the old one") {
   const Checkpoint old = opened(path);
   const Bytes before = mapped_bytes(old);
   const Checkpoint fresh = opened(other);
-  const Generation next = fresh.generation();
+  const Generation next = fresh.source(0).generation;
   const PublishReport report = publish(other, path).value();
   CHECK(report.replaced);
   CHECK_FALSE(report.copied);
@@ -495,7 +497,7 @@ TEST_CASE_FIXTURE(Files, "publishing renames the new file over the old one") {
   CHECK(mapped_bytes(old) == before);
   const Result<Checkpoint> reopened = old.reopen();
   REQUIRE_OK(reopened);
-  CHECK(reopened->generation().same_content(next));
+  CHECK(reopened->source(0).generation.same_content(next));
 }
 
 TEST_CASE_FIXTURE(Files, "publishing a copy leaves the new file where it is") {

@@ -7,6 +7,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
@@ -42,9 +43,9 @@ TEST_CASE("compressed storages have the elements that they had before") {
     std::vector<std::byte> safely(tensor.view.nbytes());
     REQUIRE_OK(after.gather(tensor.view, safely));
     CHECK(safely == elements(tensor.view));
-    bytes += after.storage(tensor.storage_index).nbytes;
+    bytes += Backing(after).storage(tensor.storage_index).nbytes;
   }
-  CHECK(after.stats().storages_copied == before.storage_count());
+  CHECK(after.stats().storages_copied == Backing(before).storage_count());
   CHECK(after.stats().bytes_copied == bytes);
   CHECK(before.stats().storages_copied == 0);
   CHECK_FALSE((*before.tensors().begin()).is_copied);
@@ -71,14 +72,14 @@ TEST_CASE("compressed storages are verified, and written to in private memory") 
   options.sharing = Sharing::private_;
   options.writable = true;
   Checkpoint checkpoint = opened(deflated, options);
-  REQUIRE_OK(checkpoint.verify_headers());
-  CHECK(checkpoint.verify_crc().faults.empty());
+  REQUIRE_OK(verify_headers(checkpoint));
+  CHECK(verify_crc(checkpoint).faults.empty());
   const NamedTensor bias = checkpoint.get("layers.0.bias").value();
   checkpoint.writable_bytes(bias.view).value()[0] = std::byte{7};
   CHECK(bias.view.bytes()[0] == std::byte{7});
   const Checkpoint other = opened(deflated);
   CHECK(other.get("layers.0.bias")->view.bytes()[0] == std::byte{0});
-  REQUIRE_OK(other.copy_on_write());
+  REQUIRE_OK(Backing(other).copy_on_write());
   options.sharing = Sharing::shared;
   const test::TemporaryFolder folder;
   CHECK_FAILS(Checkpoint::open(folder.write("copy.pt", read_file(deflated)), options),
@@ -90,7 +91,7 @@ TEST_CASE("compressed storages are there under every way to map a file") {
   options.protection = Protection::guard;
   options.populate = true;
   const Checkpoint guarded = opened(deflated, options);
-  CHECK(guarded.verify_crc().faults.empty());
+  CHECK(verify_crc(guarded).faults.empty());
   CHECK(guarded.state() == CheckpointState::current);
   const ResidencyReport report = residency(guarded).value();
   CHECK(report.file.file_bytes == guarded.info().file_bytes);

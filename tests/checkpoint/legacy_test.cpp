@@ -8,6 +8,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
@@ -91,7 +92,7 @@ TEST_CASE_FIXTURE(Opened, "reads a legacy stream") {
   CHECK(checkpoint.get("b")->file_offset == stream.head().size() + 8 + 8);
   CHECK(checkpoint.get("b")->storage == "7");
   CHECK(checkpoint.get("c")->file_offset == stream.head().size() + 8 + 12 + 8);
-  CHECK(checkpoint.storage_count() == 2);
+  CHECK(Backing(checkpoint).storage_count() == 2);
   CHECK(checkpoint.info().format == Format::torch_legacy);
   CHECK(checkpoint.info().version == 1001);
   CHECK(checkpoint.info().byteorder == "little");
@@ -100,8 +101,8 @@ TEST_CASE_FIXTURE(Opened, "reads a legacy stream") {
   CHECK(checkpoint.stats().strategy == OffsetStrategy::headers);
   CHECK(checkpoint.stats().storages_by_header == 2);
   CHECK(checkpoint.get("a")->is_zero_copy());
-  REQUIRE_OK(checkpoint.verify_headers());
-  CHECK(checkpoint.verify_crc().storages_without_crc == 2);
+  REQUIRE_OK(verify_headers(checkpoint));
+  CHECK(verify_crc(checkpoint).storages_without_crc == 2);
 }
 
 TEST_CASE_FIXTURE(Opened, "gives out elements of a legacy stream where they are aligned") {

@@ -16,6 +16,7 @@
 #include "tests/support/gguf_builder.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
@@ -172,11 +173,11 @@ TEST_CASE("memory is opened without an owner") {
 
 TEST_CASE("a checkpoint in memory has no path and is always current") {
   const Checkpoint checkpoint = opened_memory(safetensors_file());
-  CHECK(checkpoint.opened_paths().empty());
+  CHECK(Backing(checkpoint).opened_paths().empty());
   REQUIRE(checkpoint.source_count() == 1);
   CHECK(checkpoint.source(0).path.empty());
   CHECK_FALSE(checkpoint.source(0).is_copy);
-  CHECK(checkpoint.generation() == Generation{.size = safetensors_file().size()});
+  CHECK(checkpoint.source(0).generation == Generation{.size = safetensors_file().size()});
   CHECK(checkpoint.state() == CheckpointState::current);
   CHECK(checkpoint.is_current());
   CHECK(checkpoint.info().file_bytes == safetensors_file().size());
@@ -187,15 +188,15 @@ TEST_CASE("a checkpoint in memory has no path and is always current") {
 TEST_CASE("headers and checksums are compared in memory") {
   std::string content = read_file(data / "state_dict.pt");
   const Checkpoint checkpoint = opened_memory(content);
-  REQUIRE_OK(checkpoint.verify_headers());
-  const CrcReport sums = checkpoint.verify_crc();
+  REQUIRE_OK(verify_headers(checkpoint));
+  const CrcReport sums = verify_crc(checkpoint);
   CHECK(sums.faults.empty());
-  CHECK(sums.storages_checked == checkpoint.storage_count());
+  CHECK(sums.storages_checked == Backing(checkpoint).storage_count());
 
   content[checkpoint.tensors()[0].file_offset] ^= 1;
   const Checkpoint changed = opened_memory(content);
-  REQUIRE(changed.verify_crc().faults.size() == 1);
-  CHECK(changed.verify_crc().faults[0].code == ErrorCode::corrupt);
+  REQUIRE(verify_crc(changed).faults.size() == 1);
+  CHECK(verify_crc(changed).faults[0].code == ErrorCode::corrupt);
   OpenOptions crc;
   crc.verify = Verify::crc;
   CHECK_FAILS(Memory(content).open(crc), ErrorCode::corrupt, "CRC");
@@ -207,13 +208,13 @@ TEST_CASE("lend() passes the memory on, and copy_on_write() copies it once") {
   const std::span<const std::byte> bytes = memory.bytes;
   const Result<Checkpoint> checkpoint = std::move(memory).open();
   REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->lend(4)->data() == bytes.data());
-  const Result<std::span<std::byte>> copy = checkpoint->copy_on_write();
+  CHECK(Backing(*checkpoint).lend(4)->data() == bytes.data());
+  const Result<std::span<std::byte>> copy = Backing(*checkpoint).copy_on_write();
   REQUIRE_OK(copy);
   CHECK(std::ranges::equal(*copy, bytes));
   CHECK(copy->data() != bytes.data());
-  CHECK(checkpoint->copy_on_write()->data() == copy->data());
-  CHECK(checkpoint->lend(4, CopyOnWrite::on)->data() == copy->data());
+  CHECK(Backing(*checkpoint).copy_on_write()->data() == copy->data());
+  CHECK(Backing(*checkpoint).lend(4, CopyOnWrite::on)->data() == copy->data());
   copy->front() = std::byte{0xff};
   CHECK(bytes.front() == static_cast<std::byte>(content.front()));
 }
@@ -223,13 +224,13 @@ TEST_CASE("copy_on_write can be chosen for memory") {
   on.copy_on_write = CopyOnWrite::on;
   const Result<Checkpoint> checkpoint = Memory(safetensors_file()).open(on);
   REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->lend(4)->data() == checkpoint->copy_on_write()->data());
+  CHECK(Backing(*checkpoint).lend(4)->data() == Backing(*checkpoint).copy_on_write()->data());
 }
 
 TEST_CASE("a demanded tensor is there, and is remembered") {
   const Checkpoint checkpoint = opened_memory(safetensors_file());
   REQUIRE_OK(checkpoint.demand(*checkpoint.find("b")));
-  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{1});
+  CHECK(demand_order(checkpoint) == std::vector<std::size_t>{1});
 }
 
 TEST_CASE("memory is not opened writable") {
@@ -348,7 +349,7 @@ TEST_CASE("memory with pages that are not there is an io error") {
     const Result<void> failed = checkpoint->gather(tensor.view, out);
     CHECK_FAILS(failed, ErrorCode::io, "read memory");
     CHECK(failed.error().file_offset == tensor.file_offset);
-    CHECK_FAILS(checkpoint->copy_on_write(), ErrorCode::io, "read memory");
+    CHECK_FAILS(Backing(*checkpoint).copy_on_write(), ErrorCode::io, "read memory");
   }
   ::munmap(at, size);
 }

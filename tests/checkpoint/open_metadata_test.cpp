@@ -19,6 +19,7 @@
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/remote.hpp"
@@ -73,7 +74,7 @@ void check_same(const Checkpoint& remote, const Checkpoint& local) {
     REQUIRE(are_same(a.view.strides(), b.view.strides()));
     REQUIRE(remote.path(i) == local.path(i));
   }
-  CHECK(remote.storage_count() == local.storage_count());
+  CHECK(Backing(remote).storage_count() == Backing(local).storage_count());
   CHECK(remote.source_count() == local.source_count());
   CHECK(remote.info().format == local.info().format);
   CHECK(remote.info().pickle_bytes == local.info().pickle_bytes);
@@ -442,7 +443,7 @@ TEST_CASE_FIXTURE(Opened, "gather() does not fetch what came with the metadata")
 TEST_CASE_FIXTURE(Opened, "copy_bytes() fetches a part") {
   const TensorSlice part = TensorSlice::of(b()).value().narrow(0, 1'000'000, 10).value();
   std::vector<std::byte> bytes(10);
-  REQUIRE_OK(checkpoint->copy_bytes(part, bytes));
+  REQUIRE_OK(Backing(*checkpoint).copy_bytes(part, bytes));
   CHECK(store.requests() ==
         std::vector<ByteStore::Request>{{"m.safetensors", offset_of("b") + 1'000'000, 10}});
 }
@@ -480,27 +481,27 @@ TEST_CASE_FIXTURE(Opened, "the memory of views cannot be read") {
 
 TEST_CASE_FIXTURE(Opened, "paths are the name of the source, and the state is current") {
   const std::vector<std::filesystem::path> name = {"https://host/m.safetensors"};
-  CHECK(checkpoint->opened_paths() == name);
+  CHECK(Backing(*checkpoint).opened_paths() == name);
   CHECK(checkpoint->source(0).path == name.front());
   CHECK(checkpoint->source(0).bytes == store.content("m.safetensors").size());
   CHECK(checkpoint->state() == CheckpointState::current);
   CHECK(checkpoint->is_current());
-  checkpoint->tell_refused_writes();
+  Backing(*checkpoint).tell_refused_writes();
   CHECK(store.requests().empty());
 }
 
 constexpr const char* no_memory = "only its metadata was read, so its tensors have no memory";
 
 TEST_CASE_FIXTURE(Opened, "refuses lend()") {
-  CHECK_FAILS(checkpoint->lend(1), ErrorCode::unsupported, no_memory);
+  CHECK_FAILS(Backing(*checkpoint).lend(1), ErrorCode::unsupported, no_memory);
 }
 
 TEST_CASE_FIXTURE(Opened, "refuses lend() of read-only memory") {
-  CHECK_FAILS(checkpoint->lend(1, CopyOnWrite::off), ErrorCode::unsupported, no_memory);
+  CHECK_FAILS(Backing(*checkpoint).lend(1, CopyOnWrite::off), ErrorCode::unsupported, no_memory);
 }
 
 TEST_CASE_FIXTURE(Opened, "refuses copy_on_write()") {
-  CHECK_FAILS(checkpoint->copy_on_write(), ErrorCode::unsupported, no_memory);
+  CHECK_FAILS(Backing(*checkpoint).copy_on_write(), ErrorCode::unsupported, no_memory);
 }
 
 TEST_CASE_FIXTURE(Opened, "refuses writable_bytes()") {
@@ -514,7 +515,7 @@ TEST_CASE_FIXTURE(Opened, "refuses demand()") {
 }
 
 TEST_CASE_FIXTURE(Opened, "refuses verify_crc()") {
-  const CrcReport report = checkpoint->verify_crc();
+  const CrcReport report = verify_crc(*checkpoint);
   REQUIRE(report.faults.size() == 1);
   CHECK(report.faults.front().code == ErrorCode::unsupported);
   CHECK(report.faults.front().message.starts_with(no_memory));

@@ -3,22 +3,19 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <string>
 
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
 using test::data;
-using test::end_of;
 using test::opened;
-using test::start_child;
 
 namespace {
 
@@ -36,20 +33,11 @@ OpenOptions guarded() {
 // What a child process says on standard error that writes to a byte of what it is lent, and how it
 // ends.
 std::string outcome_of_write(const Checkpoint& checkpoint, std::uint64_t position) {
-  std::array<int, 2> pipe;
-  REQUIRE(::pipe(pipe.data()) == 0);
-  const pid_t child = start_child([&] {
-    ::dup2(pipe[1], STDERR_FILENO);
-    *static_cast<volatile std::byte*>(&checkpoint.lend(1).value()[position]) = std::byte{1};
+  return test::said_and_end_of([&] {
+    *static_cast<volatile std::byte*>(&Backing(checkpoint).lend(1).value()[position]) =
+        std::byte{1};
     return 0;
   });
-  ::close(pipe[1]);
-  std::string said;
-  std::array<char, 4096> buffer;
-  for (ssize_t count; (count = ::read(pipe[0], buffer.data(), buffer.size())) > 0;)
-    said.append(buffer.data(), static_cast<std::size_t>(count));
-  ::close(pipe[0]);
-  return said + end_of(child);
 }
 
 // As a program without handlers of its own; a sanitizer has one.
@@ -96,8 +84,8 @@ TEST_CASE("without the guard says so if it was asked to") {
   const std::filesystem::path path = data / "state_dict.pt";
   const Checkpoint checkpoint = opened(path, read_only());
   CHECK(outcome_of_write(checkpoint, 0) == "signal 11");
-  checkpoint.tell_refused_writes();
-  checkpoint.tell_refused_writes();
+  Backing(checkpoint).tell_refused_writes();
+  Backing(checkpoint).tell_refused_writes();
   CHECK(outcome_of_write(checkpoint, 0) ==
         "weightmap: a write to a byte of no tensor of " + path.string() +
             ", at byte 0, which is mapped to be read only: copy_on_write=True lets it be written "
@@ -109,7 +97,7 @@ TEST_CASE("to tell of writes leaves SIGBUS as it was") {
   CHECK(test::in_child([] {
           ::signal(SIGBUS, SIG_DFL);
           const Checkpoint checkpoint = opened(data / "state_dict.pt", read_only());
-          checkpoint.tell_refused_writes();
+          Backing(checkpoint).tell_refused_writes();
           return guard_is_active() ? 1 : 0;
         }) == "exit 0");
 }
@@ -119,6 +107,6 @@ TEST_CASE("of a checkpoint that was opened writable nothing is to be told") {
   options.sharing = Sharing::private_;
   options.writable = true;
   const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
-  checkpoint.tell_refused_writes();
+  Backing(checkpoint).tell_refused_writes();
   CHECK(outcome_of_write(checkpoint, 0) == "exit 0");
 }

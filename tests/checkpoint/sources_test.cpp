@@ -17,6 +17,7 @@
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/new_file.hpp"
 #include "weightmap/warmer.hpp"
@@ -102,7 +103,6 @@ TEST_CASE("the files of a checkpoint lie in one mapping, each at a multiple of 2
   CHECK(reinterpret_cast<std::uintptr_t>(checkpoint.mapping().data()) % (2 * mib) == 0);
   CHECK(checkpoint.info().file_bytes == 2 * payload + 3 * mib + 20000);
   CHECK(checkpoint.info().format == Format::safetensors);
-  CHECK(checkpoint.generation() == checkpoint.source(0).generation);
 }
 
 TEST_CASE("tensors and storages tell their file and the offset in it") {
@@ -121,9 +121,9 @@ TEST_CASE("tensors and storages tell their file and the offset in it") {
   CHECK(second->view.as<float>().value().front() == 7);
   CHECK(last_of(second->view) == 5006);
   CHECK(second->view.data() == checkpoint.mapping().data() + second_base + payload);
-  CHECK(checkpoint.storage(1).key == "tensor.1");
-  CHECK(checkpoint.storage(1).source == 1);
-  CHECK(checkpoint.storage(1).payload_offset == payload);
+  CHECK(Backing(checkpoint).storage(1).key == "tensor.1");
+  CHECK(Backing(checkpoint).storage(1).source == 1);
+  CHECK(Backing(checkpoint).storage(1).payload_offset == payload);
 }
 
 TEST_CASE("what lies between two files reads as zeros and cannot be written to") {
@@ -155,14 +155,14 @@ TEST_CASE("a byte written to a private checkpoint stays in its file's part") {
   CHECK(checkpoint.mapping()[second_base + payload] == std::byte{0x55});
   CHECK(test::read_file(files.second) == file_of("tensor.1", counting(second_count, 7)));
   std::vector<std::byte> copy(20000);
-  REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
+  REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
   CHECK(copy[0] == std::byte{0x55});
 }
 
 TEST_CASE("copy_on_write maps all files once more") {
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();
-  const auto copies = checkpoint.copy_on_write();
+  const auto copies = Backing(checkpoint).copy_on_write();
   REQUIRE_OK(copies);
   REQUIRE(copies->size() == checkpoint.mapping().size());
   (*copies)[second_base + payload] = std::byte{0x55};
@@ -185,16 +185,16 @@ TEST_CASE("copies name the file, the tensor and the offset that were truncated")
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();
   std::vector<std::byte> copy(20000);
-  REQUIRE_OK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
+  REQUIRE_OK(Backing(checkpoint).copy_bytes(tensor_of(checkpoint, "tensor.1"), copy));
   CHECK(std::memcmp(copy.data(), &file_of("tensor.1", counting(second_count, 7))[payload],
                     copy.size()) == 0);
   fs::resize_file(files.second, payload + 100);
-  const auto failed = checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.1"), copy);
+  const auto failed = Backing(checkpoint).copy_bytes(tensor_of(checkpoint, "tensor.1"), copy);
   CHECK_FAILS(failed, ErrorCode::io, "tensor \"tensor.1\": ");
   CHECK(failed.error().file == files.second.string());
   CHECK(failed.error().file_offset == payload + 100);
   std::vector<std::byte> whole(3 * mib);
-  CHECK(checkpoint.copy_bytes(tensor_of(checkpoint, "tensor.0"), whole).has_value());
+  CHECK(Backing(checkpoint).copy_bytes(tensor_of(checkpoint, "tensor.0"), whole).has_value());
 }
 
 TEST_CASE("the state is that of the file which fares worst") {
@@ -240,9 +240,10 @@ TEST_CASE("the guard puts zeros in the place of the lost file only") {
           fs::resize_file(files.second, 1);
           std::vector<std::byte> copy(3 * mib);
           const bool zeros = last_of(second) == 0 && second.as<float>().value().front() == 0;
-          const bool stays = last_of(first) == 786431 && checkpoint.copy_bytes(first, copy);
+          const bool stays =
+              last_of(first) == 786431 && Backing(checkpoint).copy_bytes(first, copy);
           const bool lost = checkpoint.state() == CheckpointState::lost;
-          const auto failed = checkpoint.copy_bytes(second, std::span(copy).first(20000));
+          const auto failed = Backing(checkpoint).copy_bytes(second, std::span(copy).first(20000));
           const bool named = !failed && failed.error().file == files.second.string();
           return zeros && stays && lost && named ? 0 : 1;
         }) == "exit 0");
@@ -321,7 +322,7 @@ TEST_CASE("demands tensors of both files") {
   const Checkpoint checkpoint = files.open();
   REQUIRE_OK(checkpoint.demand(tensor_of(checkpoint, "tensor.1")));
   REQUIRE_OK(checkpoint.demand(tensor_of(checkpoint, "tensor.0")));
-  CHECK(checkpoint.demand_order() == std::vector<std::size_t>{1, 0});
+  CHECK(demand_order(checkpoint) == std::vector<std::size_t>{1, 0});
   fs::resize_file(files.second, payload + 100);
   const auto failed = checkpoint.demand(tensor_of(checkpoint, "tensor.1"));
   REQUIRE_FALSE(failed.has_value());
@@ -331,7 +332,7 @@ TEST_CASE("demands tensors of both files") {
 TEST_CASE("counts what is in memory file by file") {
   const TwoFiles files;
   const Checkpoint checkpoint = files.open();
-  const auto copies = checkpoint.copy_on_write();
+  const auto copies = Backing(checkpoint).copy_on_write();
   REQUIRE_OK(copies);
   (*copies)[second_base + payload] = std::byte{1};
   // Nobody can evict these.

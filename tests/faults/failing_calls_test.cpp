@@ -23,6 +23,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/convert.hpp"
@@ -88,7 +89,7 @@ Result<Sum> opens_copy_on_write(const std::filesystem::path& path) {
   options.sharing = Sharing::private_;
   const Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
   if (!checkpoint) return tl::unexpected<Error>(checkpoint.error());
-  const Result<std::span<std::byte>> writable = checkpoint->copy_on_write();
+  const Result<std::span<std::byte>> writable = Backing(*checkpoint).copy_on_write();
   if (!writable) return tl::unexpected<Error>(writable.error());
   return sum_of(*checkpoint);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/tensor_view.hpp"
 
@@ -13,9 +14,10 @@ enum class Row {
   none,
   archive_name,
   archive_records,
+  backing,
   checkpoint_find,
-  checkpoint_find_path,
   checkpoint_get,
+  checkpoint_get_path,
   checkpoint_mapping,
   checkpoint_root,
   checkpoint_tensors,
@@ -42,9 +44,10 @@ void borrow(weightmap::ArchiveReader& reader, weightmap::Checkpoint& checkpoint,
             weightmap::TensorSlice& slice, weightmap::Result<weightmap::TensorSlice>& sliced) {
   static_cast<void>(lender<Row::archive_name>(reader).archive_name());
   static_cast<void>(lender<Row::archive_records>(reader).records());
+  static_cast<void>(weightmap::Backing(lender<Row::backing>(checkpoint)));
   static_cast<void>(lender<Row::checkpoint_find>(checkpoint).find("weight"));
-  static_cast<void>(lender<Row::checkpoint_find_path>(checkpoint).find_path({"layers", 0}));
   static_cast<void>(lender<Row::checkpoint_get>(checkpoint).get("weight"));
+  static_cast<void>(lender<Row::checkpoint_get_path>(checkpoint).get_path({"layers", 0}));
   static_cast<void>(lender<Row::checkpoint_mapping>(checkpoint).mapping());
   static_cast<void>(lender<Row::checkpoint_root>(checkpoint).root());
   static_cast<void>(lender<Row::checkpoint_tensors>(checkpoint).tensors());

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {
@@ -135,7 +136,7 @@ bool read_all(const Round& round, bool by_copy) {
       continue;
     }
     copy.resize(view.bytes().size());
-    if (!round.checkpoint.copy_bytes(view, copy))
+    if (!Backing(round.checkpoint).copy_bytes(view, copy))
       ++round.counts.failed_copies;
     else if (!same(copy, wanted))
       give_up("a copy succeeded with wrong bytes");

@@ -55,7 +55,7 @@ Result<Differences> find(const Checkpoint& old, const Checkpoint& now, const Dif
   if (have_same_files(old, now)) return differences;
   TRY_ASSIGN(differences.values, compare_values(old, now));
   for (const Checkpoint* side : {&old, &now}) {
-    for (const std::string& name : side->left_out_values())
+    for (const std::string& name : left_out_values(*side))
       differences.left_out.emplace(name, "an object with a tensor in it");
     for (const std::string& name : side->info().unsupported)
       differences.left_out.emplace(name, "it is not listed as a tensor");

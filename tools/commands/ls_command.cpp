@@ -11,6 +11,7 @@
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_selection.hpp"
 #include "tools/values/value_tree.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -105,7 +106,7 @@ std::string summary(const Checkpoint& checkpoint, const TableStyle& style,
   const std::size_t all = checkpoint.tensors().size();
   const std::string what =
       indices.size() == all
-          ? count(all, "tensor") + ", " + count(checkpoint.storage_count(), "storage")
+          ? count(all, "tensor") + ", " + count(Backing(checkpoint).storage_count(), "storage")
           : std::to_string(indices.size()) + " of " + count(all, "tensor");
   return what + ", " + style.bytes(bytes) + (style.exact_bytes ? " bytes\n" : "\n");
 }

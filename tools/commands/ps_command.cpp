@@ -207,7 +207,7 @@ void print_totals(Output& out, const TableStyle& style, const std::vector<Mapped
 Result<void> check_is_known(const std::string& file) {
   std::error_code ignored;
   if (fs::status(file, ignored).type() != fs::file_type::not_found) return {};
-  if (Checkpoint::files(file)) return {};  // a member of an archive, which is there
+  if (weightmap::files_of(file)) return {};  // a member of an archive, which is there
   const Result<ProcessesReport> report = processes({file});
   if (!report) return tl::unexpected<Error>(report.error());
   if (!report->mapped.empty()) return {};

@@ -61,7 +61,7 @@ Result<void> print_json(Output& out, const Checkpoint& checkpoint, const TreeOpt
   if (shown.from) {
     TRY_ASSIGN(value, describe(checkpoint, *shown.from));
   }
-  const std::span<const std::string> left_out = checkpoint.left_out_values();
+  const std::span<const std::string> left_out = left_out_values(checkpoint);
   out.write(to_text({{"file", options.file},
                      {"value", value},
                      {"tensors", describe_tensors(checkpoint, shown.tensors)},
@@ -77,7 +77,7 @@ Result<int> run_tree(Output& out, const TreeOptions& options) {
     TRY(about(options, print_json(out, checkpoint, options, shown)));
   else
     print(out, checkpoint, options, shown);
-  for (const std::string& name : checkpoint.left_out_values())
+  for (const std::string& name : left_out_values(checkpoint))
     std::fprintf(stderr, "weightmap: left out: %s, an object with a tensor in it\n",
                  printable(name).c_str());
   return exit_good;

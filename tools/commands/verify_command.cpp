@@ -12,6 +12,7 @@
 #include "tools/output/progress_bar.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
@@ -50,7 +51,7 @@ void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
   const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
   if (!reserved) findings.hole_bytes = hole_bytes(checkpoint);
   for (const std::size_t index : unwritten) {
-    const NamedStorage storage = checkpoint.storage(index);
+    const NamedStorage storage = Backing(checkpoint).storage(index);
     findings.faults.push_back(
         {ErrorCode::corrupt,
          (reserved ? "storage data/" : "storage ") + printable(storage.key) + " of " +
@@ -72,8 +73,8 @@ void add_unwritten(const Checkpoint& checkpoint, Findings& findings) {
 // Counts the bytes that no checksum was compared with: neither that of their storage nor that of
 // their file.
 void count_compared(const Checkpoint& checkpoint, Findings& findings) {
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
-    const NamedStorage storage = checkpoint.storage(i);
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i) {
+    const NamedStorage storage = Backing(checkpoint).storage(i);
     const SourceInfo& source = checkpoint.source(storage.source);
     const bool has_crc = storage.crc32 != 0;
     if (has_crc) findings.bytes_with_crc += storage.nbytes;
@@ -105,16 +106,16 @@ std::string_view name_second_place(Format format) {
 }
 
 void examine(const Checkpoint& checkpoint, const VerifyOptions& options, Findings& findings) {
-  findings.storages = checkpoint.storage_count();
+  findings.storages = Backing(checkpoint).storage_count();
   findings.duplicate_keys = checkpoint.info().duplicate_keys;
   findings.long_names = count_long_names(checkpoint);
   findings.headers = true;
   findings.compared_with = name_second_place(checkpoint.info().format);
-  if (Result<void> ok = checkpoint.verify_headers(); !ok) findings.faults.push_back(ok.error());
+  if (Result<void> ok = verify_headers(checkpoint); !ok) findings.faults.push_back(ok.error());
   add_unwritten(checkpoint, findings);
   if (options.crc) {
     ProgressBar bar;
-    findings.crc = checkpoint.verify_crc(bar.follow());
+    findings.crc = verify_crc(checkpoint, bar.follow());
     findings.faults.insert(findings.faults.end(), findings.crc->faults.begin(),
                            findings.crc->faults.end());
   }
@@ -150,7 +151,7 @@ Result<std::vector<FileSum>> given_sums(const VerifyOptions& options,
 Result<void> compare_files(const VerifyOptions& options, Findings& findings) {
   if (is_asked_for_sums(options)) TRY(check_is_file(options));
   if (options.is_remote()) return {};
-  Result<std::vector<fs::path>> files = Checkpoint::files(options.file);
+  Result<std::vector<fs::path>> files = weightmap::files_of(options.file);
   if (!options.crc && !is_asked_for_sums(options)) {
     findings.may_have_hub_sums = files && !hub_sums(*files).empty();
     return {};

@@ -96,7 +96,7 @@ void HeldCopy::take_comparison() {
   is_locked_ = false;
   problem_ = report.faults.front().message;
   Result<Checkpoint> unmapped = checkpoint_.reopen();
-  if (unmapped && unmapped->generation().same_content(generation()))
+  if (unmapped && unmapped->source(0).generation.same_content(generation()))
     checkpoint_ = std::move(*unmapped);
 }
 

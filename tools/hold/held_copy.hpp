@@ -33,7 +33,7 @@ class HeldCopy {
   ~HeldCopy();
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
-  const Generation& generation() const noexcept { return checkpoint_.generation(); }
+  const Generation& generation() const noexcept { return checkpoint_.source(0).generation; }
   bool is_warming() const noexcept { return warmer_.has_value() || comparing_.valid(); }
   // It has another SHA-256, as problem() says, and was let go of.
   bool is_refused() const noexcept { return is_refused_; }

@@ -50,8 +50,8 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
   const Result<NamedTensor> tensor = checkpoint.get(name);
   if (tensor) return FoundTensor{name, tensor->view};
   if (TypedPath path; parse_path(name, path))
-    if (const std::optional<TensorView> view = checkpoint.find_path(path.parts))
-      return FoundTensor{name, *view};
+    if (const Result<NamedTensor> at = checkpoint.get_path(path.parts))
+      return FoundTensor{name, at->view};
   Error error = tensor.error();
   if (error.code == ErrorCode::invalid_argument)  // two tensors have this name
     error.message += " (TENSOR may be one of these paths)";
@@ -71,7 +71,7 @@ Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string
   if (TypedPath path; parse_path(name, path))
     if (const std::optional<Value> value = find_value(root, path.parts))
       return NamedValue{name_of(path.parts), *value};
-  if (std::ranges::find(checkpoint.left_out_values(), name) != checkpoint.left_out_values().end())
+  if (std::ranges::find(left_out_values(checkpoint), name) != left_out_values(checkpoint).end())
     return failure(
         ErrorCode::unsupported,
         "has in \"" + printable(name) +

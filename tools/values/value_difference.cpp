@@ -14,6 +14,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/value.hpp"
@@ -274,7 +275,7 @@ class Comparer {
         return false;
     }
     std::ranges::reverse(path);
-    return old_.find_path(path) || now_.find_path(path);
+    return old_.get_path(path) || now_.get_path(path);
   }
 
   // torch._utils._rebuild_qtensor(storage, offset, size, stride, (scheme, scale, zero point), ...)
@@ -298,8 +299,8 @@ class Comparer {
   }
 
   static std::span<const std::byte> storage_bytes(const Checkpoint& checkpoint, const Value& key) {
-    for (std::size_t i = 0; i < checkpoint.storage_count(); ++i) {
-      const NamedStorage storage = checkpoint.storage(i);
+    for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i) {
+      const NamedStorage storage = Backing(checkpoint).storage(i);
       if (storage.key == key.string())
         return checkpoint.mapping().subspan(
             checkpoint.source(storage.source).mapping_offset + storage.payload_offset,

@@ -334,7 +334,7 @@ std::size_t count_arrays(const Checkpoint& checkpoint) {
     left.pop_back();
     if (seen.find_or_add(value, anywhere) != nullptr || checkpoint.tensor(value)) continue;
     if (numpy_array_parts(value)) {
-      if (!checkpoint.find_path(path)) ++found;
+      if (!checkpoint.get_path(path)) ++found;
       continue;
     }
     for_each_child(value, [&](const PathPart& part, const Value& child) {

@@ -1,4 +1,5 @@
-// The members of Checkpoint. Each calls one function, whose header documents it.
+// The members of Checkpoint, and functions beside it. Each calls one function, whose header
+// documents it.
 #include "weightmap/checkpoint.hpp"
 
 #include <utility>
@@ -8,12 +9,10 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/checkpoint/copies.hpp"
 #include "runtime/checkpoint/demand.hpp"
-#include "runtime/checkpoint/files_of.hpp"
 #include "runtime/checkpoint/freshness.hpp"
 #include "runtime/checkpoint/late_values.hpp"
 #include "runtime/checkpoint/lookup.hpp"
 #include "runtime/checkpoint/open.hpp"
-#include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/checkpoint/verify_headers.hpp"
 #include "runtime/checkpoint/writable.hpp"
@@ -22,10 +21,6 @@ namespace weightmap {
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   return open_paths({&path, 1}, complete);
-}
-
-Result<std::vector<std::filesystem::path>> Checkpoint::files(const std::filesystem::path& path) {
-  return files_of(path);
 }
 
 Result<Checkpoint> Checkpoint::open_files(std::span<const std::filesystem::path> paths,
@@ -76,9 +71,6 @@ bool Checkpoint::contains(std::string_view name) const noexcept {
 Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
   return get_tensor(*state_, name);
 }
-std::optional<TensorView> Checkpoint::find_path(std::span<const PathPart> path) const& {
-  return find_tensor(*state_, path);
-}
 Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
   return get_tensor(*state_, path);
 }
@@ -91,27 +83,12 @@ Value Checkpoint::root() const& noexcept {
   return {&tree, tree.root()};
 }
 Result<Value> Checkpoint::values() const& { return values_of(*state_); }
-std::span<const std::string> Checkpoint::left_out_values() const& noexcept {
-  return left_out_of(*state_);
-}
 std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
   return tensor_of_value(*state_, value);
 }
 
-std::size_t Checkpoint::storage_count() const noexcept {
-  return state_->catalog().storages().size();
-}
 std::string NamedStorage::record() const { return zip::storage_record(key); }
 
-NamedStorage Checkpoint::storage(std::size_t index) const& noexcept {
-  return storage_at(*state_, index);
-}
-std::vector<std::filesystem::path> Checkpoint::opened_paths() const {
-  std::vector<std::filesystem::path> paths;
-  for (const GivenPath& given : state_->given)
-    paths.push_back(state_->hub ? std::filesystem::path(given.as_given) : given.path);
-  return paths;
-}
 std::size_t Checkpoint::source_count() const noexcept { return state_->sources.size(); }
 const SourceInfo& Checkpoint::source(std::size_t index) const& noexcept {
   return state_->sources[index].info;
@@ -123,16 +100,6 @@ std::span<const std::byte> Checkpoint::mapping() const& noexcept { return state_
 Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) & {
   return weightmap::writable_bytes(*state_, view);
 }
-Result<std::span<std::byte>> Checkpoint::copy_on_write() const& {
-  return weightmap::copy_on_write(*state_);
-}
-Result<std::span<std::byte>> Checkpoint::lend(std::uint64_t storage_bytes,
-                                              std::optional<CopyOnWrite> how) const& {
-  return weightmap::lend(*state_, storage_bytes, how);
-}
-void Checkpoint::tell_refused_writes() const { weightmap::tell_refused_writes(*state_); }
-
-const Generation& Checkpoint::generation() const& noexcept { return source(0).generation; }
 CheckpointState Checkpoint::state() const noexcept { return state_of(*state_); }
 bool Checkpoint::is_current() const noexcept { return weightmap::is_current(*state_); }
 Result<Checkpoint> Checkpoint::reopen() const { return open_again(*state_); }
@@ -140,19 +107,16 @@ Result<Checkpoint> Checkpoint::reopen() const { return open_again(*state_); }
 Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
   return weightmap::gather(*state_, view, out);
 }
-Result<void> Checkpoint::copy_bytes(const TensorView& view, std::span<std::byte> out) const {
-  return weightmap::copy_bytes(*state_, view, out);
-}
 Result<void> Checkpoint::demand(const TensorView& view) const {
   return weightmap::demand(*state_, view);
 }
-std::vector<std::size_t> Checkpoint::demand_order() const {
-  return state_->demand_log.order(state_->catalog());
+std::span<const std::string> left_out_values(const Checkpoint& checkpoint) noexcept {
+  return left_out_of(Checkpoint::Access::state(checkpoint));
 }
-
-Result<void> Checkpoint::verify_headers() const {
-  Result<void> same = weightmap::verify_headers(*state_);
-  if (!same) return about_shown(std::move(same.error()), state_->shown_name());
+Result<void> verify_headers(const Checkpoint& checkpoint) {
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  Result<void> same = verify_headers(state);
+  if (!same) return about_shown(std::move(same.error()), state.shown_name());
   return same;
 }
 

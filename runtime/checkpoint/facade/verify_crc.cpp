@@ -1,4 +1,4 @@
-// Checkpoint::verify_crc(): the checksums of all storages, with the disk read once.
+// verify_crc(): the checksums of all storages, with the disk read once.
 
 #include <memory>
 #include <utility>
@@ -23,20 +23,20 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 
 }  // namespace
 
-CrcReport Checkpoint::verify_crc(const Progress& progress) const {
-  if (Result<void> ok = state_->check_view_memory(); !ok)
-    return {.faults = {std::move(ok.error())}};
+CrcReport verify_crc(const Checkpoint& checkpoint, const Progress& progress) {
+  Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  if (Result<void> ok = state.check_view_memory(); !ok) return {.faults = {std::move(ok.error())}};
   WarmOptions options;
   options.verify_crc = true;
   options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once
-  const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(*state_, options, progress);
+  const Result<std::unique_ptr<WarmWork>> work = WarmWork::start(state, options, progress);
   if (work) {
     Result<WarmReport> report = (*work)->wait();
     if (report && (report->storages_left_out == 0 || report->crc.cancelled))
       return std::move(report->crc);
   }
   // The fallback without threads, or after a failed read, reports the fault of each storage.
-  return sum_alone(state_->sources, state_->catalog(), progress);
+  return sum_alone(state.sources, state.catalog(), progress);
 }
 
 }  // namespace weightmap

@@ -275,7 +275,7 @@ bool drops_pages_at_open(const Checkpoint& checkpoint) {
 }
 
 Result<EvictReport> evict(const std::filesystem::path& path, const Progress& progress) {
-  TRY_ASSIGN(const std::vector<std::filesystem::path> files, Checkpoint::files(path));
+  TRY_ASSIGN(const std::vector<std::filesystem::path> files, files_of(path));
   EvictReport all;
   for (const std::filesystem::path& each : files) {
     const std::filesystem::path& shown = files.size() == 1 ? path : each;

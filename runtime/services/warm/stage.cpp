@@ -204,7 +204,7 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();
   Result<void> made =
-      check_fits(source->generation().size, options.budget_bytes, !options.name.empty());
+      check_fits(source->source(0).generation.size, options.budget_bytes, !options.name.empty());
   if (made)
     made = wanted.empty()
                ? make_sealed(*source, "weightmap:" + path.filename().string(), options, *state)

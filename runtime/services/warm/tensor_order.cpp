@@ -160,6 +160,11 @@ Result<TensorOrder> read_order(std::span<const std::string_view> names, std::str
 
 }  // namespace
 
+std::vector<std::size_t> demand_order(const Checkpoint& checkpoint) {
+  Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  return state.demand_log.order(state.catalog());
+}
+
 Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std::size_t> tensors,
                                const std::filesystem::path& path) {
   const std::size_t all = checkpoint.tensors().size();
@@ -173,7 +178,7 @@ Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std
   }
   if (text.size() > most_bytes) return tl::unexpected<Error>(about(path, too_long()));
   NewFileOptions options;
-  options.kept = checkpoint.generation();
+  options.kept = checkpoint.source(0).generation;
   TRY_ASSIGN(NewFile file, NewFile::create(path, options));
   TRY(file.write(std::as_bytes(std::span(text))));
   return file.commit();

@@ -118,7 +118,7 @@ Result<CheckpointFill> CheckpointFill::open(const std::filesystem::path& path) {
   options.sharing = Sharing::shared;
   options.writable = true;
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, options));
-  const Generation& now = checkpoint.generation();
+  const Generation& now = checkpoint.source(0).generation;
   const Generation& then = (*file)->file().generation();
   if (now.device != then.device || now.inode != then.inode)
     return about_file(

@@ -10,6 +10,7 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/value.hpp"
 
@@ -103,8 +104,8 @@ Result<void> add_records(const Checkpoint& checkpoint, const OpenOptions& option
   const SourceFile& source = Checkpoint::Access::state(checkpoint).sources.front();
   TRY_ASSIGN(const ArchiveReader archive, ArchiveReader::open(source.content_path(), options));
   std::unordered_set<std::string> storages;
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
-    storages.insert(checkpoint.storage(i).record());
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i)
+    storages.insert(Backing(checkpoint).storage(i).record());
   for (const ArchiveReader::RecordInfo& record : archive.records())
     if (!is_of_the_layout(record.name) && !storages.contains(std::string(record.name)))
       names.emplace_back(record.name);
@@ -166,7 +167,7 @@ Result<std::vector<std::string>> left_out(const Checkpoint& checkpoint, const Op
     const std::optional<format::LateValues>& late =
         Checkpoint::Access::state(checkpoint).content().late;
     const std::span<const std::string> more =
-        has_values ? checkpoint.left_out_values() : std::span<const std::string>(late->names);
+        has_values ? left_out_values(checkpoint) : std::span<const std::string>(late->names);
     names.insert(names.end(), more.begin(), more.end());
     return names;
   }

@@ -16,6 +16,7 @@
 #include "runtime/services/archive/archive_name.hpp"
 #include "runtime/services/write/record_list.hpp"
 #include "runtime/services/write/stored_content.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap {
 namespace {
@@ -27,8 +28,8 @@ class NewReferences {
  public:
   explicit NewReferences(const Checkpoint& source)
       : build_(*std::pmr::new_delete_resource(), {~std::uint64_t{0} / 4, 1000}) {
-    for (std::size_t i = 0; i < source.storage_count(); ++i)
-      storages_.emplace(source.storage(i).key, i);
+    for (std::size_t i = 0; i < Backing(source).storage_count(); ++i)
+      storages_.emplace(Backing(source).storage(i).key, i);
   }
 
   // Numbers the storages in that order.
@@ -137,9 +138,9 @@ Result<ConvertReport> write_legacy_as_archive(const Checkpoint& source,
   records.emplace_back("byteorder", RecordContent::text("little"));
   const std::size_t head = records.size();
   for (std::size_t index : references.storages())
-    records.emplace_back(
-        zip::storage_record(std::to_string(records.size() - head)),
-        stored_content(source, source.storage(index), 0, source.storage(index).nbytes));
+    records.emplace_back(zip::storage_record(std::to_string(records.size() - head)),
+                         stored_content(source, Backing(source).storage(index), 0,
+                                        Backing(source).storage(index).nbytes));
   for (std::size_t i = 0; i < records.size(); ++i)
     TRY(i < head ? list.add(records[i].first, records[i].second)
                  : list.add_storage(records[i].first, records[i].second));

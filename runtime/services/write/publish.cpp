@@ -87,7 +87,7 @@ Result<Generation> check_checkpoint(const std::filesystem::path& from,
                       from);
   TRY(check_is_file(from, checkpoint));
   if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
-  return checkpoint.generation();
+  return checkpoint.source(0).generation;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "runtime/services/write/legacy_archive.hpp"
 #include "runtime/services/write/record_list.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap {
 namespace {
@@ -37,8 +38,8 @@ bool is_filler(std::string_view name) { return name.starts_with(RecordList::fill
 
 std::unordered_set<std::string> storage_records(const Checkpoint& checkpoint) {
   std::unordered_set<std::string> names;
-  for (std::size_t i = 0; i < checkpoint.storage_count(); ++i)
-    names.insert(zip::storage_record(checkpoint.storage(i).key));
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i)
+    names.insert(zip::storage_record(Backing(checkpoint).storage(i).key));
   return names;
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/services/write/shards.hpp"
 #include "runtime/services/write/stored_content.hpp"
 #include "runtime/services/write/view_content.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
@@ -137,10 +138,10 @@ class TorchDict {
       TRY_ASSIGN(RecordContent content, swapped(piece, part));
       storages_.push_back({std::move(content), piece.location});
     } else {
-      storages_.push_back(
-          {stored_content(*tensor.checkpoint, tensor.checkpoint->storage(piece.storage_index),
-                          part.first, part.end - part.first),
-           piece.location});
+      storages_.push_back({stored_content(*tensor.checkpoint,
+                                          Backing(*tensor.checkpoint).storage(piece.storage_index),
+                                          part.first, part.end - part.first),
+                           piece.location});
     }
     numbers_.emplace(key, storages_.size() - 1);
     return storages_.size() - 1;

@@ -203,7 +203,7 @@ TEST_CASE("metadata of each rank: the chunks of all of them, equal ones once") {
   Checkpoint checkpoint = opened(folder.path());
   CHECK(whole(checkpoint, "w", 6) == "abcdef");
   CHECK(whole(opened(folder.path() / "__1.metadata"), "w", 6) == "abcdef");
-  const auto files = Checkpoint::files(folder.path());
+  const auto files = files_of(folder.path());
   REQUIRE_OK(files);
   CHECK(*files == std::vector<fs::path>{folder.path() / "__0.metadata",
                                         folder.path() / "__1.metadata", folder.path() / first_file,
@@ -242,7 +242,7 @@ TEST_CASE("the folder, its metadata, and not one of its files") {
   CHECK(whole(opened(folder.path() / ".metadata"), "w", 6) == "abcdef");
   CHECK_FAILS(Checkpoint::open(folder.path() / first_file), ErrorCode::invalid_argument,
               "is one file of a folder of torch.distributed.checkpoint; open the folder");
-  const auto files = Checkpoint::files(folder.path());
+  const auto files = files_of(folder.path());
   REQUIRE_OK(files);
   CHECK(*files == std::vector<fs::path>{folder.path() / ".metadata", folder.path() / first_file,
                                         folder.path() / second_file});

@@ -54,7 +54,7 @@ std::string verdict(const Result<Checkpoint>& opened) {
   const Result<NamedTensor> tensor = opened->get("w");
   REQUIRE_OK(tensor);
   std::string said = std::to_string(tensor->file_offset) + ", " +
-                     std::to_string(opened->verify_crc().faults.size()) + " faults, strides";
+                     std::to_string(verify_crc(*opened).faults.size()) + " faults, strides";
   for (const std::int64_t stride : tensor->view.strides()) said += " " + std::to_string(stride);
   std::string elements(tensor->view.nbytes(), '\0');
   REQUIRE_OK(opened->gather(tensor->view, std::as_writable_bytes(std::span(elements))));

@@ -82,7 +82,7 @@ TEST_CASE("values are nested by their paths, in the order of the metadata") {
   const auto tensor = opened.checkpoint.tensor(*opened.root().find("model")->find("w"));
   REQUIRE(tensor);
   CHECK(tensor->name == "w");
-  CHECK(opened.checkpoint.left_out_values().empty());
+  CHECK(left_out_values(opened.checkpoint).empty());
   CHECK(opened.checkpoint.info().unsupported.empty());
 }
 
@@ -127,8 +127,8 @@ TEST_CASE("an object with a tensor in it is left out and named") {
                           .add_object("epoch", integer(3)));
   CHECK(opened.integer_at("epoch") == 3);
   CHECK(!opened.root().find("pair"));
-  REQUIRE(opened.checkpoint.left_out_values().size() == 1);
-  CHECK(opened.checkpoint.left_out_values()[0] == "pair");
+  REQUIRE(left_out_values(opened.checkpoint).size() == 1);
+  CHECK(left_out_values(opened.checkpoint)[0] == "pair");
 }
 
 TEST_CASE("a damaged item is an error about its values alone, with its name, file and offset") {

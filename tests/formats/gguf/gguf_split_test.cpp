@@ -106,12 +106,12 @@ TEST_CASE("the files of a split are told by any of them") {
   const Set set;
   const std::vector<std::filesystem::path> all{set.path(1), set.path(2), set.path(3)};
   for (const int number : {1, 2, 3}) {
-    const auto files = Checkpoint::files(set.path(number));
+    const auto files = files_of(set.path(number));
     REQUIRE_OK(files);
     CHECK(*files == all);
   }
   const auto single = set.folder.write("single.gguf", Gguf().file());
-  const auto files = Checkpoint::files(single);
+  const auto files = files_of(single);
   REQUIRE_OK(files);
   CHECK(*files == std::vector<std::filesystem::path>{single});
 }

@@ -14,6 +14,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/convert.hpp"
 
@@ -144,16 +145,17 @@ TEST_CASE("all three versions of the header are read") {
 TEST_CASE("checksums are those of the elements alone") {
   for (const char* name : {"stored.npz", "deflated.npz", "versions.npz"}) {
     const Checkpoint checkpoint = opened(files / name);
-    const CrcReport report = checkpoint.verify_crc();
+    const CrcReport report = verify_crc(checkpoint);
     CHECK(report.faults.empty());
-    CHECK(report.storages_checked + report.storages_without_crc == checkpoint.storage_count());
+    CHECK(report.storages_checked + report.storages_without_crc ==
+          Backing(checkpoint).storage_count());
     CHECK(report.storages_without_crc <= 1);  // of no elements
-    REQUIRE_OK(checkpoint.verify_headers());
+    REQUIRE_OK(verify_headers(checkpoint));
   }
   std::string damaged = test::read_file(files / "stored.npz");
   damaged[194 + 47] ^= 1;  // the last byte of "layer/weight"
   const TemporaryFolder folder;
-  const CrcReport report = opened(folder.write("a.npz", damaged)).verify_crc();
+  const CrcReport report = verify_crc(opened(folder.write("a.npz", damaged)));
   REQUIRE(report.faults.size() == 1);
   CHECK(report.faults[0].message.find("layer/weight") != std::string::npos);
 }
@@ -173,7 +175,7 @@ TEST_CASE("an archive that was rewritten since the open has other headers") {
   for (std::size_t at = 0; (at = content.find("mask", at)) != std::string::npos;)
     content.replace(at, 4, "task");
   folder.write("a.npz", content);
-  CHECK_FAILS(checkpoint.verify_headers(), ErrorCode::corrupt,
+  CHECK_FAILS(verify_headers(checkpoint), ErrorCode::corrupt,
               "its arrays are others than when the file was opened");
 }
 
@@ -214,7 +216,7 @@ std::string beside_good(const std::string& text, const std::string& elements = "
   REQUIRE_OK(made);
   CHECK(values<float>(*made, "w") == std::vector<float>{1, 2});
   CHECK(values<float>(*made, "v") == std::vector<float>{1, 2});
-  REQUIRE_OK(made->verify_headers());
+  REQUIRE_OK(verify_headers(*made));
   std::string said = descriptions(*made);
   for (const std::string& name : made->info().unsupported) said += "not listed: " + name + "\n";
   return said;
@@ -353,7 +355,7 @@ TEST_CASE("a record that is not named as an array is named, and the others are l
   CHECK(descriptions(*read) == "v float32 2/1\nw float32 2/1\n");
   CHECK(values<float>(*read, "w") == std::vector<float>{1, 2});
   CHECK(read->info().unsupported == std::vector<std::string>{"readme (no .npy array)"});
-  REQUIRE_OK(read->verify_headers());
+  REQUIRE_OK(verify_headers(*read));
 }
 
 TEST_CASE("refuses an array that does not begin as one") {

@@ -392,8 +392,8 @@ TEST_CASE("names may be any text") {
   CHECK(opened.tensor("a\0b"s).index == 1);
   CHECK(opened.tensor("\xf0\x9f\x98\x80").index == 2);
   CHECK(opened.tensor("a.\"b/").index == 3);
-  CHECK(opened.checkpoint().find_path({"a.\"b/"}).has_value());
-  CHECK_FALSE(opened.checkpoint().find_path({"a", "\"b/"}).has_value());
+  CHECK(opened.checkpoint().get_path({"a.\"b/"}).has_value());
+  CHECK_FALSE(opened.checkpoint().get_path({"a", "\"b/"}).has_value());
 }
 
 TEST_CASE("names with escapes are kept, however many there are in a row") {

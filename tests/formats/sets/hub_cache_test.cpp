@@ -20,6 +20,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
@@ -480,12 +481,12 @@ TEST_CASE("a checkpoint is opened by the name of its model") {
   REQUIRE(checkpoint.source_count() == 1);
   CHECK(checkpoint.source(0).path ==
         cache.model / "snapshots" / first_commit / "model.safetensors");
-  CHECK(checkpoint.opened_paths() == std::vector<fs::path>{"org/name"});
+  CHECK(Backing(checkpoint).opened_paths() == std::vector<fs::path>{"org/name"});
   CHECK(checkpoint.is_current());
   for (const std::string& revision : {"main"s, first_commit}) {
     const Checkpoint chosen = opened("org/name@" + revision);
     CHECK(text_of(chosen, "w") == "old");
-    CHECK(chosen.opened_paths() == std::vector<fs::path>{"org/name@" + revision});
+    CHECK(Backing(chosen).opened_paths() == std::vector<fs::path>{"org/name@" + revision});
   }
 }
 
@@ -505,7 +506,7 @@ TEST_CASE("a checkpoint is opened again as what the name of its model means now"
   REQUIRE_OK(moved);
   CHECK(text_of(*moved, "w") == "new");
   CHECK(moved->source(0).path == cache.model / "snapshots" / second_commit / "model.safetensors");
-  CHECK(moved->opened_paths() == std::vector<fs::path>{"org/name"});
+  CHECK(Backing(*moved).opened_paths() == std::vector<fs::path>{"org/name"});
   CHECK(moved->is_current());
   CHECK(text_of(old, "w") == "old");
   const auto again = fixed.reopen();
@@ -526,7 +527,7 @@ TEST_CASE("a model may be a set of shards, which are found beside the links") {
   CHECK(text_of(checkpoint, "b") == "bbb");
   REQUIRE(checkpoint.source_count() == 3);
   CHECK(checkpoint.source(2).path == cache.model / "snapshots" / first_commit / "two.safetensors");
-  CHECK(checkpoint.opened_paths() == std::vector<fs::path>{"org/name"});
+  CHECK(Backing(checkpoint).opened_paths() == std::vector<fs::path>{"org/name"});
   cache.refer("main", second_commit);
   CHECK_FALSE(checkpoint.is_current());
 }
@@ -560,7 +561,7 @@ TEST_CASE("files that are here come before models in the cache") {
   write("org/name", safetensors("w", "here"));
   const Checkpoint checkpoint = opened("org/name");
   CHECK(text_of(checkpoint, "w") == "here");
-  CHECK(checkpoint.opened_paths() == std::vector<fs::path>{fs::absolute("org/name")});
+  CHECK(Backing(checkpoint).opened_paths() == std::vector<fs::path>{fs::absolute("org/name")});
   fs::remove("org/name");
   // The folder is still there, in which one would expect it.
   const auto failed = Checkpoint::open("org/name");
@@ -576,18 +577,20 @@ TEST_CASE("a checkpoint says what it was told to open, as absolute paths") {
   write("model.safetensors", safetensors("a", "a"));
   write("other/model.safetensors", safetensors("b", "b"));
   const fs::path current = fs::current_path();
-  CHECK(opened("model.safetensors").opened_paths() ==
-        std::vector<fs::path>{current / "model.safetensors"});
-  CHECK(opened("other").opened_paths() == std::vector<fs::path>{current / "other"});
+  const Checkpoint file = opened("model.safetensors");
+  CHECK(Backing(file).opened_paths() == std::vector<fs::path>{current / "model.safetensors"});
+  const Checkpoint folder = opened("other");
+  CHECK(Backing(folder).opened_paths() == std::vector<fs::path>{current / "other"});
   const std::vector<fs::path> files = {"other/model.safetensors", current / "model.safetensors"};
   const auto list = Checkpoint::open_files(files);
   REQUIRE_OK(list);
-  CHECK(list->opened_paths() == std::vector<fs::path>{current / "other" / "model.safetensors",
-                                                      current / "model.safetensors"});
+  CHECK(Backing(*list).opened_paths() ==
+        std::vector<fs::path>{current / "other" / "model.safetensors",
+                              current / "model.safetensors"});
   const int descriptor = ::open("model.safetensors", O_RDONLY | O_CLOEXEC);
   REQUIRE(descriptor >= 0);
   const auto by_descriptor = Checkpoint::open_descriptor(descriptor);
   ::close(descriptor);
   REQUIRE_OK(by_descriptor);
-  CHECK(by_descriptor->opened_paths().empty());
+  CHECK(Backing(*by_descriptor).opened_paths().empty());
 }

@@ -11,6 +11,7 @@
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/named_tensor.hpp"
 
@@ -240,7 +241,7 @@ TEST_CASE("an array whose elements stand in the pickle is a tensor over its byte
   const Result<Checkpoint> opened = Checkpoint::open(path);
   REQUIRE_OK(opened);
   REQUIRE(opened->tensors().size() == 2);
-  CHECK(opened->storage_count() == 1);
+  CHECK(Backing(*opened).storage_count() == 1);
   for (const char* name : {"a", "b"}) {
     const NamedTensor tensor = opened->get(name).value();
     CHECK(tensor.view.dtype() == DType::int16);
@@ -249,8 +250,8 @@ TEST_CASE("an array whose elements stand in the pickle is a tensor over its byte
     CHECK(tensor.storage.starts_with("data.pkl/"));
     CHECK(static_cast<int>(archive[tensor.file_offset + 1]) == 1);
   }
-  REQUIRE_OK(opened->verify_headers());
-  CHECK(opened->verify_crc().faults.empty());
+  REQUIRE_OK(verify_headers(*opened));
+  CHECK(verify_crc(*opened).faults.empty());
   OpenOptions options;
   options.limits.rank = 1;
   CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::limit_exceeded,

@@ -76,7 +76,7 @@ TEST_CASE("names the tensors of a module by its attributes") {
   CHECK(bias.is_parameter);
   CHECK_FALSE(bias.is_buffer);
   CHECK(bias.view.shape()[0] == 2);
-  REQUIRE_OK(opened->verify_headers());
+  REQUIRE_OK(verify_headers(*opened));
 }
 
 TEST_CASE("constants are numbered and have storages of their own") {
@@ -94,8 +94,8 @@ TEST_CASE("constants are numbered and have storages of their own") {
   CHECK(first_byte("constants.1") == 'e');
   CHECK(opened->get("constants.1")->storage == "constants/1");
   CHECK_FALSE(opened->get("constants.1")->is_parameter);
-  REQUIRE_OK(opened->verify_headers());
-  CHECK(opened->verify_crc().faults.empty());
+  REQUIRE_OK(verify_headers(*opened));
+  CHECK(verify_crc(*opened).faults.empty());
 }
 
 TEST_CASE("code tells parameters from buffers and plain attributes") {

@@ -16,6 +16,7 @@
 #include "tests/support/held_pages.hpp"
 #include "tests/support/progress.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/inspect.hpp"
 
 using namespace weightmap;
@@ -110,10 +111,10 @@ TEST_CASE_FIXTURE(CopyFixture, "tells of each storage what is cached") {
   const test::HeldPages held(path);
   const Checkpoint checkpoint = open();
   const ResidencyReport report = residency(checkpoint).value();
-  REQUIRE(report.storages.size() == checkpoint.storage_count());
+  REQUIRE(report.storages.size() == Backing(checkpoint).storage_count());
   REQUIRE(report.storages.size() > 1);
   for (std::size_t i = 0; i < report.storages.size(); ++i) {
-    const NamedStorage storage = checkpoint.storage(i);
+    const NamedStorage storage = Backing(checkpoint).storage(i);
     CHECK(report.storages[i].key == storage.key);
     CHECK(report.storages[i].file_offset == storage.payload_offset);
     CHECK(report.storages[i].extent_bytes == storage.nbytes);
@@ -149,7 +150,7 @@ TEST_CASE_FIXTURE(CopyFixture, "counts what both mappings of a checkpoint hold t
   const Checkpoint checkpoint = open();
   const NamedTensor tensor = checkpoint.tensors()[0];
   touch(tensor.view);
-  const std::span<std::byte> copies = checkpoint.copy_on_write().value();
+  const std::span<std::byte> copies = Backing(checkpoint).copy_on_write().value();
   copies[tensor.file_offset] = std::byte{1};
   const TensorResidency seen = residency(checkpoint).value().tensors[0];
   CHECK(seen.resident_bytes == 2 * seen.extent_bytes);
@@ -159,7 +160,7 @@ TEST_CASE_FIXTURE(CopyFixture, "counts what both mappings of a checkpoint hold t
 TEST_CASE_FIXTURE(CopyFixture, "splits what is shared only while the copies are not") {
   const Checkpoint checkpoint = open();
   touch(checkpoint.tensors()[0].view);
-  checkpoint.copy_on_write().value()[0] = std::byte{1};
+  Backing(checkpoint).copy_on_write().value()[0] = std::byte{1};
   const Residency alone = residency(checkpoint).value().file;
   CHECK(alone.pss_anonymous_bytes == page);
   CHECK(alone.pss_bytes == alone.resident_bytes);

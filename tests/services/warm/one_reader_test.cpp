@@ -19,6 +19,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/held_pages.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -357,7 +358,7 @@ TEST_CASE_FIXTURE(Fixture, "one reader goes with sums and with locked memory") {
     return;
   }
   REQUIRE_OK(report);
-  CHECK(report->crc.storages_checked == checkpoint.storage_count());
+  CHECK(report->crc.storages_checked == Backing(checkpoint).storage_count());
   CHECK(report->crc.faults.empty());
 }
 

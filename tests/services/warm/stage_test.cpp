@@ -304,7 +304,7 @@ TEST_CASE_FIXTURE(CopyFixture, "a staged copy has the bytes and tensors of the f
     CHECK(std::memcmp(same.view.bytes().data(), tensor.view.bytes().data(),
                       tensor.view.bytes().size()) == 0);
   }
-  CHECK(copy.verify_crc().faults.empty());
+  CHECK(verify_crc(copy).faults.empty());
   CHECK(staged.report().file_bytes == fs::file_size(path));
   CHECK(lives_in_memory(copy));
 }
@@ -371,7 +371,7 @@ TEST_CASE_FIXTURE(CopyFixture, "a staged copy outlives its maker with whoever ha
     copy = Checkpoint::open(moved.path()).value();
   }
   CHECK_FALSE(fs::exists(gone));
-  CHECK(copy->verify_crc().faults.empty());
+  CHECK(verify_crc(*copy).faults.empty());
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "warming, residency and eviction have answers for a staged copy") {
@@ -383,7 +383,7 @@ TEST_CASE_FIXTURE(CopyFixture, "warming, residency and eviction have answers for
   const EvictReport evicted = evict(staged.path()).value();
   CHECK(evicted.cached_after == size);
   CHECK(evicted.lives_in_memory);
-  CHECK(copy.verify_crc().faults.empty());
+  CHECK(verify_crc(copy).faults.empty());
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "a copy with a name is a file of its user's in /dev/shm") {
@@ -578,7 +578,7 @@ TEST_CASE_FIXTURE(CopyFixture, "opens any file by a descriptor, which stays the 
     checkpoint = Checkpoint::open_descriptor(file.get()).value();
     CHECK(::lseek(file.get(), 0, SEEK_CUR) == 7);
   }
-  CHECK(checkpoint->verify_crc().faults.empty());
+  CHECK(verify_crc(*checkpoint).faults.empty());
   CHECK_FALSE(lives_in_memory(*checkpoint));
 }
 

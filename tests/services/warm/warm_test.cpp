@@ -26,6 +26,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/inspect.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -330,7 +331,7 @@ TEST_CASE("compares sums behind the warmer, and names the tensor that differs") 
   options.verify_crc = true;
   Result<WarmReport> report = Warmer::start(good, options)->wait();
   REQUIRE(report.has_value());
-  CHECK(report->crc.storages_checked == good.storage_count());
+  CHECK(report->crc.storages_checked == Backing(good).storage_count());
   CHECK(report->crc.faults.empty());
   CHECK(report->storages_left_out == 0);
 
@@ -350,7 +351,7 @@ TEST_CASE("compares sums behind the warmer, and names the tensor that differs") 
   options.budget_bytes = 1;
   report = Warmer::start(bad, options)->wait();
   CHECK(report->crc.storages_checked == 0);
-  CHECK(report->storages_left_out == bad.storage_count());
+  CHECK(report->storages_left_out == Backing(bad).storage_count());
 }
 
 TEST_CASE("refuses options out of range") {

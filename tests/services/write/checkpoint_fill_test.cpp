@@ -130,8 +130,8 @@ TEST_SUITE("checkpoint fill") {
     CHECK(read.info().reserved->is_sealed);
     CHECK(read.info().reserved->storages == count);
     CHECK(read.info().reserved->unwritten.empty());
-    CHECK(read.verify_crc().faults.empty());
-    CHECK(read.verify_crc().storages_checked == count + 1);
+    CHECK(verify_crc(read).faults.empty());
+    CHECK(verify_crc(read).storages_checked == count + 1);
   }
 
   TEST_CASE("processes that fill at once make the file that one process makes") {

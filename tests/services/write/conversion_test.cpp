@@ -12,6 +12,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 #include "weightmap/convert.hpp"
@@ -37,7 +38,7 @@ bool has_record(const std::filesystem::path& path, std::string_view name) {
 
 std::uint32_t first_crc(const std::filesystem::path& path) {
   const Checkpoint checkpoint = opened(path);
-  return checkpoint.storage(0).crc32;
+  return Backing(checkpoint).storage(0).crc32;
 }
 
 // Names, types, shapes and values of all tensors.
@@ -148,10 +149,11 @@ TEST_SUITE("convert") {
       CHECK(report.storages == 3);
       CHECK(report.new_bytes == std::filesystem::file_size(copy));
       const Checkpoint read = opened(copy);
-      for (std::size_t i = 0; i < 3; ++i) CHECK(read.storage(i).payload_offset % alignment == 0);
+      for (std::size_t i = 0; i < 3; ++i)
+        CHECK(Backing(read).storage(i).payload_offset % alignment == 0);
       CHECK(has_record(copy, ".format_version") == (alignment <= 65504));
       CHECK(contents(copy) == contents(path));
-      CHECK(read.verify_crc().faults.empty());
+      CHECK(verify_crc(read).faults.empty());
       // The same again, which is found by itself.
       REQUIRE_OK(convert(copy, folder.path() / "same.pt"));
       CHECK(read_file(folder.path() / "same.pt") == read_file(copy));
@@ -232,7 +234,7 @@ TEST_SUITE("convert") {
       const Checkpoint made = opened(copy, options);
       CHECK(made.info().format == Format::torch_zip);
       CHECK(made.stats().strategy == OffsetStrategy::calculated);
-      CHECK(made.storage(0).key == "0");
+      CHECK(Backing(made).storage(0).key == "0");
     }
     REQUIRE_OK(convert(copy, folder.path() / "again.pt"));
     CHECK(read_file(folder.path() / "again.pt") == read_file(copy));
@@ -255,7 +257,7 @@ TEST_SUITE("convert") {
     const Checkpoint mapped = opened(path);
     REQUIRE_OK(convert(path, path, {.alignment = 4096}));
     CHECK(mapped.state() == CheckpointState::replaced);
-    CHECK(mapped.verify_crc().faults.empty());
+    CHECK(verify_crc(mapped).faults.empty());
     const Checkpoint read = opened(path);
     CHECK(read.info().storage_alignment == 4096);
   }
@@ -346,7 +348,7 @@ TEST_SUITE("convert") {
     CHECK(contents(copy) == contents(path));
     const Checkpoint ordered = opened(copy);
     const auto offset = [&](std::string_view name) {
-      return ordered.storage(ordered.get(name)->storage_index).payload_offset;
+      return Backing(ordered).storage(ordered.get(name)->storage_index).payload_offset;
     };
     CHECK(offset("c") < offset("b"));
     CHECK(offset("b") < offset("a"));
@@ -354,7 +356,8 @@ TEST_SUITE("convert") {
     CHECK(convert(path, copy, {.alignment = 4096}).value().storages == 3);
     CHECK(contents(copy) == contents(path));
     const Checkpoint aligned = opened(copy);
-    for (std::size_t i = 0; i < 3; ++i) CHECK(aligned.storage(i).payload_offset % 4096 == 0);
+    for (std::size_t i = 0; i < 3; ++i)
+      CHECK(Backing(aligned).storage(i).payload_offset % 4096 == 0);
   }
 
   TEST_CASE("tensors of several sources, and back") {
@@ -434,7 +437,7 @@ TEST_SUITE("convert") {
     const Checkpoint read = opened(copy);
     CHECK(read.tensors()[0].name == "c");
     CHECK(read.tensors()[1].name == "a");
-    for (std::size_t i = 0; i < 3; ++i) CHECK(read.storage(i).payload_offset % 4096 == 0);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(Backing(read).storage(i).payload_offset % 4096 == 0);
     CHECK_FAILS(convert(path, copy, {.order = {"d"}, .tensors_only = true}), ErrorCode::not_found,
                 "no tensor \"d\"");
   }

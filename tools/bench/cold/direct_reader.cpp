@@ -14,6 +14,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/checksum.hpp"
 #include "tools/bench/cold/raw_file.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap::cli::bench {
 namespace {
@@ -109,8 +110,8 @@ Result<std::uint64_t> read_directly(const Checkpoint& checkpoint,
   DirectReader reader(files, tensors, watch);
   reader.run(buffers);
   if (reader.failed())
-    return tl::unexpected<Error>(
-        system_error(checkpoint.opened_paths().front().string(), "cannot be read with O_DIRECT"));
+    return tl::unexpected<Error>(system_error(Backing(checkpoint).opened_paths().front().string(),
+                                              "cannot be read with O_DIRECT"));
   return reader.sum();
 }
 
