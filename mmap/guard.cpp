@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "mmap/closed_range.hpp"
 #include "mmap/fault_handler.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
@@ -175,6 +176,7 @@ struct Guard::Table {
       slot.tell_write(address);
       slot.leave();
     }
+    abort_if_closed(address);
     return false;
   }
   static bool tell_nothing() noexcept { return false; }
@@ -224,9 +226,13 @@ Result<Guard> Guard::against_writes(std::span<const std::byte> mapping, RefusedW
   return guard;
 }
 
+Result<void> Guard::watch_accesses() {
+  return install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing});
+}
+
 Result<void> Guard::take_slot(std::span<const std::byte> mapping, bool writable, std::size_t files,
                               RefusedWrite on_write) {
-  TRY(install_fault_handler(SIGSEGV, {Table::tell_write, Table::tell_nothing}));
+  TRY(watch_accesses());
   static const int watches_forks = ::pthread_atfork(nullptr, nullptr, Table::forget_handlers);
   if (watches_forks != 0)
     return tl::unexpected<Error>(os::os_error("see to forks of the process", watches_forks));

@@ -56,6 +56,8 @@ class Guard {
                             RefusedWrite on_write = {});
   // Watches a read-only mapping for writes only; does not handle SIGBUS.
   static Result<Guard> against_writes(std::span<const std::byte> mapping, RefusedWrite on_write);
+  // Puts the handler of SIGSEGV in front. Fails with io or unsupported as above.
+  static Result<void> watch_accesses();
   Guard(Guard&& other) noexcept;
   Guard& operator=(Guard&& other) noexcept;
   // Waits for a handler that is running for this mapping in another thread.

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "mmap/closed_range.hpp"
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "mmap/pages/process_faults.hpp"
@@ -49,6 +50,8 @@ struct Checkpoint::State {
     delete copy_on_write.load();
     delete write_watch.load();
     delete late_values.load();
+    if (view_memory == ViewMemory::mapped && !mapping.bytes().empty())
+      mmap::close(std::move(mapping), shown_name());
   }
 
   // See GivenFiles. The owner goes last, as all else may refer to its memory.
