@@ -62,7 +62,7 @@ weightmap::Result<at::Tensor> to_torch(const weightmap::SharedTensor& tensor) {
                               "LibTorch cannot read this tensor in place");
   if (view.numel() == 0) return at::empty(at::IntArrayRef(view.shape().data(), view.rank()), *type);
   const auto& checkpoint = *tensor.checkpoint();
-  const auto memory = Backing(checkpoint).copy_on_write();
+  const auto memory = weightmap::Backing(checkpoint).copy_on_write();
   if (!memory) return tl::unexpected<weightmap::Error>(memory.error());
   std::byte* const data = memory->data() + (view.data() - checkpoint.mapping().data());
   const auto keep = [tensor](void*) {};  // the file stays open as long as the at::Tensor exists
