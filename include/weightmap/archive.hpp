@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,35 +73,19 @@ class WEIGHTMAP_API ArchiveReader {
   // io if the file cannot be read or was truncated; with corrupt if the record's local header
   // contradicts the directory, or deflated bytes do not inflate to the stated size.
 
-  // Returns the record's size after inflating, in bytes.
-  Result<std::uint64_t> size(std::string_view name) const;
-  // Returns the absolute offset of the record's local file header.
-  Result<std::uint64_t> header_offset(std::string_view name) const;
   // Returns the absolute offset of the record's first byte, according to its local header, which is
   // read and compared with the directory. Repeated calls use a cache.
   Result<std::uint64_t> payload_offset(std::string_view name) const;
-  // Returns the same offset without reading, by torch's padding rule and the directory, proven by
-  // the neighbouring record. Fails with unsupported where the rule does not explain the record, as
-  // in an archive that another tool wrote.
-  Result<std::uint64_t> payload_offset_without_reading(std::string_view name) const;
-
-  // Fills `out`, which must be exactly size(name) long, with the record's bytes, inflated if the
-  // record is deflated. `threads` > 1 splits a stored record into parallel reads, at most 64.
+  // Fills `out`, which must be exactly RecordInfo::size long, with the record's bytes, inflated if
+  // the record is deflated. `threads` > 1 splits a stored record into parallel reads, at most 64.
   Result<void> read(std::string_view name, std::span<std::byte> out, unsigned threads = 1) const;
   // Returns the whole record. Fails with limit_exceeded if it is deflated and inflates to more than
   // Limits::record_bytes.
   Result<std::vector<std::byte>> read(std::string_view name) const;
-  // Calls `chunk` with consecutive parts of at most `chunk_bytes` each, until it returns false or
-  // the record ends. A stored record needs the memory of one chunk only.
-  Result<void> read_chunks(std::string_view name, std::size_t chunk_bytes,
-                           const std::function<bool(std::span<const std::byte>)>& chunk) const;
-  // Returns the record's bytes, or `count` of them from `first` on, as content for an
-  // ArchiveWriter. The bytes are read when they are written, so this reader must live until then.
-  // The whole record is read and compared with its CRC-32 where it has one: writing fails with
-  // corrupt on a mismatch. Fails with invalid_argument beyond the end of the record.
+  // Returns the record's bytes as content for an ArchiveWriter. They are read when they are
+  // written, so this reader must live until then, and compared with the record's CRC-32 where it
+  // has one: writing fails with corrupt on a mismatch.
   Result<RecordContent> content(std::string_view name) const;
-  Result<RecordContent> content(std::string_view name, std::uint64_t first,
-                                std::uint64_t count) const;
   // Reads the record and compares its CRC-32. Returns true if it matches, false if the writer did
   // not compute one, which is a 0 in the directory for a record that is not empty. Fails with
   // corrupt on a mismatch.
@@ -168,11 +151,6 @@ class WEIGHTMAP_API ArchiveWriter {
   // Creates a file that appears at `path` at the end. Fails with io as NewFile::create() does.
   static Result<ArchiveWriter> create(const std::filesystem::path& path,
                                       const ArchiveWriterOptions& options = {});
-  // Writes from the current position of a descriptor that is open for writing and need not support
-  // seeking. The caller keeps it. finish() does not sync it. Bytes written before an error stay
-  // written. Writing to a pipe without readers raises SIGPIPE unless the program ignores it.
-  static Result<ArchiveWriter> to_descriptor(int descriptor,
-                                             const ArchiveWriterOptions& options = {});
   static Result<ArchiveWriter> to_function(Write write, const ArchiveWriterOptions& options = {});
 
   ArchiveWriter(ArchiveWriter&&) noexcept;
@@ -201,12 +179,6 @@ class WEIGHTMAP_API ArchiveWriter {
   // is stored instead if compression does not save space.
   Result<Place> write(std::string_view name, const RecordContent& content,
                       Compression compression = Compression::stored);
-  // Write a record of `size` bytes in parts: begin(), append() as often as needed, end(). They fail
-  // with invalid_argument if the parts do not have the announced size.
-  Result<Place> begin(std::string_view name, std::uint64_t size);
-  Result<void> append(std::span<const std::byte> part);
-  Result<void> end();
-
   // Raises the archive's version to at least `version`, which a reader needs to understand a
   // record. Fails with invalid_argument beyond max_version. From 6 on it is named `.data/version`.
   Result<void> require_version(std::uint64_t version);

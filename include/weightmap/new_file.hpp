@@ -51,10 +51,6 @@ class WEIGHTMAP_API NewFile {
   // Fails with invalid_argument if `path` is a directory, a device or `kept`; with io as above.
   static Result<NewFile> create(const std::filesystem::path& path,
                                 const NewFileOptions& options = {});
-  // Creates the file `name` in an open directory, which the caller keeps. Follows no link.
-  static Result<NewFile> create_in(int directory, const std::string& name,
-                                   const NewFileOptions& options = {});
-
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&& other) noexcept;
   ~NewFile();  // removes an uncommitted file

@@ -6,7 +6,6 @@
 
 #include "mmap/memory/huge_pages.hpp"
 #include "runtime/base/bytes/about_file.hpp"
-#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/part.hpp"
@@ -30,7 +29,7 @@ using Chunk = std::function<bool(std::span<const std::byte>)>;
 constexpr unsigned max_threads = 64;
 // A thread for less than this costs more than it gains.
 constexpr std::size_t least_of_thread = std::size_t{1} << 20;
-constexpr std::size_t crc_chunk_bytes = std::size_t{1} << 20;
+constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 
 static_assert(ArchiveReader::min_version == zip::min_version &&
               ArchiveReader::max_version == zip::max_version);
@@ -66,16 +65,15 @@ struct ArchiveReader::State {
   Result<std::uint64_t> payload(const zip::Record& record) const;
   Result<void> read(const zip::Record& record, std::span<std::byte> out, unsigned threads) const;
   Result<std::vector<std::byte>> read_whole(const zip::Record& record) const;
-  Result<void> stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
-                             const Chunk& chunk) const;
-  Result<void> chunks(const zip::Record& record, std::size_t chunk_bytes, const Chunk& chunk) const;
+  // Calls `chunk` with consecutive parts of the record until it returns false. A stored record
+  // needs the memory of one chunk only.
+  Result<void> chunks(const zip::Record& record, const Chunk& chunk) const;
   static bool has_crc(const zip::Record& record) noexcept {
     return record.crc32 != 0 || record.size == 0;
   }
   Result<void> check_crc(const zip::Record& record, std::uint32_t found) const;
   Result<bool> verify_crc(const zip::Record& record) const;
-  Result<void> copy(const zip::Record& record, std::uint64_t first, std::uint64_t count,
-                    const RecordContent::Take& take) const;
+  Result<void> copy(const zip::Record& record, const RecordContent::Take& take) const;
   RecordInfo info(const zip::Record& record) const noexcept;
 
   // Adds the path to an error, and makes its offset one in the file.
@@ -98,7 +96,6 @@ struct ArchiveReader::State {
   Limits limits;
   bytes::ReadCache cache;
   zip::Directory directory;
-  zip::Layout layout;
   // Offset of each record once it was requested; 0, which is never a payload's offset, before that.
   std::unique_ptr<std::atomic<std::uint64_t>[]> payloads;
 };
@@ -106,8 +103,6 @@ struct ArchiveReader::State {
 Result<void> ArchiveReader::State::read_directory() {
   file.advise_metadata();
   TRY_ASSIGN(directory, format::read_directory(archive, cache, limits));
-  // An archive of other content may have a record of that name; the layout then comes from headers.
-  layout.alignment = zip::read_storage_alignment(directory, cache).value_or(layout.alignment);
   payloads = std::make_unique<std::atomic<std::uint64_t>[]>(directory.records().size());
   memory.trim();
   file.advise_mapping();  // whole records are read from here on
@@ -171,8 +166,12 @@ Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Recor
   return content;
 }
 
-Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std::size_t chunk_bytes,
-                                                 const Chunk& chunk) const {
+Result<void> ArchiveReader::State::chunks(const zip::Record& record, const Chunk& chunk) const {
+  if (record.method != zip::Method::stored) {
+    TRY_ASSIGN(const std::vector<std::byte> content, read_whole(record));
+    chunk(content);
+    return {};
+  }
   TRY_ASSIGN(const std::uint64_t offset, payload(record));
   std::vector<std::byte> buffer(std::min<std::uint64_t>(chunk_bytes, record.size));
   for (std::uint64_t at = 0; at < record.size; at += buffer.size()) {
@@ -180,19 +179,6 @@ Result<void> ArchiveReader::State::stored_chunks(const zip::Record& record, std:
                                      std::min<std::uint64_t>(buffer.size(), record.size - at));
     TRY(archive.read(offset + at, piece));
     if (!chunk(piece)) return {};
-  }
-  return {};
-}
-
-Result<void> ArchiveReader::State::chunks(const zip::Record& record, std::size_t chunk_bytes,
-                                          const Chunk& chunk) const {
-  if (chunk_bytes == 0) return failure(ErrorCode::invalid_argument, "a chunk of 0 bytes");
-  if (record.method == zip::Method::stored) return stored_chunks(record, chunk_bytes, chunk);
-  TRY_ASSIGN(const std::vector<std::byte> content, read_whole(record));
-  for (std::span<const std::byte> rest = content; !rest.empty();) {
-    const auto piece = rest.first(std::min(chunk_bytes, rest.size()));
-    if (!chunk(piece)) return {};
-    rest = rest.subspan(piece.size());
   }
   return {};
 }
@@ -208,7 +194,7 @@ Result<void> ArchiveReader::State::check_crc(const zip::Record& record, std::uin
 Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
   if (!has_crc(record)) return false;
   std::uint32_t found = 0;
-  TRY(chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
+  TRY(chunks(record, [&](std::span<const std::byte> piece) {
     found = zip::crc32(piece, found);
     return true;
   }));
@@ -216,19 +202,14 @@ Result<bool> ArchiveReader::State::verify_crc(const zip::Record& record) const {
   return true;
 }
 
-Result<void> ArchiveReader::State::copy(const zip::Record& record, std::uint64_t first,
-                                        std::uint64_t count,
+Result<void> ArchiveReader::State::copy(const zip::Record& record,
                                         const RecordContent::Take& take) const {
-  if (count == 0) return {};
-  std::uint64_t at = 0;
+  if (record.size == 0) return {};
   std::uint32_t found = 0;
   Result<void> taken;
-  TRY(about(chunks(record, crc_chunk_bytes, [&](std::span<const std::byte> piece) {
+  TRY(about(chunks(record, [&](std::span<const std::byte> piece) {
     found = zip::crc32(piece, found);
-    const std::uint64_t begin = std::max(at, first);
-    at += piece.size();
-    const std::uint64_t end = std::min(at, first + count);
-    if (begin < end) taken = take(piece.subspan(begin - (at - piece.size()), end - begin));
+    taken = take(piece);
     return taken.has_value();
   })));
   TRY(taken);
@@ -294,35 +275,11 @@ std::optional<ArchiveReader::RecordInfo> ArchiveReader::find(std::string_view na
   return state_->info(*record);
 }
 
-Result<std::uint64_t> ArchiveReader::size(std::string_view name) const {
-  return state_->about(
-      state_->get(name).transform([](const zip::Record* record) { return record->size; }));
-}
-
-Result<std::uint64_t> ArchiveReader::header_offset(std::string_view name) const {
-  return state_->about(state_->get(name).transform(
-      [this](const zip::Record* record) { return state_->base + record->header_offset; }));
-}
-
 Result<std::uint64_t> ArchiveReader::payload_offset(std::string_view name) const {
   return state_->about(state_->get(name).and_then([this](const zip::Record* record) {
     return state_->payload(*record).transform(
         [this](std::uint64_t at) { return state_->base + at; });
   }));
-}
-
-Result<std::uint64_t> ArchiveReader::payload_offset_without_reading(std::string_view name) const {
-  const Result<const zip::Record*> record = state_->get(name);
-  if (!record) return state_->about(record.error());
-  if (const auto offset = zip::payload_by_rule(state_->directory, **record, state_->layout))
-    return state_->base + *offset;
-  return state_->about(
-      Error{ErrorCode::unsupported,
-            "record " + bytes::quote(name) +
-                " does not lie where torch's padding rule would put it, so its place is "
-                "known only from its local header",
-            (*record)->header_offset,
-            {}});
 }
 
 Result<void> ArchiveReader::read(std::string_view name, std::span<std::byte> out,
@@ -336,29 +293,11 @@ Result<std::vector<std::byte>> ArchiveReader::read(std::string_view name) const 
       [this](const zip::Record* record) { return state_->read_whole(*record); }));
 }
 
-Result<void> ArchiveReader::read_chunks(std::string_view name, std::size_t chunk_bytes,
-                                        const Chunk& chunk) const {
-  return state_->about(state_->get(name).and_then(
-      [&](const zip::Record* record) { return state_->chunks(*record, chunk_bytes, chunk); }));
-}
-
 Result<RecordContent> ArchiveReader::content(std::string_view name) const {
-  TRY_ASSIGN(const std::uint64_t all, size(name));
-  return content(name, 0, all);
-}
-
-Result<RecordContent> ArchiveReader::content(std::string_view name, std::uint64_t first,
-                                             std::uint64_t count) const {
   TRY_ASSIGN(const zip::Record* const record, state_->about(state_->get(name)));
-  if (!bytes::contains(record->size, first, count))
-    return state_->about<RecordContent>(failure(
-        ErrorCode::invalid_argument,
-        "record " + bytes::quote(name) + " has " + bytes::counted(record->size, "byte") + ", not " +
-            std::to_string(count) + " from byte " + std::to_string(first) + " on"));
   const State* const state = state_.get();
-  return RecordContent::produced(count, [=](const RecordContent::Take& take) {
-    return state->copy(*record, first, count, take);
-  });
+  return RecordContent::produced(
+      record->size, [=](const RecordContent::Take& take) { return state->copy(*record, take); });
 }
 
 Result<bool> ArchiveReader::verify_crc(std::string_view name) const {

@@ -37,11 +37,6 @@ struct ArchiveWriter::State {
     gathered.reserve(gathered_bytes + small_bytes);
   }
 
-  struct OpenRecord {
-    std::size_t index;
-    std::uint64_t left;  // bytes still to come
-  };
-
   // Repeats the first failure for all later calls.
   template <class T>
   Result<T> once(Result<T> result) {
@@ -52,12 +47,6 @@ struct ArchiveWriter::State {
     if (failed) return tl::unexpected<Error>(*failed);
     if (finished) return failure(ErrorCode::invalid_argument, "the archive is finished");
     return {};
-  }
-  Result<void> check_no_record() const {
-    TRY(check());
-    if (!open) return {};
-    return failure(ErrorCode::invalid_argument,
-                   "the record " + named(open->index) + " has not been ended");
   }
   std::string named(std::size_t index) const { return bytes::quote(plan.name(index)); }
   Result<void> about(std::size_t index, Result<void> result) const {
@@ -97,8 +86,6 @@ struct ArchiveWriter::State {
   Result<std::size_t> begin(std::string_view name, std::uint64_t size);
   Result<Place> write_stored(std::string_view name, const RecordContent& content);
   Result<Place> write_deflated(std::string_view name, const RecordContent& content);
-  Result<void> append(std::span<const std::byte> part);
-  Result<void> end();
   Result<void> write_last_records();
   Result<std::uint64_t> finish();
 
@@ -106,7 +93,6 @@ struct ArchiveWriter::State {
   std::unique_ptr<WriterSink> sink;
   ArchiveWriterOptions options;
   std::vector<std::byte> gathered;  // bytes not yet given to the sink
-  std::optional<OpenRecord> open;
   std::optional<Error> failed;
   std::uint64_t announced = 0;  // bytes in all; 0: unknown
   std::uint64_t done = 0;
@@ -253,22 +239,6 @@ Result<ArchiveWriter::Place> ArchiveWriter::State::write_deflated(std::string_vi
   return place(index);
 }
 
-Result<void> ArchiveWriter::State::append(std::span<const std::byte> part) {
-  if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
-  if (part.size() > open->left) return wrong_size(open->index, "more");
-  open->left -= part.size();
-  Result<void> ok = put_summed(open->index, part);
-  TRY(check_read(open->index, part));
-  return ok;
-}
-
-Result<void> ArchiveWriter::State::end() {
-  if (!open) return failure(ErrorCode::invalid_argument, "no record has been begun");
-  if (open->left > 0)
-    return wrong_size(open->index, std::to_string(plan.records()[open->index].size - open->left));
-  return end_record(std::exchange(open, std::nullopt)->index);
-}
-
 Result<void> ArchiveWriter::State::write_last_records() {
   const std::string text = version_text(version);
   TRY(write_stored(version_name(version), RecordContent::text(text)));
@@ -314,14 +284,6 @@ Result<ArchiveWriter> ArchiveWriter::create(const std::filesystem::path& path,
       std::make_unique<State>(std::move(plan), WriterSink::to(std::move(file)), options));
 }
 
-Result<ArchiveWriter> ArchiveWriter::to_descriptor(int descriptor,
-                                                   const ArchiveWriterOptions& options) {
-  TRY_ASSIGN(zip::Plan plan,
-             zip::Plan::make(archive_name({}, options.archive_name), options.alignment));
-  return ArchiveWriter(
-      std::make_unique<State>(std::move(plan), WriterSink::to_descriptor(descriptor), options));
-}
-
 Result<ArchiveWriter> ArchiveWriter::to_function(Write write, const ArchiveWriterOptions& options) {
   TRY_ASSIGN(zip::Plan plan,
              zip::Plan::make(archive_name({}, options.archive_name), options.alignment));
@@ -330,7 +292,7 @@ Result<ArchiveWriter> ArchiveWriter::to_function(Write write, const ArchiveWrite
 }
 
 Result<void> ArchiveWriter::reserve_space(std::uint64_t archive_bytes) {
-  TRY(state_->check_no_record());
+  TRY(state_->check());
   state_->announced = archive_bytes;
   return state_->once(state_->sink->reserve(archive_bytes));
 }
@@ -338,30 +300,12 @@ Result<void> ArchiveWriter::reserve_space(std::uint64_t archive_bytes) {
 Result<ArchiveWriter::Place> ArchiveWriter::write(std::string_view name,
                                                   const RecordContent& content,
                                                   Compression compression) {
-  TRY(state_->check_no_record());
+  TRY(state_->check());
   const bool has_bytes = content.kind() == RecordContent::Kind::memory ||
                          content.kind() == RecordContent::Kind::produced;
   return state_->once(compression == Compression::deflated && has_bytes
                           ? state_->write_deflated(name, content)
                           : state_->write_stored(name, content));
-}
-
-Result<ArchiveWriter::Place> ArchiveWriter::begin(std::string_view name, std::uint64_t size) {
-  TRY(state_->check_no_record());
-  Result<std::size_t> index = state_->once(state_->begin(name, size));
-  if (!index) return tl::unexpected<Error>(std::move(index).error());
-  state_->open = State::OpenRecord{*index, size};
-  return state_->place(*index);
-}
-
-Result<void> ArchiveWriter::append(std::span<const std::byte> part) {
-  TRY(state_->check());
-  return state_->once(state_->append(part));
-}
-
-Result<void> ArchiveWriter::end() {
-  TRY(state_->check());
-  return state_->once(state_->end());
 }
 
 Result<void> ArchiveWriter::require_version(std::uint64_t version) {
@@ -375,7 +319,7 @@ Result<void> ArchiveWriter::require_version(std::uint64_t version) {
 }
 
 Result<std::uint64_t> ArchiveWriter::finish() {
-  TRY(state_->check_no_record());
+  TRY(state_->check());
   return state_->once(state_->finish());
 }
 

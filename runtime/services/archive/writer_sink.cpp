@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/system/write/write_all.hpp"
 
 namespace weightmap {
 namespace {
@@ -52,11 +51,6 @@ class StreamSink final : public WriterSink {
 
 std::unique_ptr<WriterSink> WriterSink::to(NewFile file) {
   return std::make_unique<FileSink>(std::move(file));
-}
-
-std::unique_ptr<WriterSink> WriterSink::to_descriptor(int descriptor) {
-  return to(
-      [descriptor](std::span<const std::byte> content) { return os::append(descriptor, content); });
 }
 
 std::unique_ptr<WriterSink> WriterSink::to(ArchiveWriter::Write write) {

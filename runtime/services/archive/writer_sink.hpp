@@ -1,4 +1,4 @@
-// Destinations of an archive: a new file, a descriptor, or a function.
+// Destinations of an archive: a new file, or a function.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,6 @@ namespace weightmap {
 class WriterSink {
  public:
   static std::unique_ptr<WriterSink> to(NewFile file);
-  static std::unique_ptr<WriterSink> to_descriptor(int descriptor);
   static std::unique_ptr<WriterSink> to(ArchiveWriter::Write write);
 
   virtual ~WriterSink() = default;

@@ -117,9 +117,9 @@ struct NewFile::State {
     temporary.clear();
   }
 
-  void open_directory(int from, const char* path) {
-    directory = UniqueFd(
-        os::uninterrupted([&] { return ::openat(from, path, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
+  void open_directory(const char* path) {
+    directory =
+        UniqueFd(os::uninterrupted([&] { return ::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   }
 
   // Returns the status of the old file, which may be replaced; nullopt if there is none.
@@ -272,18 +272,7 @@ Result<NewFile> NewFile::create(const std::filesystem::path& path, const NewFile
   state->name = real->filename().native();
   if (state->name.empty()) return no_name();
   const std::filesystem::path folder = real->has_parent_path() ? real->parent_path() : ".";
-  state->open_directory(AT_FDCWD, folder.c_str());
-  if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
-  if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
-  return NewFile(std::move(state));
-}
-
-Result<NewFile> NewFile::create_in(int directory, const std::string& name,
-                                   const NewFileOptions& options) {
-  auto state = std::make_unique<State>();
-  state->shown = bytes::escape(name, 4096);
-  state->name = name;
-  state->open_directory(directory, ".");
+  state->open_directory(folder.c_str());
   if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
   if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
   return NewFile(std::move(state));

@@ -24,25 +24,7 @@ Result<void> check_end(std::uint64_t offset, std::uint64_t length) {
   return check_size_limit(end);
 }
 
-// The limit applies to regular files only; others have no position.
-Result<void> check_position(int descriptor, std::uint64_t more) {
-  const off_t position = ::lseek(descriptor, 0, SEEK_CUR);
-  if (position < 0) return {};
-  return check_end(static_cast<std::uint64_t>(position), more);
-}
-
 }  // namespace
-
-Result<void> append(int descriptor, std::span<const std::byte> content) {
-  TRY(check_position(descriptor, content.size()));
-  while (!content.empty()) {
-    const ssize_t count =
-        uninterrupted([&] { return ::write(descriptor, content.data(), content.size()); });
-    if (count < 0) return os_failure("write to descriptor " + std::to_string(descriptor));
-    content = content.subspan(static_cast<std::size_t>(count));
-  }
-  return {};
-}
 
 Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std::byte> content) {
   TRY(check_end(offset, content.size()));

@@ -12,8 +12,6 @@
 
 namespace weightmap::os {
 
-// Writes at the current position, to any kind of descriptor.
-Result<void> append(int descriptor, std::span<const std::byte> content);
 Result<void> write_at(int descriptor, std::uint64_t offset, std::span<const std::byte> content);
 
 Result<void> resize(int descriptor, std::uint64_t bytes);

@@ -112,22 +112,6 @@ TEST_SUITE("archive writer") {
     }
   }
 
-  TEST_CASE("a record in parts is the record in one") {
-    Target whole, parts;
-    ArchiveWriter one = whole.writer();
-    REQUIRE_OK(one.write("a", RecordContent::text("hello world")));
-    REQUIRE_OK(one.finish());
-    ArchiveWriter two = parts.writer();
-    const ArchiveWriter::Place place = two.begin("a", 11).value();
-    CHECK(place.header_offset == 0);
-    CHECK(place.offset == 64);
-    for (const std::string_view part : {"hello", "", " world"})
-      REQUIRE_OK(two.append(std::as_bytes(std::span(part))));
-    REQUIRE_OK(two.end());
-    REQUIRE_OK(two.finish());
-    CHECK(parts.bytes == whole.bytes);
-  }
-
   TEST_CASE("content that is produced part by part") {
     const TemporaryFolder folder;
     Target target, whole;
@@ -213,24 +197,6 @@ TEST_SUITE("archive writer") {
     REQUIRE_OK(writer.write("data/0", RecordContent::reserved(3000000)));
     REQUIRE_OK(writer.finish());
     CHECK(reopened(folder, target.bytes).read("data/0").value() == Bytes(3000000));
-  }
-
-  TEST_CASE("a descriptor that cannot seek gets the same bytes") {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    Target target;
-    ArchiveWriter to_memory = target.writer();
-    ArchiveWriter to_pipe = ArchiveWriter::to_descriptor(ends[1]).value();
-    for (ArchiveWriter* writer : {&to_memory, &to_pipe}) {
-      REQUIRE_OK(writer->write("a", RecordContent::text("hello")));
-      REQUIRE_OK(writer->finish());
-    }
-    Bytes read(target.bytes.size() + 1);
-    REQUIRE(::read(ends[0], read.data(), read.size()) == static_cast<ssize_t>(target.bytes.size()));
-    read.pop_back();
-    CHECK(read == target.bytes);
-    ::close(ends[0]);
-    ::close(ends[1]);
   }
 
   TEST_CASE("the version is written at the end, as the highest that somebody needs") {
@@ -320,7 +286,7 @@ TEST_SUITE("archive writer") {
     ArchiveWriterOptions options;
     for (const std::uint64_t alignment : {std::uint64_t{0}, std::uint64_t{65505}}) {
       options.alignment = alignment;
-      CHECK_FAILS(ArchiveWriter::to_descriptor(1, options), ErrorCode::invalid_argument,
+      CHECK_FAILS(ArchiveWriter::to_function(nullptr, options), ErrorCode::invalid_argument,
                   "the padding of a record can make it 1 to 65504 bytes");
     }
   }
@@ -339,8 +305,7 @@ TEST_SUITE("archive writer") {
       REQUIRE_OK(writer.finish());
       const ArchiveReader archive = reopened(folder, target.bytes);
       for (const std::string_view name : {"data/0", "data/1", "data/22"})
-        CHECK(archive.payload_offset(name).value() ==
-              archive.payload_offset_without_reading(name).value());
+        CHECK(archive.payload_offset(name).value() % alignment == 0);
     }
   }
 
@@ -348,23 +313,9 @@ TEST_SUITE("archive writer") {
     ArchiveWriterOptions options;
     for (const std::string_view name : {"a/b", "..", "a\\b"}) {
       options.archive_name = name;
-      CHECK_FAILS(ArchiveWriter::to_descriptor(1, options), ErrorCode::invalid_argument,
+      CHECK_FAILS(ArchiveWriter::to_function(nullptr, options), ErrorCode::invalid_argument,
                   "the archive's name");
     }
-  }
-
-  TEST_CASE("a record of another size than announced is an error, and leaves nothing behind") {
-    const TemporaryFolder folder;
-    for (const std::string_view part : {"short", "much too long"}) {
-      ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
-      REQUIRE_OK(writer.begin("data/0", 10));
-      Result<void> ok = writer.append(std::as_bytes(std::span(part)));
-      if (ok) ok = writer.end();
-      CHECK_FAILS(ok, ErrorCode::invalid_argument,
-                  "the record \"data/0\" was announced with 10 bytes and");
-      CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "was announced with 10 bytes");
-    }
-    CHECK(std::filesystem::is_empty(folder.path()));
   }
 
   TEST_CASE("content that turns out to have another size is an error") {
@@ -395,23 +346,14 @@ TEST_SUITE("archive writer") {
     CHECK(std::filesystem::is_empty(folder.path()));
   }
 
-  TEST_CASE("refuses whatever comes in the wrong order") {
+  TEST_CASE("refuses whatever comes after the end") {
     Target target;
     ArchiveWriter writer = target.writer();
-    REQUIRE_OK(writer.begin("a", 1));
-    CHECK_FAILS(writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
-                "the record \"a\" has not been ended");
-    CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "has not been ended");
-    REQUIRE_OK(writer.append(to_bytes("x")));
-    REQUIRE_OK(writer.end());
+    REQUIRE_OK(writer.write("a", RecordContent::text("x")));
     REQUIRE_OK(writer.finish());
     CHECK_FAILS(writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
                 "the archive is finished");
     CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "the archive is finished");
-    Target other;
-    ArchiveWriter second = other.writer();
-    CHECK_FAILS(second.append(to_bytes("x")), ErrorCode::invalid_argument,
-                "no record has been begun");
   }
 
   TEST_CASE("what the content or the target fails with is passed on, and stays") {
