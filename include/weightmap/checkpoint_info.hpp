@@ -171,8 +171,6 @@ struct CheckpointInfo {
   bool sharing_fell_back = false;     // the file system refused MAP_SHARED
   bool writable = false;
   Protection protection = Protection::map;
-  // The means of a snapshot: "reflink". Empty without one.
-  std::string_view protection_means;
 };
 
 // A file of a checkpoint or, behind the files, the memory of inflated storages.
@@ -198,7 +196,7 @@ struct CrcReport {
 enum class CheckpointState : std::uint8_t {
   current,   // the path names this very file, and it was not written to
   replaced,  // the path names another file, or none; the mapping is intact. Also the state of a
-             // snapshot whose file was written to
+             // reflink whose file was written to
   modified,  // the file was written to, or truncated: views show other bytes, or fault
   lost,      // the guard has replaced pages that could not be read with zeros
 };

@@ -39,10 +39,10 @@ enum class ByteOrder : std::uint8_t { little, big, native };
 // What happens to the mapping when the file is truncated, or can no longer be read.
 // docs/protection.md has the limits of each.
 enum class Protection : std::uint8_t {
-  map,       // maps the file itself: reading lost pages ends the process with SIGBUS
-  guard,     // maps the file itself: zeros replace lost pages, and Checkpoint::state() is `lost`
-  snapshot,  // maps a reflink of the file, which no other process can change; fails where reflinks
-             // are unsupported
+  map,      // maps the file itself: reading lost pages ends the process with SIGBUS
+  guard,    // maps the file itself: zeros replace lost pages, and Checkpoint::state() is `lost`
+  reflink,  // maps a reflink of the file, which no other process can change; fails where reflinks
+            // are unsupported
 };
 
 // What happens to a pickle that names classes and functions (globals) which torch does not allow by

@@ -216,7 +216,6 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["sharing_fell_back"] = info.sharing_fell_back;
   fields["writable"] = info.writable;
   fields["protection"] = to_string(info.protection);
-  fields["protection_means"] = info.protection_means;
   return fields;
 }
 

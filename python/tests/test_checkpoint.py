@@ -364,7 +364,6 @@ def test_info_of_a_modern_file(checkpoint):
         sharing_fell_back=False,
         writable=False,
         protection="map",
-        protection_means="",
     )
 
 

@@ -80,7 +80,7 @@ def open(
         virtual machine whose host takes back free memory (docs/performance.md).
     protection: what becomes of the mapping when the file is truncated under it. "map" (default):
         the process ends with SIGBUS. "guard": zeros take its place and state() says "lost".
-        "snapshot": a reflink is opened, which nobody else can change; an error where the file
+        "reflink": a reflink is opened, which nobody else can change; an error where the file
         system has none.
     copy_on_write: whether torch tensors made of this checkpoint may be written to: True (default):
         a write copies its page; False: they lie in the mapping that all processes share, and a

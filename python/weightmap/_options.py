@@ -16,7 +16,7 @@ class OpenOptions(TypedDict, total=False):
     sharing: Literal["shared", "private"] | None
     verify: Literal["chain", "headers", "crc"] | None
     endianness: Literal["little", "big", "native"] | None
-    protection: Literal["map", "guard", "snapshot"] | None
+    protection: Literal["map", "guard", "reflink"] | None
     writable: bool | None
     populate: bool | None
     no_reserve: bool | None

@@ -69,8 +69,7 @@ class Info(Record):
     sharing: str  # as mapped, after any fallback
     sharing_fell_back: bool  # the file system refused a shared mapping
     writable: bool
-    protection: str  # "map", "guard" or "snapshot"
-    protection_means: str  # "reflink" for a snapshot; "" if the file itself is mapped
+    protection: str  # "map", "guard" or "reflink"
 
 
 class Generation(Record):

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> words_of<Verify> = {"chain", "headers"
 template <>
 constexpr std::array<std::string_view, 3> words_of<ByteOrder> = {"little", "big", "native"};
 template <>
-constexpr std::array<std::string_view, 3> words_of<Protection> = {"map", "guard", "snapshot"};
+constexpr std::array<std::string_view, 3> words_of<Protection> = {"map", "guard", "reflink"};
 template <>
 constexpr std::array<std::string_view, 3> words_of<CopyOnWrite> = {"0", "1", "small"};
 template <>
@@ -138,8 +138,11 @@ std::optional<std::size_t> OptionRow::find(std::string_view word) const noexcept
 }
 
 std::string_view OptionRow::hint_about(std::string_view word) const noexcept {
-  if (name != "protection" || word != "copy") return {};
-  return " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
+  if (name != "protection") return {};
+  if (word == "snapshot") return " (snapshot is called reflink)";
+  if (word == "copy")
+    return " (a copy in memory is made by `weightmap stage`, or stage() in a program)";
+  return {};
 }
 
 std::span<const OptionRow> option_table() noexcept { return option_rows; }

@@ -144,7 +144,6 @@ void Opening::describe() {
   info.sharing_fell_back = state.mapping.fell_back();
   info.writable = *state.options.writable;
   info.protection = *state.options.protection;
-  if (info.protection == Protection::snapshot) info.protection_means = "reflink";
 }
 
 void Opening::log() const {

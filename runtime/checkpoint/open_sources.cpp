@@ -12,7 +12,7 @@
 #include "runtime/formats/format/members.hpp"
 #include "runtime/formats/sets/select_files.hpp"
 #include "runtime/formats/sets/unfinished_update.hpp"
-#include "runtime/system/file/snapshot.hpp"
+#include "runtime/system/file/reflink.hpp"
 #include "runtime/system/process/descriptor_limit.hpp"
 
 namespace weightmap {
@@ -20,14 +20,14 @@ namespace {
 
 // The file as `protection` has it.
 Result<os::File> protect(os::File file, const OpenOptions& options) {
-  if (*options.protection != Protection::snapshot) return file;
+  if (*options.protection != Protection::reflink) return file;
   if (*options.writable && *options.sharing == Sharing::shared)
     return failure(ErrorCode::invalid_argument,
-                   "writes to a snapshot would not reach the file: it is opened writable with "
+                   "writes to a reflink would not reach the file: it is opened writable with "
                    "sharing=private, or with protection=map or guard");
-  Result<os::File> snapshot = os::take_snapshot(file);
-  if (!snapshot) snapshot.error().message.insert(0, "protection=snapshot: ");
-  return snapshot;
+  Result<os::File> reflink = os::make_reflink(file);
+  if (!reflink) reflink.error().message.insert(0, "protection=reflink: ");
+  return reflink;
 }
 
 // A file below the folder.

@@ -23,8 +23,8 @@
 namespace weightmap {
 
 struct SourceFile {
-  os::File file;                              // with Protection::snapshot, the snapshot
-  SourceInfo info;                            // of the opened file, even if `file` is a snapshot
+  os::File file;                              // with Protection::reflink, the reflink
+  SourceInfo info;                            // of the opened file, even if `file` is a reflink
   std::string shown_name;                     // the given path, escaped, for later errors
   std::shared_ptr<ArrivingFile> remote = {};  // what `file` reads through; nullptr: it is local
   std::string name_beside = {};  // of a remote file: in the folder of the first one, or below

@@ -114,8 +114,17 @@ TEST_CASE("refuses protection=copy and says what makes a copy") {
   const Error error = default_open_options().error();
   CHECK(error.code == ErrorCode::invalid_argument);
   CHECK(error.message ==
-        "environment variable WEIGHTMAP_PROTECTION must be map or guard or snapshot (a copy in "
+        "environment variable WEIGHTMAP_PROTECTION must be map or guard or reflink (a copy in "
         "memory is made by `weightmap stage`, or stage() in a program)");
+}
+
+TEST_CASE("refuses protection=snapshot and says what it is called") {
+  const Variable protection("WEIGHTMAP_PROTECTION", "snapshot");
+  const Error error = default_open_options().error();
+  CHECK(error.code == ErrorCode::invalid_argument);
+  CHECK(error.message ==
+        "environment variable WEIGHTMAP_PROTECTION must be map or guard or reflink (snapshot is "
+        "called reflink)");
 }
 
 TEST_CASE("refuses a limit of depth that a node cannot count to") {

@@ -192,7 +192,6 @@ TEST_CASE_FIXTURE(Files, "is opened again with the options of the first time") {
 
 TEST_CASE_FIXTURE(Files, "a guarded file that was cut is modified, and lost once it was read") {
   const Checkpoint checkpoint = opened(path, protected_by(Protection::guard));
-  CHECK(checkpoint.info().protection_means.empty());
   CHECK(guard_is_active());
   const Checkpoint neighbour = opened(other, protected_by(Protection::guard));
   const NamedTensor tensor = some_tensor(checkpoint);
@@ -406,14 +405,14 @@ TEST_CASE_FIXTURE(Files, "a copy needs a view of this checkpoint and a buffer of
               "the buffer has " + std::to_string(buffer.size()) + " bytes");
 }
 
-// --- Snapshots -----------------------------------------------------------------------------------
+// --- Reflinks ------------------------------------------------------------------------------------
 
-TEST_CASE_FIXTURE(Files, "a snapshot where blocks cannot be shared is refused and names stage()") {
+TEST_CASE_FIXTURE(Files, "a reflink where blocks cannot be shared is refused and names stage()") {
   with_refusals({{SYS_ioctl, EOPNOTSUPP}}, [&] {
-    const auto refused = Checkpoint::open(path, protected_by(Protection::snapshot));
+    const auto refused = Checkpoint::open(path, protected_by(Protection::reflink));
     CHECK_FAILS(refused, ErrorCode::unsupported,
-                "protection=snapshot: cannot share the blocks of the file: Operation not supported "
-                "(a snapshot needs a file system with reflinks, such as xfs or btrfs; stage() and "
+                "protection=reflink: cannot share the blocks of the file: Operation not supported "
+                "(this needs a file system with reflinks, such as xfs or btrfs; stage() and "
                 "`weightmap stage` make a copy in memory that processes share)");
     CHECK(refused.error().file == path);
     CHECK(refused.error().os_error == EOPNOTSUPP);
@@ -421,62 +420,61 @@ TEST_CASE_FIXTURE(Files, "a snapshot where blocks cannot be shared is refused an
   CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
 }
 
-TEST_CASE_FIXTURE(Files, "a snapshot needs a directory that files can be made in") {
+TEST_CASE_FIXTURE(Files, "a reflink needs a directory that files can be made in") {
   with_refusals({{SYS_openat, EACCES, O_TMPFILE & ~O_DIRECTORY}}, [&] {
-    CHECK_FAILS(Checkpoint::open(path, protected_by(Protection::snapshot)), ErrorCode::io,
-                "protection=snapshot: cannot make a file in the directory of this one: Permission "
+    CHECK_FAILS(Checkpoint::open(path, protected_by(Protection::reflink)), ErrorCode::io,
+                "protection=reflink: cannot make a file in the directory of this one: Permission "
                 "denied");
   });
 }
 
-TEST_CASE_FIXTURE(Files, "a snapshot needs /proc, and the refusal says so") {
+TEST_CASE_FIXTURE(Files, "a reflink needs /proc, and the refusal says so") {
   const auto refused = [&] {
-    const auto snapshot = Checkpoint::open(path, protected_by(Protection::snapshot));
-    return !snapshot && snapshot.error().code == ErrorCode::unsupported &&
-           snapshot.error().message ==
-               "protection=snapshot: cannot find the directory of the file without /proc, which is "
+    const auto reflink = Checkpoint::open(path, protected_by(Protection::reflink));
+    return !reflink && reflink.error().code == ErrorCode::unsupported &&
+           reflink.error().message ==
+               "protection=reflink: cannot find the directory of the file without /proc, which is "
                "not mounted (stage() and `weightmap stage` do without)";
   };
   with_refusals({{test::call_of_readlink, ENOENT}}, [&] { CHECK(refused()); });
   test::without_proc([&] { return refused() ? 0 : 1; });
 }
 
-TEST_CASE_FIXTURE(Files, "what is written through is no snapshot") {
-  OpenOptions options = protected_by(Protection::snapshot);
+TEST_CASE_FIXTURE(Files, "what is written through is no reflink") {
+  OpenOptions options = protected_by(Protection::reflink);
   options.sharing = Sharing::shared;
   options.writable = true;
   CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::invalid_argument,
-              "writes to a snapshot would not reach the file");
+              "writes to a reflink would not reach the file");
 }
 
 // Skipped where the temporary files of tests lie on a file system without reflinks (TMPDIR).
-TEST_CASE_FIXTURE(Files, "a snapshot outlives what becomes of its file, and is used as a file is") {
+TEST_CASE_FIXTURE(Files, "a reflink outlives what becomes of its file, and is used as a file is") {
   const Bytes whole = mapped_bytes(opened(path));
-  Result<Checkpoint> snapshot = Checkpoint::open(path, private_writable(Protection::snapshot));
-  if (!snapshot) {
-    CHECK(snapshot.error().code == ErrorCode::unsupported);
+  Result<Checkpoint> reflink = Checkpoint::open(path, private_writable(Protection::reflink));
+  if (!reflink) {
+    CHECK(reflink.error().code == ErrorCode::unsupported);
     MESSAGE("SKIPPED: this file system has no reflinks");
     return;
   }
-  CHECK(snapshot->info().protection == Protection::snapshot);
-  CHECK(snapshot->info().protection_means == "reflink");
-  CHECK(snapshot->source(0).generation.size == whole.size());
-  CHECK(text_of(snapshot->state()) == "current");
+  CHECK(reflink->info().protection == Protection::reflink);
+  CHECK(reflink->source(0).generation.size == whole.size());
+  CHECK(text_of(reflink->state()) == "current");
   overwrite(path, 0);
-  CHECK(text_of(snapshot->state()) == "replaced");
+  CHECK(text_of(reflink->state()) == "replaced");
   fs::resize_file(path, 0);
-  CHECK(mapped_bytes(*snapshot) == whole);
+  CHECK(mapped_bytes(*reflink) == whole);
   fs::remove(path);
-  CHECK(text_of(snapshot->state()) == "replaced");
-  CHECK(verify_headers(*snapshot).has_value());
-  CHECK(verify_crc(*snapshot).faults.empty());
-  REQUIRE_OK(Warmer::start(*snapshot, WarmOptions{})->wait());
-  const NamedTensor tensor = some_tensor(*snapshot);
-  REQUIRE_OK(snapshot->demand(tensor.view));
-  CHECK(residency(*snapshot)->file.resident_bytes >= whole.size());
+  CHECK(text_of(reflink->state()) == "replaced");
+  CHECK(verify_headers(*reflink).has_value());
+  CHECK(verify_crc(*reflink).faults.empty());
+  REQUIRE_OK(Warmer::start(*reflink, WarmOptions{})->wait());
+  const NamedTensor tensor = some_tensor(*reflink);
+  REQUIRE_OK(reflink->demand(tensor.view));
+  CHECK(residency(*reflink)->file.resident_bytes >= whole.size());
   Bytes copy(tensor.view.bytes().size());
-  REQUIRE_OK(Backing(*snapshot).copy_bytes(tensor.view, copy));
-  snapshot->writable_bytes(tensor.view).value()[0] = copy[0] ^ std::byte{0xFF};
+  REQUIRE_OK(Backing(*reflink).copy_bytes(tensor.view, copy));
+  reflink->writable_bytes(tensor.view).value()[0] = copy[0] ^ std::byte{0xFF};
   CHECK(tensor.view.bytes()[0] == (copy[0] ^ std::byte{0xFF}));
 }
 

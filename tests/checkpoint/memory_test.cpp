@@ -255,11 +255,11 @@ TEST_CASE("memory is not guarded") {
               "protection=guard");
 }
 
-TEST_CASE("memory is not snapshotted") {
+TEST_CASE("memory has no reflink") {
   OpenOptions options;
-  options.protection = Protection::snapshot;
+  options.protection = Protection::reflink;
   CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument,
-              "protection=snapshot");
+              "protection=reflink");
 }
 
 TEST_CASE("empty memory is no checkpoint") {

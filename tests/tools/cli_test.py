@@ -406,7 +406,7 @@ class Info(Case):
                 ("reserved", None),
                 ("copied", {"storages": 0, "bytes": 0}),
                 ("offsets", {"strategy": "calculated", "local_headers_read": 1, "cache_hits": 0}),
-                ("mapping", {"sharing": "shared", "writable": False, "protection": "map", "means": ""}),
+                ("mapping", {"sharing": "shared", "writable": False, "protection": "map"}),
             ],
         )
 

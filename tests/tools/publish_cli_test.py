@@ -54,7 +54,7 @@ class Publish(Case):
         content[document["tensors"][0]["file_offset"]] ^= 1  # which only a sum of it all would tell
         (self.folder / "next.pt").write_bytes(content)
         done = self.run_tool("publish", "next.pt", "model.pt", WEIGHTMAP_VERIFY="crc",
-                             WEIGHTMAP_WRITABLE="1", WEIGHTMAP_PROTECTION="snapshot",
+                             WEIGHTMAP_WRITABLE="1", WEIGHTMAP_PROTECTION="reflink",
                              WEIGHTMAP_POPULATE="1")
         self.assertEqual((done.stderr, done.returncode), ("", 0))
 
@@ -169,36 +169,38 @@ class Protection(Case):
     def mapping(self, *arguments, **environment):
         done = self.run_tool("info", "--json", *arguments, "model.pt", **environment)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        mapping = json.loads(done.stdout)["mapping"]
-        return mapping["protection"], mapping["means"]
+        return json.loads(done.stdout)["mapping"]["protection"]
 
     def test_info_says_by_what_the_mapping_is_protected(self):
-        self.assertEqual(self.mapping(), ("map", ""))
-        self.assertEqual(self.mapping("--protection", "guard"), ("guard", ""))
+        self.assertEqual(self.mapping(), "map")
+        self.assertEqual(self.mapping("--protection", "guard"), "guard")
         text = self.run_tool("info", "--protection", "guard", "model.pt").stdout
         self.assertIn("\nmapping     shared, read-only, guard\n", text)
 
-    def test_a_snapshot_is_a_reflink_or_an_error_that_says_what_else_there_is(self):
-        done = self.run_tool("info", "--protection", "snapshot", "model.pt")
+    def test_a_reflink_or_an_error_that_says_what_else_there_is(self):
+        done = self.run_tool("info", "--protection", "reflink", "model.pt")
         if done.returncode == 0:
-            self.assertIn("\nmapping     shared, read-only, snapshot (reflink)\n", done.stdout)
+            self.assertIn("\nmapping     shared, read-only, reflink\n", done.stdout)
             return
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("weightmap: model.pt: protection=snapshot: cannot share the blocks", done.stderr)
+        self.assertIn("weightmap: model.pt: protection=reflink: cannot share the blocks", done.stderr)
         self.assertIn("`weightmap stage`", done.stderr)
 
     def test_the_environment_decides_if_the_command_does_not(self):
-        self.assertEqual(self.mapping(WEIGHTMAP_PROTECTION="guard"), ("guard", ""))
-        self.assertEqual(self.mapping("--protection", "map", WEIGHTMAP_PROTECTION="guard"), ("map", ""))
+        self.assertEqual(self.mapping(WEIGHTMAP_PROTECTION="guard"), "guard")
+        self.assertEqual(self.mapping("--protection", "map", WEIGHTMAP_PROTECTION="guard"), "map")
 
     def test_refuses_other_words(self):
         done = self.run_tool("info", "--protection", "none", "model.pt")
         self.assertEqual(done.returncode, 2)
-        self.assertIn('--protection: must be map|guard|snapshot, not "none"', done.stderr)
+        self.assertIn('--protection: must be map|guard|reflink, not "none"', done.stderr)
         done = self.run_tool("info", "--protection", "copy", "model.pt")
         self.assertEqual(done.returncode, 2)
-        self.assertIn('must be map|guard|snapshot, not "copy" (a copy in memory is made by `weightmap '
+        self.assertIn('must be map|guard|reflink, not "copy" (a copy in memory is made by `weightmap '
                       "stage`", done.stderr)
+        done = self.run_tool("info", "--protection", "snapshot", "model.pt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('must be map|guard|reflink, not "snapshot" (snapshot is called reflink)', done.stderr)
 
 
 if __name__ == "__main__":

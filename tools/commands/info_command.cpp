@@ -80,8 +80,7 @@ Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
           {"mapping",
            {{"sharing", to_string(info.sharing)},
             {"writable", info.writable},
-            {"protection", to_string(info.protection)},
-            {"means", info.protection_means}}},
+            {"protection", to_string(info.protection)}}},
           {"lives_in_memory", lives_in_memory(checkpoint)},
           {"open",
            {{"reads", stats.reads},
@@ -111,7 +110,6 @@ std::string mapping_text(const CheckpointInfo& info) {
   if (info.sharing_fell_back) text += " (the file system refuses shared mappings)";
   text += info.writable ? ", writable" : ", read-only";
   if (info.protection != Protection::map) text += ", " + std::string(to_string(info.protection));
-  if (!info.protection_means.empty()) text += " (" + std::string(info.protection_means) + ")";
   return text;
 }
 

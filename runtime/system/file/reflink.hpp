@@ -9,6 +9,6 @@ namespace weightmap::os {
 // Makes a reflink in the file's directory. It has no name and disappears with its last descriptor
 // and mapping. Fails with unsupported if the file system has no reflinks, with io if the system
 // refuses otherwise or the file was written to since it was opened.
-Result<File> take_snapshot(const File& source);
+Result<File> make_reflink(const File& source);
 
 }  // namespace weightmap::os

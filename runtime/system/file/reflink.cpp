@@ -1,4 +1,4 @@
-#include "runtime/system/file/snapshot.hpp"
+#include "runtime/system/file/reflink.hpp"
 
 #include <fcntl.h>
 
@@ -21,10 +21,10 @@ bool is_not_supported(int error_number) noexcept {
          error_number == EXDEV || error_number == EISDIR;
 }
 
-tl::unexpected<Error> snapshot_failure(Error error) {
+tl::unexpected<Error> reflink_failure(Error error) {
   if (is_not_supported(error.os_error)) error.code = ErrorCode::unsupported;
   error.message +=
-      " (a snapshot needs a file system with reflinks, such as xfs or btrfs; stage() "
+      " (this needs a file system with reflinks, such as xfs or btrfs; stage() "
       "and `weightmap stage` make a copy in memory that processes share)";
   return tl::unexpected<Error>(std::move(error));
 }
@@ -39,19 +39,19 @@ Result<UniqueFd> unnamed_sibling(const File& source) {
         ErrorCode::unsupported,
         "cannot find the directory of the file without /proc, which is not mounted (stage() "
         "and `weightmap stage` do without)");
-  if (error) return snapshot_failure(os_error("find the directory of the file", error.value()));
+  if (error) return reflink_failure(os_error("find the directory of the file", error.value()));
   UniqueFd file(::open(path.parent_path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.get() < 0)
-    return snapshot_failure(os_error("make a file in the directory of this one", errno));
+    return reflink_failure(os_error("make a file in the directory of this one", errno));
   return file;
 }
 
 }  // namespace
 
-Result<File> take_snapshot(const File& source) {
+Result<File> make_reflink(const File& source) {
   TRY_ASSIGN(const UniqueFd clone, unnamed_sibling(source));
   if (Result<void> shared = share_blocks(clone.get(), source); !shared)
-    return snapshot_failure(std::move(shared).error());
+    return reflink_failure(std::move(shared).error());
   TRY(source.check_unchanged());
   return File::from_descriptor(clone.get());
 }
