@@ -7,10 +7,11 @@
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
-fresh process. Stock from_pretrained() stands against weightmap.transformers.load(). Before each start the model's file is read through, or evicted by
-`weightmap evict`. This interpreter needs weightmap, torch and transformers, that of --vllm-python
-vLLM for processors; processes of weightmap get PYTHONPATH, the others do not. --only run compares
-whole starts with and without `weightmap run` (bench/starts_under_run.py).
+fresh process. Stock from_pretrained() stands against weightmap.transformers.load(). Before each
+start the model's file is read through, or evicted by `weightmap residency --evict`. This
+interpreter needs weightmap, torch and transformers, that of --vllm-python vLLM for processors;
+processes of weightmap get PYTHONPATH, the others do not. --only run compares whole starts with and
+without `weightmap run` (bench/starts_under_run.py).
 
 Prints the tables as Markdown; --write puts them between the markers in FILE (docs/performance.md).
 """
@@ -87,7 +88,7 @@ class Bench:
     def _shell_line(self, name, size, kind, state):
         file = shlex.quote(model_file(self._arguments.folder, size, kind))
         tool = os.path.join(self._arguments.build, "tools", "weightmap")
-        prepared = f"cat {file}" if state == "cached" else f"{tool} evict {file}"
+        prepared = f"cat {file}" if state == "cached" else f"{tool} residency --evict {file}"
         start = shlex.join(self._start(name, size, kind))
         return f"{prepared} >/dev/null && STARTED_NS=$(date +%s%N) {start}"
 

@@ -83,7 +83,7 @@ class Starts:
         if state == "cached":
             return f"cat {model} >/dev/null"
         if state == "model cold":
-            return f"sync && {self._tool} evict {model} >/dev/null"
+            return f"sync && {self._tool} residency --evict {model} >/dev/null"
         return "sync && echo 3 >/proc/sys/vm/drop_caches"
 
     def _start(self, name):

@@ -71,9 +71,7 @@ Result<T> about(const FileArgument& options, Result<T> result) {
 
 // Each adds one subcommand to `app`, whose parsing sets `run`.
 void add_ls(CLI::App& app, Run& run);
-void add_du(CLI::App& app, Run& run);
 void add_tree(CLI::App& app, Run& run);
-void add_info(CLI::App& app, Run& run);
 void add_scan(CLI::App& app, Run& run);
 void add_cat(CLI::App& app, Run& run);
 void add_stats(CLI::App& app, Run& run);
@@ -81,7 +79,6 @@ void add_diff(CLI::App& app, Run& run);
 void add_verify(CLI::App& app, Run& run);
 void add_residency(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
-void add_evict(CLI::App& app, Run& run);
 void add_warm(CLI::App& app, Run& run);
 void add_stage(CLI::App& app, Run& run);
 void add_fetch(CLI::App& app, Run& run);
@@ -89,13 +86,10 @@ void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
-void add_ray(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_read_ahead(CLI::App& app, Run& run);
-void add_snapshots(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
 void add_bench_sample_remote(CLI::App& app, Run& run);
-void add_completion(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

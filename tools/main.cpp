@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/command.hpp"
@@ -30,6 +31,16 @@ bool asks_for_json(int argc, char** argv) {
   return false;
 }
 
+// The commands of earlier versions, and what does the same now.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> gone = {{
+    {"completion", "no script completes commands in a shell now"},
+    {"du", "weightmap ls --sum FILE does that"},
+    {"evict", "weightmap residency --evict FILE does that"},
+    {"info", "weightmap ls --info FILE does that; of --globals weightmap scan --names FILE"},
+    {"ray", "python -m weightmap.ray does that"},
+    {"snapshots", "weightmap run --list DIR, --check DIR and --remove DIR SNAPSHOT|all do that"},
+}};
+
 // Returns `there is no command "lss"; did you mean ls?`; nullopt if the first word is a command.
 std::optional<std::string> unknown_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return std::nullopt;
@@ -41,6 +52,9 @@ std::optional<std::string> unknown_command(const CLI::App& app, int argc, char**
     if (!command->get_group().empty() && (name.starts_with(word) || word.starts_with(name)))
       near = "; did you mean " + name + "?";
   }
+  for (const auto& [name, now] : gone)
+    if (name == word)
+      return "there is no command \"" + printable(word) + "\" any more: " + std::string(now);
   return "there is no command \"" + printable(word) + "\"" + near;
 }
 
@@ -81,14 +95,13 @@ void arrange(CLI::App& app) {
     const char* text;
     std::vector<std::string_view> commands;
   };
-  const std::array<Heading, 7> headings = {{
-      {"Look at files", {"ls", "du", "tree", "info", "cat", "stats", "diff"}},
-      {"Check files and the machine", {"scan", "verify", "doctor"}},
-      {"Write files", {"convert", "publish"}},
-      {"Keep files in memory", {"residency", "warm", "hold", "stage", "evict", "ps"}},
-      {"Fetch files", {"fetch"}},
-      {"Start programs", {"run", "snapshots"}},
-      {"Others", {"ray", "bench", "completion"}},
+  const std::array<Heading, 6> headings = {{
+      {"Look at checkpoints", {"ls", "tree", "cat", "stats", "diff"}},
+      {"Check them", {"scan", "verify"}},
+      {"Rewrite them", {"convert", "publish"}},
+      {"Keep them in memory", {"residency", "warm", "hold", "stage", "ps"}},
+      {"Start programs", {"run", "doctor"}},
+      {"Between machines", {"fetch", "bench"}},
   }};
   for (CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
     for (const Heading& heading : headings)
@@ -98,34 +111,35 @@ void arrange(CLI::App& app) {
 }
 
 int run_command_line(int argc, char** argv) {
-  CLI::App app("Looks into model checkpoints without running them or loading them.", "weightmap");
+  CLI::App app(
+      "Looks into model checkpoints without running them or loading them. Begin with these "
+      "three:\n\n"
+      "    weightmap ls model.pt             what is in it; of a URL, too\n"
+      "    weightmap scan model.pt           whether it would run code where it is unpickled\n"
+      "    weightmap run -- ./serve ...      a start that reads ahead what the one before it used\n",
+      "weightmap");
   app.set_version_flag("--version", "weightmap " WEIGHTMAP_VERSION);
   app.require_subcommand(1);
   app.footer("weightmap COMMAND --help tells more about each command.");
   Run run;
   add_ls(app, run);
-  add_du(app, run);
   add_tree(app, run);
-  add_info(app, run);
   add_cat(app, run);
   add_stats(app, run);
   add_diff(app, run);
   add_scan(app, run);
   add_verify(app, run);
-  add_doctor(app, run);
   add_convert(app, run);
   add_publish(app, run);
   add_residency(app, run);
   add_warm(app, run);
   add_hold(app, run);
   add_stage(app, run);
-  add_evict(app, run);
   add_ps(app, run);
-  add_fetch(app, run);
   add_run(app, run);
-  add_snapshots(app, run);
+  add_doctor(app, run);
+  add_fetch(app, run);
   add_read_ahead(app, run);
-  add_ray(app, run);
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);
@@ -133,7 +147,6 @@ int run_command_line(int argc, char** argv) {
   add_bench_sample_remote(app, run);
 #endif
 #endif
-  add_completion(app, run);
   arrange(app);
   refuse_urls_elsewhere(app);
 

@@ -177,8 +177,8 @@ def test_the_tool_says_what_is_missing_until_the_file_is_sealed(path):
     with weightmap.open_for_filling(path) as fill:
         for i in (0, 2, 3, 4, 6, 7):
             fill[f"layer.{i}"] = values_of(i)
-    assert "8 storages, 2 unwritten (data/1, data/5), not sealed\n" in tool("info", path).stdout
-    assert json.loads(tool("info", "--json", path).stdout)["reserved"] == {
+    assert "8 storages, 2 unwritten (data/1, data/5), not sealed\n" in tool("ls", "--info", path).stdout
+    assert json.loads(tool("ls", "--info", "--json", path).stdout)["reserved"] == {
         "storages": 8,
         "unwritten": [1, 5],
         "sealed": False,
@@ -198,5 +198,5 @@ def test_the_tool_says_what_is_missing_until_the_file_is_sealed(path):
     with weightmap.open_for_filling(path) as fill:
         fill.seal()
     assert tool("verify", "--crc", path).returncode == 0
-    assert "8 storages, all written, sealed\n" in tool("info", path).stdout
+    assert "8 storages, all written, sealed\n" in tool("ls", "--info", path).stdout
     assert "WRITTEN" not in tool("ls", path).stdout

@@ -100,7 +100,7 @@ class Checks(unittest.TestCase):
     def test_the_file_is_evicted_before_a_cold_start_and_read_before_another(self):
         file = "models/large.bin/pytorch_model.bin"
         self.assertTrue(bench()._shell_line("weightmap", *CASE).startswith(
-            f"{BUILD}/tools/weightmap evict {file} >/dev/null && "))
+            f"{BUILD}/tools/weightmap residency --evict {file} >/dev/null && "))
         self.assertTrue(bench()._shell_line("weightmap", "large", "bin", "cached").startswith(
             f"cat {file} >/dev/null && "))
 

@@ -31,7 +31,7 @@ class Tool:
         return json.loads(self.output("ls", "--json", file))["tensors"]
 
     def info(self, file):
-        return json.loads(self.output("info", "--json", file))
+        return json.loads(self.output("ls", "--info", "--json", file))
 
     def raw(self, file, path):
         """The elements of the tensor at `path`, row-major, in this machine's byte order."""

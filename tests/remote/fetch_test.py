@@ -211,7 +211,7 @@ class Beside(RemoteCase):
                           run("fetch", self.server.url(), f"{self.models}/", code=1).stderr)
 
     def test_of_a_folder_the_index_is_looked_at(self):
-        for command in (("ls",), ("tree",), ("info", "--json"), ("du",)):
+        for command in (("ls",), ("tree",), ("ls", "--info", "--json"), ("ls", "--sum")):
             self.assertIn("tensor", run(*command, self.server.url(), code=0).stdout)
         self.assertEqual(run("ls", self.server.url()).stdout,
                          run("ls", self.server.url(self.index)).stdout)

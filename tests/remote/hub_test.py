@@ -74,7 +74,7 @@ class Looking(HubCase):
 
     def test_files_of_the_commit_are_asked_for(self):
         self.has(SINGLE)
-        self.tool("info", "hf://org/name")
+        self.tool("ls", "--info", "hf://org/name")
         files = [path for path in self.hub.asked if "/resolve/" in path]
         self.assertTrue(files)
         self.assertTrue(all(path.startswith(f"/org/name/resolve/{COMMIT}/") for path in files))

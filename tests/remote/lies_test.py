@@ -69,26 +69,26 @@ class Store:
                 "--max-shard-size", "2MiB")
         self.listed = {}
 
-    def listing(self, word):
-        if word not in self.listed:
-            self.listed[word] = run(word, self.folder / "new" / "model.pt")[1]
-        return self.listed[word]
+    def listing(self, words):
+        if words not in self.listed:
+            self.listed[words] = run(*words.split(), self.folder / "new" / "model.pt")[1]
+        return self.listed[words]
 
 
-def look(word):
+def look(words):
     def ask(store, lie, honest, _folder, serve):
         if honest:
             return  # no more requests are made than those
         path = store.folder / "new" / "model.pt"
         server = serve(store.folder / "new", lie, honest)
         url = server.url("model.pt")
-        done = run(word, url)
+        done = run(*words.split(), url)
         if lie.follows(honest) != RIGHT:
             expect_refusal(lie.follows(honest), url, done)
         else:
-            right = store.listing(word).replace(str(path), url)
+            right = store.listing(words).replace(str(path), url)
             expect(done[0] == 0, done)
-            expect(word == "info" or done[1] == right, done)
+            expect(words == "ls --info" or done[1] == right, done)
     return ask
 
 
@@ -199,7 +199,7 @@ def hold(store, lie, honest, folder, serve):
     expect(daemon.returncode == 0, daemon.returncode)
 
 
-COMMANDS = {**{word: look(word) for word in ("ls", "info", "tree", "du")}, "fetch": fetch,
+COMMANDS = {**{words: look(words) for words in ("ls", "ls --info", "tree", "ls --sum")}, "fetch": fetch,
             "fetch set": fetch_set, "stage": stage, "hold": hold}
 
 
@@ -252,7 +252,7 @@ class Silent(unittest.TestCase):
             url, index = (server.url(f"{place.relative_to(FOLDER)}/{name}")
                           for name in ("model.pt", "model.safetensors.index.json"))
             name = f"weightmap-lies-{place.name}"
-            commands = (["ls", url], ["info", url], ["tree", url], ["du", url],
+            commands = (["ls", url], ["ls", "--info", url], ["tree", url], ["ls", "--sum", url],
                         ["fetch", url, place / "here.pt"], ["fetch", index, f"{place}/here/"],
                         ["stage", url, "--name", name],
                         ["hold", "--socket", f"/tmp/{name}", "--name", name, url])

@@ -48,8 +48,8 @@ class Looking(RemoteCase):
         self.url = self.server.url("model.pt")
 
     def test_shows_what_it_shows_of_the_file(self):
-        for command in (("ls",), ("ls", "--long"), ("ls", "--json"), ("tree",), ("du",),
-                        ("du", "--json")):
+        for command in (("ls",), ("ls", "--long"), ("ls", "--json"), ("tree",), ("ls", "--sum"),
+                        ("ls", "--sum", "--json")):
             there, here = (run(*command, place, code=0).stdout for place in (self.url, self.file))
             self.assertEqual(there, here.replace(str(self.file), self.url), command)
 
@@ -66,10 +66,10 @@ class Looking(RemoteCase):
         self.assertLessEqual(len(self.server.requests), 4)
 
     def test_info_says_what_was_read(self):
-        found = document("info", self.url)
+        found = document("ls", "--info", self.url)
         self.assertEqual((found["file"], found["tensors"], found["file_bytes"]),
                          (self.url, 6, self.file.stat().st_size))
-        self.assertIn(self.url, run("info", self.url, code=0).stdout)
+        self.assertIn(self.url, run("ls", "--info", self.url, code=0).stdout)
 
     def test_cat_fetches_the_tensor(self):
         here = run("cat", self.file, "tensor.3", code=0).stdout
@@ -89,9 +89,9 @@ class Looking(RemoteCase):
 
     def test_what_needs_the_file_itself_is_refused(self):
         asks = f"{self.url}?X-Amz-Signature=SECRET"
-        for command in ("stats", "verify", "warm", "evict", "residency", "doctor", "scan", "ps",
-                        "bench"):
-            done = run(command, asks)
+        for command in ("stats", "verify", "warm", "residency --evict", "residency", "doctor",
+                        "scan", "scan --names", "ps", "bench"):
+            done = run(*command.split(), asks)
             self.assertEqual((done.stdout, done.returncode), ("", 2), command)
             self.assertIn("cannot be a URL: this needs the file itself (weightmap fetch URL FILE)",
                           done.stderr)
@@ -99,11 +99,10 @@ class Looking(RemoteCase):
         for command in (("diff", self.file, asks), ("convert", asks, "x.pt"),
                         ("publish", asks, "x.pt")):
             self.assertEqual(run(*command).returncode, 2, command)
-        for command in (("ls", "--records"), ("info", "--globals")):
-            done = run(*command, asks)
-            self.assertEqual(done.stderr, f"weightmap: {self.url}: this needs the file itself: "
-                             "weightmap fetch URL FILE\n")
-            self.assertEqual(done.returncode, 1)
+        done = run("ls", "--records", asks)
+        self.assertEqual(done.stderr, f"weightmap: {self.url}: this needs the file itself: "
+                         "weightmap fetch URL FILE\n")
+        self.assertEqual(done.returncode, 1)
         self.assertEqual(self.server.requests, [])
 
     def test_refuses_a_url_that_is_none(self):
@@ -244,7 +243,7 @@ class Fetching(RemoteCase):
     def test_a_server_that_names_no_version_is_refused_by_every_command(self):
         url = self.serve(tags="none").url("model.pt")
         for command in (["fetch", url, self.target], ["fetch", url, f"{self.folder}/new/"],
-                        ["stage", url, "--", "true"], ["ls", url], ["info", url],
+                        ["stage", url, "--", "true"], ["ls", url], ["ls", "--info", url],
                         ["cat", url, "tensor.0"]):
             self.assertIn("names no version of the file", run(*command, code=1).stderr, command)
         [file] = document("fetch", url, self.target, "--unproven")["files"]
@@ -546,8 +545,8 @@ class Fetching(RemoteCase):
         url = f"http://user:SECRET1@127.0.0.1:{port}/model.pt?X-Amz-Signature=SECRET2&sig=SECRET3"
         headers = self.folder / "headers.txt"
         headers.write_text("X-Token: SECRET5\n")
-        commands = [[word, url] for word in ("ls", "info", "tree", "du")]
-        commands += [["ls", "--json", url], ["info", "--json", url], ["ls", "-v", url],
+        commands = [[*words.split(), url] for words in ("ls", "ls --info", "tree", "ls --sum")]
+        commands += [["ls", "--json", url], ["ls", "--info", "--json", url], ["ls", "-v", url],
                      ["cat", url, "tensor.0"], ["fetch", url, self.target, "--force"],
                      ["fetch", url, self.target, "--force", "--json"], ["stage", url, "--", "true"]]
         secret = ["--header", "Authorization: Bearer SECRET4", "--header", f"@{headers}"]

@@ -76,7 +76,8 @@ class Store:
             there = self.tool(command, self.url(), *rest).stdout
             here = self.tool(command, self.file, *rest).stdout
             self.assertEqual(there, here.replace(str(self.file), self.shown()), command)
-        self.assertEqual(document("info", self.url(), environment=self.environment())["file_bytes"],
+        info = document("ls", "--info", self.url(), environment=self.environment())
+        self.assertEqual(info["file_bytes"],
                          self.file.stat().st_size)
 
     def test_stages(self):

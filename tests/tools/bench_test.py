@@ -42,7 +42,7 @@ def make(path):
 
 
 def can_be_evicted(path):
-    return run("evict", path).returncode == 0
+    return run("residency", "--evict", path).returncode == 0
 
 
 def is_running(process):

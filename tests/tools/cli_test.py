@@ -371,7 +371,7 @@ class Ls(Case):
 
 class Info(Case):
     def test_prints_a_block(self):
-        lines = run("info", "state_dict.pt").stdout.decode().splitlines()
+        lines = run("ls", "--info", "state_dict.pt").stdout.decode().splitlines()
         self.assertEqual(
             lines[:-1],
             [
@@ -388,7 +388,7 @@ class Info(Case):
         self.assertRegex(lines[-1], r"^open        \d+ reads? of [\d.]+ KiB in \d+ us$")
 
     def test_json_has_the_stable_fields_in_order(self):
-        info = self.document("info", "--json", "state_dict.pt")
+        info = self.document("ls", "--info", "--json", "state_dict.pt")
         took = info.pop("open")
         self.assertEqual(list(took), ["reads", "bytes_read", "microseconds"])
         self.assertGreater(took["reads"], 0)
@@ -411,21 +411,21 @@ class Info(Case):
         )
 
     def test_says_what_the_file_does_not_say(self):
-        text = run("info", "no_byteorder.pt").stdout.decode()
+        text = run("ls", "--info", "no_byteorder.pt").stdout.decode()
         self.assertIn("\nbyte order  little (assumed: the file does not say)\n", text)
-        old = run("info", "old_order.pt").stdout.decode()
+        old = run("ls", "--info", "old_order.pt").stdout.decode()
         self.assertIn("\nformat      torch_zip, version 3, format version not stated\n", old)
-        self.assertIsNone(self.document("info", "--json", "old_order.pt")["format_version"])
+        self.assertIsNone(self.document("ls", "--info", "--json", "old_order.pt")["format_version"])
 
     def test_options_override_the_environment(self):
         environment = {**ENVIRONMENT, "WEIGHTMAP_SHARING": "private"}
-        by_variable = run("info", "state_dict.pt", env=environment).stdout
+        by_variable = run("ls", "--info", "state_dict.pt", env=environment).stdout
         self.assertIn(b"\nmapping     private, read-only\n", by_variable)
-        by_option = run("info", "--sharing", "shared", "state_dict.pt", env=environment).stdout
+        by_option = run("ls", "--info", "--sharing", "shared", "state_dict.pt", env=environment).stdout
         self.assertIn(b"\nmapping     shared, read-only\n", by_option)
 
     def test_refuses_an_environment_variable_that_it_does_not_understand(self):
-        done = run("info", "state_dict.pt", env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "all"})
+        done = run("ls", "--info", "state_dict.pt", env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "all"})
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"WEIGHTMAP_VERIFY must be chain or headers or crc", done.stderr)
 
@@ -1034,7 +1034,7 @@ class Caching(Case):
         return path
 
     def evict_report(self, path):
-        return json.loads(run("evict", "--json", on_disk(path)).stdout)["files"][0]
+        return json.loads(run("residency", "--evict", "--json", on_disk(path)).stdout)["files"][0]
 
     def model(self):
         """Six tensors of 4 MiB, all on the disk, none in the page cache."""
@@ -1119,14 +1119,15 @@ class Evict(Caching):
     def test_prints_before_and_after(self):
         path = self.evicted(self.write("notes.txt", b"x" * 5000))
         read_pages(path, 0, 1)
-        done = run("evict", path)
+        done = run("residency", "--evict", path)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         # What was read may be gone again; how much is counted where it stays.
         self.assertRegex(
             done.stdout.decode().removeprefix(str(path)),
             r"^: (4\.0 KiB|0 B) of 4\.9 KiB in the page cache before, 0 B after\n$",
         )
-        self.prints(f"{path}: 0 B of 4.9 KiB in the page cache before, 0 B after\n", "evict", path)
+        self.prints(f"{path}: 0 B of 4.9 KiB in the page cache before, 0 B after\n", "residency",
+                    "--evict", path)
 
     def test_json_has_the_stable_fields_in_order(self):
         path = self.write("notes.txt", b"x" * 5000)
@@ -1148,7 +1149,7 @@ class Evict(Caching):
     def test_says_what_stays_and_why(self):
         path = self.evicted(self.write("notes.txt", b"x" * 5000))
         with cached(path, 0, 1):
-            done = run("evict", path)
+            done = run("residency", "--evict", path)
             self.assertEqual((done.returncode, done.stderr), (1, b""))
             self.assertEqual(
                 done.stdout.decode(),
@@ -1166,7 +1167,7 @@ class Evict(Caching):
         with file:
             file.write(b"x" * 10)
             file.flush()
-            done = run("evict", file.name)
+            done = run("residency", "--evict", file.name)
         self.assertEqual(
             done.stdout.decode(),
             f"{file.name}: 10 B of 10 B in the page cache before, 10 B after: "
@@ -1178,7 +1179,7 @@ class Evict(Caching):
         path = on_disk(self.write("notes.txt", b"x" * 10))
         missing = self.folder / "missing.pt"
         (empty := self.folder / "empty").mkdir()
-        done = run("evict", missing, empty, path)
+        done = run("residency", "--evict", missing, empty, path)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(
             done.stderr.decode(),
@@ -1187,14 +1188,14 @@ class Evict(Caching):
             "shards, *.safetensors, *.bin, *.gguf, or one file of another format\n",
         )
         self.assertRegex(done.stdout.decode().removeprefix(str(path)), r"^: \d+ B of 10 B in the ")
-        files = self.document("evict", "--json", missing, path, code=1)["files"]
+        files = self.document("residency", "--evict", "--json", missing, path, code=1)["files"]
         self.assertEqual(list(files[0]), ["file", "error"])
         self.assertEqual(files[0]["error"]["code"], "io")
         self.assertEqual(files[1]["file_bytes"], 10)
 
     def test_refuses_an_empty_file(self):
         path = self.write("empty", b"")
-        self.fails(f"{path}: is empty", "evict", path)
+        self.fails(f"{path}: is empty", "residency", "--evict", path)
 
 
 class Residency(Caching):
@@ -1278,7 +1279,7 @@ class Residency(Caching):
     def test_shows_little_as_little(self):
         path = self.make("--count", 1, "--shape", "8192x4096")
         page = self.document("ls", "--json", path)["tensors"][0]["file_offset"] + (16 << 20)
-        run("evict", path)
+        run("residency", "--evict", path)
         keep_cached(self, path, page, 1)
         whole = run("residency", "--bytes", path).stdout.decode().splitlines()[2].split()
         size, cached = int(whole[2]), int(whole[3])
@@ -1440,7 +1441,7 @@ class Residency(Caching):
             self.assertEqual(run("residency", *arguments, "state_dict.pt").returncode, 2, arguments)
 
 
-class Du(Case):
+class Sum(Case):
     def test_adds_up_by_the_beginning_of_the_names(self):
         self.prints(
             " SIZE  ELEMENTS  TENSORS  GROUP\n"
@@ -1449,7 +1450,7 @@ class Du(Case):
             "  8 B         1        1  steps\n"
             " 24 B         6        1  position_ids\n"
             "7 tensors of 71 elements, 300 B\n",
-            "du", "state_dict.pt",
+            "ls", "--sum", "state_dict.pt",
         )
 
     def test_takes_depth_order_and_patterns(self):
@@ -1457,14 +1458,14 @@ class Du(Case):
             "SIZE\tELEMENTS\tTENSORS\tGROUP\n"
             "132\t20\t2\tlayers.1\n"
             "40\t20\t2\tlayers.0\n",
-            "du", "--tsv", "--depth", 2, "--sort", "size", "state_dict.pt", "layers.*",
+            "ls", "--sum", "--tsv", "--depth", 2, "--sort", "size", "state_dict.pt", "layers.*",
         )
-        self.fails('state_dict.pt: no tensor matches "z*"', "du", "state_dict.pt", "z*")
+        self.fails('state_dict.pt: no tensor matches "z*"', "ls", "--sum", "state_dict.pt", "z*")
 
     def test_counts_tied_tensors_once(self):
         path = self.archive(b"\x80\x02}(" + pickled("a.x") + FLOATS + pickled("b.y") + FLOATS + b"u.")
         self.assertEqual(
-            self.document("du", "--json", path),
+            self.document("ls", "--sum", "--json", path),
             {
                 "file": str(path),
                 "groups": [
@@ -1476,7 +1477,7 @@ class Du(Case):
         )
 
     def test_a_file_without_tensors_has_a_sum_of_none(self):
-        self.prints("0 tensors of 0 elements, 0 B\n", "du", "no_tensors.pt")
+        self.prints("0 tensors of 0 elements, 0 B\n", "ls", "--sum", "no_tensors.pt")
 
 
 class Tree(Case):
@@ -1724,33 +1725,39 @@ class Values(Case):
             )
 
 
-class Completion(Case):
-    def complete(self, *words):
-        """What bash offers for the last of these words."""
-        script = (
-            'source <("$0" completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _weightmap; '
-            "printf '%s\\n' \"${COMPREPLY[@]}\""
-        )
-        done = subprocess.run(
-            ["bash", "-c", script, TOOL, "weightmap", *words], capture_output=True, cwd=DATA, check=True
-        )
-        self.assertEqual(done.stderr, b"")
-        return done.stdout.decode().split()
+class Help(Case):
+    def test_names_three_commands_and_lists_all_below_headings(self):
+        text = run("--help").stdout.decode()
+        self.assertEqual(re.findall(r"^    weightmap ([a-z]+) ", text, re.MULTILINE), ["ls", "scan", "run"])
+        listed = []
+        for part in text.split("\n\n"):
+            heading, *lines = part.splitlines()
+            if (words := [line.split()[0] for line in lines if re.match("  [a-z]", line)]):
+                listed.append((heading, words))
+        self.assertEqual(listed, [
+            ("Look at checkpoints:", ["ls", "tree", "cat", "stats", "diff"]),
+            ("Check them:", ["scan", "verify"]),
+            ("Rewrite them:", ["convert", "publish"]),
+            ("Keep them in memory:", ["residency", "warm", "hold", "stage", "ps"]),
+            ("Start programs:", ["run", "doctor"]),
+            ("Between machines:", ["fetch", "bench"]),
+        ])
 
-    def test_bash_completes_commands_options_words_and_files(self):
-        self.assertEqual(sorted(self.complete("st")), ["stage", "stats"])
-        self.assertEqual(self.complete("ls", "--so"), ["--sort"])
-        self.assertEqual(self.complete("ls", "--sort", ""), ["file", "name", "size"])
-        self.assertEqual(self.complete("ls", "state"), ["state_dict.pt"])
-
-    def test_commands_are_listed_below_headings(self):
-        listed = run("--help").stdout.decode().split("\n\n")[2:-1]
-        headings = [part.splitlines()[0] for part in listed]
-        self.assertEqual(headings, [
-            "Look at files:", "Check files and the machine:", "Write files:", "Keep files in memory:",
-            "Fetch files:", "Start programs:", "Others:"])
-        self.assertEqual([line.split()[0] for line in listed[3].splitlines()[1:]],
-                         ["residency", "warm", "hold", "stage", "evict", "ps"])
+    def test_a_command_that_is_gone_is_answered_by_its_new_spelling(self):
+        for words, now in (
+            (("du", "model.pt"), "weightmap ls --sum FILE does that"),
+            (("evict", "--json", "model.pt"), "weightmap residency --evict FILE does that"),
+            (("info", "--help"), "weightmap ls --info FILE does that; of --globals weightmap scan --names FILE"),
+            (("ray", "status", "name"), "python -m weightmap.ray does that"),
+            (("snapshots", "folder"),
+             "weightmap run --list DIR, --check DIR and --remove DIR SNAPSHOT|all do that"),
+            (("completion", "bash"), "no script completes commands in a shell now"),
+        ):
+            done = run(*words)
+            message = f'there is no command "{words[0]}" any more: {now} (see weightmap --help)'
+            self.assertEqual((done.returncode, done.stderr.decode()), (2, f"weightmap: {message}\n"))
+            if "--json" in words:
+                self.assertEqual(json.loads(done.stdout)["error"]["message"], message)
 
     def test_help_for_a_command_that_is_not_there_is_wrong_usage(self):
         for words in (["nonsense", "--help"], ["prefetch", "--help"], ["nonsense", "-h"],
@@ -1761,30 +1768,6 @@ class Completion(Case):
                                                    "(see weightmap --help)\n")
         for words in (["--help"], ["ls", "--help"], ["--version"]):
             self.assertEqual(run(*words).stderr, b"")
-
-    def test_every_shell_gets_every_option_of_every_command(self):
-        commands = re.findall(r"^  ([a-z]+)  ", run("--help").stdout.decode(), re.MULTILINE)
-        self.assertIn("residency", commands)
-        for shell, mark in (("bash", "--{}"), ("zsh", "--{}["), ("fish", " -l {} ")):
-            script = run("completion", shell).stdout.decode()
-            for command in commands:
-                self.assertIn(command, script)
-                for option in re.findall(r"--([a-z0-9-]+)", run(command, "--help").stdout.decode().split("Examples")[0]):
-                    self.assertIn(mark.format(option), script, (shell, command))
-            self.assertNotIn("bench-sample", script)
-
-    def test_scripts_are_what_their_shells_can_read(self):
-        for shell in ("bash", "zsh", "fish"):
-            if shutil.which(shell) is None:
-                print(f"not checked, there is no {shell}", file=sys.stderr)
-                continue
-            script = self.write(f"script.{shell}", run("completion", shell).stdout)
-            done = subprocess.run([shell, "-n", script], capture_output=True)
-            self.assertEqual((done.returncode, done.stderr), (0, b""), shell)
-
-    def test_refuses_other_shells(self):
-        done = run("completion", "tcsh")
-        self.assertEqual((done.returncode, done.stdout), (2, b""))
 
 
 class Failure(Case):
@@ -1805,7 +1788,7 @@ class Failure(Case):
     def test_says_what_to_do_with_what_belongs_to_other_libraries(self):
         config = self.write("config.json", b'\n{"model_type": "llama"}')
         self.fails(
-            f"{config}: is JSON without a weight_map, so it is no index of shards", "info", config
+            f"{config}: is JSON without a weight_map, so it is no index of shards", "ls", config
         )
 
     def test_folders_without_a_checkpoint_and_pipes_are_refused_at_once(self):
@@ -1816,7 +1799,7 @@ class Failure(Case):
         )
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
-        self.fails(f"{pipe}: is a FIFO (named pipe), expected a regular file", "info", pipe)
+        self.fails(f"{pipe}: is a FIFO (named pipe), expected a regular file", "ls", "--info", pipe)
 
     def test_json_errors_are_documents(self):
         expected = {
@@ -1826,8 +1809,8 @@ class Failure(Case):
                 "file_offset": None,
             }
         }
-        for command in (("ls",), ("info",), ("verify",), ("cat", "nowhere.pt", "w")):
-            arguments = command if len(command) > 1 else (*command, "nowhere.pt")
+        for command in (("ls",), ("ls", "--info"), ("verify",), ("cat", "nowhere.pt", "w")):
+            arguments = command if "nowhere.pt" in command else (*command, "nowhere.pt")
             self.assertEqual(self.document(*arguments, "--json", code=1), expected)
         truncated = self.document("ls", "--json", "strangers/truncated.pt", code=1)["error"]
         self.assertEqual((truncated["code"], truncated["file_offset"]), ("corrupt", 3959))
@@ -1851,7 +1834,7 @@ class Usage(Case):
         self.assertEqual(run("frobnicate").returncode, 2)
         self.refuses("The following argument was not expected: --bogus", "ls", "--bogus", "x.pt")
         self.refuses('--verify: must be chain|headers|crc, not "all"', "ls", "--verify", "all", "x.pt")
-        self.refuses('--sharing: must be shared|private, not "both"', "info", "--sharing", "both", "x.pt")
+        self.refuses('--sharing: must be shared|private, not "both"', "ls", "--info", "--sharing", "both", "x.pt")
 
     def test_refuses_an_output_without_a_format(self):
         self.refuses(
@@ -1868,7 +1851,7 @@ class Usage(Case):
     def test_refuses_numbers_that_are_out_of_range(self):
         no_numbers = ("-1", "", "1e3", "99999999999999999999", "1.5.2")
         options = {
-            ("du", "--depth"): ("0", "65536"), ("residency", "--depth"): ("0", "65536"),
+            ("ls --sum", "--depth"): ("0", "65536"), ("residency", "--depth"): ("0", "65536"),
             ("tree", "--depth"): ("65536",), ("warm", "--threads"): ("0", "65"),
             ("warm", "--budget"): ("0",),
             ("stage", "--budget"): ("0",), ("stage", "--chunk"): ("0",),
@@ -1879,12 +1862,26 @@ class Usage(Case):
         for (command, option), words in options.items():
             for word in (*words, *no_numbers):
                 with self.subTest(command, option=option, word=word):
-                    done = run(command, "state_dict.pt", *outputs.get(command, ()),
+                    done = run(*command.split(), "state_dict.pt", *outputs.get(command, ()),
                                f"{option}={word}")
                     self.assertEqual((done.returncode, done.stdout), (2, b""))
                     self.assertIn(option.encode(), done.stderr)
                     # A range is of whole numbers, never of all digits of a double.
                     self.assertLess(len(done.stderr), 200)
+
+    def test_refuses_options_that_have_no_meaning_together(self):
+        for words in ("ls x.pt --info --sum", "ls x.pt --info --records", "ls x.pt pattern --info",
+                      "ls x.pt --info --long", "ls x.pt --info --sort name", "ls x.pt --info --tsv",
+                      "ls x.pt --records --sum", "ls x.pt pattern --records", "ls x.pt --records --long",
+                      "ls x.pt --records --sort name", "ls x.pt --sum --long", "ls x.pt --depth 1",
+                      "residency x.pt --evict --depth 1", "residency x.pt --evict --by-tensor",
+                      "residency x.pt --evict --watch", "residency x.pt --evict --repair",
+                      "residency x.pt --evict --tsv", "run", "run --json true", "run --list x true",
+                      "run --list x --check x", "run --list x --remove x all", "run --remove x"):
+            with self.subTest(words):
+                done = run(*words.split())
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, rb"^weightmap: .*(COMMAND|--[a-z]+).* \(see weightmap --help\)\n$")
 
     def test_refuses_json_and_raw_bytes_on_one_output(self):
         done = run("cat", "state_dict.pt", "steps", "--raw", "--json")
@@ -1911,28 +1908,11 @@ class Usage(Case):
     def test_help_and_version_are_no_faults(self):
         version = run("--version")
         self.assertRegex(version.stdout.decode(), r"^weightmap \d+\.\d+\.\d+\n$")
-        for command in ((), ("ls",), ("info",), ("cat",), ("verify",), ("residency",), ("evict",)):
+        for command in ((), ("ls",), ("ls", "--info"), ("cat",), ("verify",), ("residency",), ("fetch",)):
             done = run(*command, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             self.assertIn(b"weightmap " + b" ".join(map(str.encode, command)), done.stdout)
         self.assertIn(b"Examples:", run("cat", "--help").stdout)
-
-
-class Ray(Case):
-    def test_gives_the_words_to_the_interpreter(self):
-        done = run("ray", "--python", "/bin/echo", "hold", "--help", "s3://bucket/m.pt")
-        self.assertEqual((done.returncode, done.stdout, done.stderr),
-                         (0, b"-m weightmap._ray hold --help s3://bucket/m.pt\n", b""))
-
-    def test_says_that_there_is_no_interpreter(self):
-        done = run("ray", "--python", "/no/python", "status", "name")
-        self.assertEqual((done.returncode, done.stdout), (127, b""))
-        self.assertEqual(done.stderr,
-                         b"weightmap: cannot run /no/python: No such file or directory\n")
-
-    def test_needs_words(self):
-        done = run("ray")
-        self.assertEqual((done.returncode, done.stdout), (2, b""))
 
 
 class Manual(Case):

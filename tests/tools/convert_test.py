@@ -154,7 +154,7 @@ class Convert(FolderCase):
             self.assertEqual(self.convert(self.out, back), f"{back}\n")
             self.assertEqual(self.contents(back), self.contents(self.model))
             self.assertEqual(run("verify", "--crc", back).returncode, 0)
-            self.assertEqual(json.loads(run("info", "--json", back).stdout)["format"], "torch_zip")
+            self.assertEqual(json.loads(run("ls", "--info", "--json", back).stdout)["format"], "torch_zip")
 
     def test_json(self):
         document = json.loads(self.convert(self.model, self.out, "--json"))
@@ -248,7 +248,7 @@ class Convert(FolderCase):
         self.assertEqual(self.left_out(source, to), [])
         self.assertEqual(run("cat", to, "lr").stdout, "0.1\n")
         self.assertEqual(run("tree", to).stdout, run("tree", source).stdout)
-        self.assertNotIn("not listed", run("info", source).stdout)
+        self.assertNotIn("not listed", run("ls", "--info", source).stdout)
 
     def test_a_program_and_its_records_are_named(self):
         names = self.left_out(DATA / "scripted.pt", self.out, "--shared", "copy")

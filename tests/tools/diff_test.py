@@ -91,7 +91,7 @@ class Tensors(Case):
 
     def test_every_fixture_equals_a_copy_of_it(self):
         for name in sorted(path.name for path in DATA.glob("*.pt")):
-            if subprocess.run([TOOL, "info", DATA / name], env=ENVIRONMENT,
+            if subprocess.run([TOOL, "ls", "--info", DATA / name], env=ENVIRONMENT,
                               capture_output=True).returncode:
                 continue
             with self.subTest(name):

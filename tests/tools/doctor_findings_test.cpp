@@ -181,7 +181,7 @@ TEST_CASE("small pages are slow where there could be huge ones") {
         "one costs a page fault",
         "weightmap residency --repair m.pt");
   facts.around.files.push_back({});
-  CHECK(find(facts, "pages").advice == "weightmap evict m.pt && weightmap warm m.pt");
+  CHECK(find(facts, "pages").advice == "weightmap residency --evict m.pt && weightmap warm m.pt");
   facts.around.huge_page_setting = "never";
   check(facts, "pages", Finding::slow, "4.0 KiB, huge ones of 2.0 MiB: never",
         "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");

@@ -114,7 +114,7 @@ class Doctor(FolderCase):
         with open(file, "rb") as opened:
             os.fsync(opened.fileno())
         for _ in range(1000):  # again while the system is about to take a page itself
-            if subprocess.run([TOOL, "evict", file], capture_output=True).returncode == 0:
+            if subprocess.run([TOOL, "residency", "--evict", file], capture_output=True).returncode == 0:
                 break
         finding = self.findings(file)["page cache"]
         if finding["state"] != "slow":

@@ -744,7 +744,7 @@ class Measured(Case):
         self.wait_until(lambda: self.labels in self.metrics.read_text())
 
     def test_counts_the_warm_ups_that_it_was_elected_for(self):
-        evicted = subprocess.run([TOOL, "evict", "--json", self.file], capture_output=True,
+        evicted = subprocess.run([TOOL, "residency", "--evict", "--json", self.file], capture_output=True,
                                  check=False)
         [report] = json.loads(evicted.stdout)["files"]
         if report["cached_after"] > 0:

@@ -67,7 +67,7 @@ class NotListed(Case):
         self.assertEqual(self.prints("ls", "a.npz").splitlines()[-1],
                          f"not listed: 1 name, of what is {self.KINDS}: w (|O)")
         self.assertIn(f"\nnot listed  1 name, of what is {self.KINDS}: w (|O)\n",
-                      self.prints("info", "a.npz"))
+                      self.prints("ls", "--info", "a.npz"))
         self.assertEqual(json.loads(self.prints("ls", "--json", "a.npz"))["unsupported"],
                          ["w (|O)"])
 
@@ -150,7 +150,7 @@ class LoneFiles(Case):
                 (folder / "config.json").write_text("{}")
                 shutil.copy(source, folder / f"thing{ending}")
                 self.assertEqual(self.prints("ls", folder.name), self.prints("ls", source))
-                self.assertEqual(json.loads(self.prints("info", "--json", folder.name))["files"][0]["path"],
+                self.assertEqual(json.loads(self.prints("ls", "--info", "--json", folder.name))["files"][0]["path"],
                                  str(folder / f"thing{ending}"))
 
     def test_a_file_that_does_not_is_named_with_what_to_do(self):

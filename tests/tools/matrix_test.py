@@ -109,8 +109,8 @@ def ls_records(cell):
     cell.equal([(one["name"], one["size"], one["crc32"]) for one in found["records"]], records)
 
 
-def du(cell):
-    found = cell.json("du", cell.path)["all"]
+def ls_sum(cell):
+    found = cell.json("ls --sum", cell.path)["all"]
     cell.equal((found["tensors"], found["bytes"]), (len(cell.listed()), cell.nbytes()))
 
 
@@ -132,17 +132,10 @@ def tree(cell):
                 if not any(f".{name}".endswith(f".{label}") for label in labels)], [])
 
 
-def info(cell):
-    found = cell.json("info", cell.path)
+def ls_info(cell):
+    found = cell.json("ls --info", cell.path)
     cell.equal((found["tensors"], found["tensor_bytes"], found["unsupported"]),
                (len(cell.listed()), cell.nbytes(), []))
-
-
-def info_globals(cell):
-    pickles = cell.json("info --globals", cell.path)["pickles"]
-    found = {line["global"] for pickle in pickles for line in pickle["globals"]}
-    cell.equal(any(name.startswith("numpy.") for name in found),
-               cell.form in ("pt", "pt, protocol 5", "legacy", "pickle"))
 
 
 SCAN = {"pt": "plain data", "pt, protocol 5": "plain data", "legacy": "plain data",
@@ -150,12 +143,24 @@ SCAN = {"pt": "plain data", "pt, protocol 5": "plain data", "legacy": "plain dat
         "torchscript": "unsafe"}
 
 
-def scan(cell):
+def scanned(cell, command):
     """Of DCP the metadata, which is a pickle."""
     verdict = SCAN.get(cell.form, "safe")
     files = [cell.path / ".metadata"] if cell.form.startswith("dcp") else cell.files()
-    found = cell.json("scan", *files, code=1 if verdict == "unsafe" else 0)["files"]
+    found = cell.json(command, *files, code=1 if verdict == "unsafe" else 0)["files"]
     cell.equal({file["verdict"] for file in found}, {verdict})
+    return found
+
+
+def scan(cell):
+    scanned(cell, "scan")
+
+
+def scan_names(cell):
+    found = {line["global"] for file in scanned(cell, "scan --names")
+             for pickle in file["pickles"] for line in pickle["globals"]}
+    cell.equal(any(name.startswith("numpy.") for name in found),
+               cell.form in ("pt", "pt, protocol 5", "legacy", "pickle"))
 
 
 def cat(cell):
@@ -237,9 +242,9 @@ def doctor(cell):
     cell.equal(f"float32 {nbytes} B" in found["dtype"]["found"], True, found["dtype"])
 
 
-def evict(cell):
+def residency_evict(cell):
     """Where another process holds a page, it says so."""
-    [found] = cell.json("evict", cell.path)["files"]
+    [found] = cell.json("residency --evict", cell.path)["files"]
     cell.equal(found["file_bytes"], cell.size())
     cell.equal(found["cached_after"] == 0 or found["reason"] is not None, True, found)
 
@@ -252,7 +257,7 @@ def warm(cell):
 def warm_crc(cell):
     """Of each storage, or how many have no checksum."""
     crc = cell.json("warm --crc", cell.path)["crc"]
-    storages = cell.json("info", cell.path)["storages"]
+    storages = cell.json("ls --info", cell.path)["storages"]
     cell.equal((crc["storages_checked"] + crc["storages_without_crc"], crc["faults"]),
                (storages, []))
 
@@ -433,11 +438,11 @@ def bench(cell):
 
 # Without the words behind the command, one function for each.
 COMMANDS = {
-    "ls": ls, "ls --records": ls_records, "du": du, "tree": tree, "info": info,
-    "info --globals": info_globals, "scan": scan, "cat": cat, "cat --slice": cat_slice,
+    "ls": ls, "ls --records": ls_records, "ls --sum": ls_sum,
+    "ls --info": ls_info, "tree": tree, "scan": scan, "scan --names": scan_names, "cat": cat, "cat --slice": cat_slice,
     "cat -o": cat_to_file, "stats": stats, "diff": diff, "verify": verify,
     "residency": residency, "residency --repair": residency_repair, "doctor": doctor,
-    "evict": evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "fetch": fetch,
+    "residency --evict": residency_evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "fetch": fetch,
     "ps": ps, "hold": hold,
     "publish": publish, "convert": convert, "convert --align": convert_align,
     "convert --to": convert_to, "convert --order": convert_order, "convert --crc": convert_crc,
@@ -446,7 +451,7 @@ COMMANDS = {
     "convert several": convert_several,
     "bench": bench,
 }
-NOT_OF_FILES = {"completion", "ray", "run", "snapshots"}
+NOT_OF_FILES = {"run"}
 HELP = subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
 LISTED = set(re.findall(r"^  ([a-z]+)  ", HELP, re.MULTILINE))
 if "bench" not in LISTED:
@@ -468,7 +473,7 @@ REFUSALS = [
     (("ls --records",), ("safetensors",), "is a safetensors file, which is no archive"),
     (("ls --records",), ("gguf",), "is a GGUF file, which is no archive"),
     (("ls --records",), ("pickle",), "is a bare pickle, which is no archive"),
-    (("info --globals", "ls --records", "residency --repair"), SEVERAL,
+    (("ls --records", "residency --repair"), SEVERAL,
      "is a directory, expected a regular file"),
     (("stage",), SEVERAL, "is a checkpoint of several files; stage each of them by its name"),
     (("publish",), SEVERAL,
@@ -530,7 +535,7 @@ class Matrix(unittest.TestCase):
         cell = Cell("all", folder, {}, folder)
         paths = [path for path, _ in made.values()]
         sizes = [Cell(form, path, {}, folder).size() for form, (path, _) in made.items()]
-        evicted = cell.json("evict", *paths)["files"]
+        evicted = cell.json("residency --evict", *paths)["files"]
         self.assertEqual([file["file_bytes"] for file in evicted], sizes)
         self.assertEqual(cell.json("ps", *paths)["processes"], [])
         self.assertEqual([file["file_bytes"] for file in held(cell, *paths)], sizes)

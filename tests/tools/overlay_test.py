@@ -82,15 +82,15 @@ class Hold(OnOverlay):
         self.assertIn(f"{self.file}: was copied to the upper layer of its overlay file system, as "
                       "chmod does; the new file is in memory, the old one released", lines[-1])
         # Nothing but the upper file is held now: it cannot be evicted, and the lower one can.
-        self.assertNotEqual(json.loads(self.run_tool("evict", "--json", self.file, code=1))
+        self.assertNotEqual(json.loads(self.run_tool("residency", "--evict", "--json", self.file, code=1))
                             ["files"][0]["cached_after"], 0)
-        self.assertEqual(json.loads(self.run_tool("evict", "--json", self.lower / "model.pt"))
+        self.assertEqual(json.loads(self.run_tool("residency", "--evict", "--json", self.lower / "model.pt"))
                          ["files"][0]["cached_after"], 0)
 
 
 class Evict(OnOverlay):
     def evict(self, path):
-        done = subprocess.run([TOOL, "evict", "--json", path], env=ENVIRONMENT, text=True,
+        done = subprocess.run([TOOL, "residency", "--evict", "--json", path], env=ENVIRONMENT, text=True,
                               capture_output=True, timeout=60)
         return json.loads(done.stdout)["files"][0]
 

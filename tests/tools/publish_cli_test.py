@@ -167,18 +167,18 @@ class Publish(Case):
 
 class Protection(Case):
     def mapping(self, *arguments, **environment):
-        done = self.run_tool("info", "--json", *arguments, "model.pt", **environment)
+        done = self.run_tool("ls", "--info", "--json", *arguments, "model.pt", **environment)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return json.loads(done.stdout)["mapping"]["protection"]
 
     def test_info_says_by_what_the_mapping_is_protected(self):
         self.assertEqual(self.mapping(), "map")
         self.assertEqual(self.mapping("--protection", "guard"), "guard")
-        text = self.run_tool("info", "--protection", "guard", "model.pt").stdout
+        text = self.run_tool("ls", "--info", "--protection", "guard", "model.pt").stdout
         self.assertIn("\nmapping     shared, read-only, guard\n", text)
 
     def test_a_reflink_or_an_error_that_says_what_else_there_is(self):
-        done = self.run_tool("info", "--protection", "reflink", "model.pt")
+        done = self.run_tool("ls", "--info", "--protection", "reflink", "model.pt")
         if done.returncode == 0:
             self.assertIn("\nmapping     shared, read-only, reflink\n", done.stdout)
             return
@@ -191,14 +191,14 @@ class Protection(Case):
         self.assertEqual(self.mapping("--protection", "map", WEIGHTMAP_PROTECTION="guard"), "map")
 
     def test_refuses_other_words(self):
-        done = self.run_tool("info", "--protection", "none", "model.pt")
+        done = self.run_tool("ls", "--info", "--protection", "none", "model.pt")
         self.assertEqual(done.returncode, 2)
         self.assertIn('--protection: must be map|guard|reflink, not "none"', done.stderr)
-        done = self.run_tool("info", "--protection", "copy", "model.pt")
+        done = self.run_tool("ls", "--info", "--protection", "copy", "model.pt")
         self.assertEqual(done.returncode, 2)
         self.assertIn('must be map|guard|reflink, not "copy" (a copy in memory is made by `weightmap '
                       "stage`", done.stderr)
-        done = self.run_tool("info", "--protection", "snapshot", "model.pt")
+        done = self.run_tool("ls", "--info", "--protection", "snapshot", "model.pt")
         self.assertEqual(done.returncode, 2)
         self.assertIn('must be map|guard|reflink, not "snapshot" (snapshot is called reflink)', done.stderr)
 

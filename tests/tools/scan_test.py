@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands `weightmap scan` and `weightmap info --globals`, and the options about names.
+"""The command `weightmap scan`, and the options about names.
 
     scan_test.py ROOT WEIGHTMAP
 """
@@ -267,8 +267,10 @@ class Scan(Case):
             except (zipfile.BadZipFile, ValueError):  # no archive, no checksums, no data.pkl
                 continue
             compared += 1
-            listed = json.loads(self.run_tool("info", "--globals", "--json", path))
-            (found,) = [each for each in listed["pickles"] if each["record"] == "data.pkl"]
+            done = subprocess.run([TOOL, "scan", "--names", "--json", path], env=ENVIRONMENT,
+                                  capture_output=True, check=False)
+            (file,) = json.loads(done.stdout)["files"]
+            (found,) = [each for each in file["pickles"] if each["record"] == "data.pkl"]
             with self.subTest(path.name):
                 self.assertEqual([each["global"] for each in found["globals"]], expected)
         self.assertGreater(compared, 30)
@@ -505,7 +507,7 @@ class Members(Case):
             self.assertEqual((found["unsafe"][0]["record"], found["unsafe"][0]["file_offset"]),
                              ("data.pkl", at))
             self.assertIn(f"harmful  {at:6}      1  data.pkl  posix.system",
-                          self.run_tool("info", "--globals", member))
+                          self.run_tool("scan", "--names", member, code=1))
         self.assertEqual(self.verdicts("m.mar//m/good.pt", code=0), {"m.mar//m/good.pt": "safe"})
         self.assertEqual(self.verdicts("m.nemo//config.yaml", code=0),
                          {"m.nemo//config.yaml": "not a checkpoint"})
@@ -597,13 +599,14 @@ def globals_by_pickletools(pickled):
     return list(dict.fromkeys(found))
 
 
-class Info(Case):
+class Names(Case):
     def test_lists_the_names_of_a_file_that_is_refused(self):
         path = self.archive("evil.pt", EVIL)
         at = path.read_bytes().index(b"cposix")
-        self.run_tool("info", "evil.pt", code=1)
+        self.run_tool("ls", "evil.pt", code=1)
         self.assertEqual(
-            self.run_tool("info", "--globals", "evil.pt"),
+            self.run_tool("scan", "--names", "evil.pt", code=1),
+            "evil.pt: unsafe\n"
             "VERDICT  OFFSET  COUNT  RECORD    GLOBAL\n"
             f"harmful  {at:6}      1  data.pkl  posix.system\n",
         )
@@ -612,21 +615,24 @@ class Info(Case):
         # So many names that they need more memory than a pickle of this size may take.
         names = b"".join(b"ca\nb%d\n0" % i for i in range(400000))
         self.archive("many.pt", b"\x80\x02" + names + b"N.")
-        for command in ("scan", "info"):
-            said = self.run_tool(command, *(["--globals"] if command == "info" else []), "many.pt",
-                                 code=1)
+        for options in ((), ("--names",)):
+            said = self.run_tool("scan", *options, "many.pt", code=1)
             self.assertIn("the names in the pickle need more memory than", said)
 
     def test_json_has_each_pickle(self):
         self.archive("model.pt", UNKNOWN)
-        listed = json.loads(self.run_tool("info", "--globals", "--json", "model.pt"))
-        self.assertEqual(listed["file"], "model.pt")
-        self.assertEqual(listed["format"], "torch_zip")
+        (listed,) = json.loads(self.run_tool("scan", "--names", "--json", "model.pt", code=1))["files"]
         self.assertEqual([each["global"] for each in listed["pickles"][0]["globals"]],
                          ["fractions.Fraction"])
-        allowed = json.loads(self.run_tool("info", "--globals", "--json", "--allow-global",
-                                           "fractions.Fraction", "model.pt"))
+        (allowed,) = json.loads(self.run_tool("scan", "--names", "--json", "--allow-global",
+                                              "fractions.Fraction", "model.pt"))["files"]
         self.assertEqual(allowed["pickles"][0]["globals"][0]["verdict"], "allowed")
+        self.assertNotIn("pickles", json.loads(self.run_tool("scan", "--json", "model.pt", code=1))["files"][0])
+
+    def test_a_file_that_is_no_checkpoint_has_no_names(self):
+        (self.folder / "notes.txt").write_text("hello")
+        self.assertRegex(self.run_tool("scan", "--names", "notes.txt"),
+                         r"^notes\.txt: not a checkpoint: .*\n$")
 
 
 class Policy(Case):
@@ -643,7 +649,7 @@ class Policy(Case):
             self.assertIn("(--allow-global)", refused["error"]["message"])
             self.run_tool("ls", *arguments, "--allow-global", "fractions.Fraction", "model.pt",
                           **environment)
-        self.run_tool("info", "model.pt", code=1, WEIGHTMAP_GLOBALS="torch_safe")
+        self.run_tool("ls", "--info", "model.pt", code=1, WEIGHTMAP_GLOBALS="torch_safe")
         self.run_tool("ls", "--globals", "torch_safe", DATA / "state_dict.pt")
 
 

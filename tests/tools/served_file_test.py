@@ -26,8 +26,8 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 
-LOOKS = (["ps"], ["info"], ["info", "--globals"], ["residency"], ["doctor"], ["scan"], ["ls"],
-         ["ls", "--records"], ["tree"], ["du"])
+LOOKS = (["ps"], ["residency"], ["doctor"], ["scan"], ["scan", "--names"], ["ls"], ["ls", "--info"],
+         ["ls", "--records"], ["ls", "--sum"], ["tree"])
 
 
 class OnFuse(FolderCase):
@@ -82,7 +82,7 @@ class OnFuse(FolderCase):
                         continue
                     self.assertEqual(done.returncode, 1)
                     self.assertRegex(
-                        done.stdout if look == ["scan"] else done.stderr,
+                        done.stdout if look[0] == "scan" else done.stderr,
                         rf"is on FUSE, where an open may drop the \d+ bytes that process "
                         rf"{worker.pid} has mapped and in memory, so nothing is opened; `weightmap "
                         "ps` tells more without an open, and a copy that is not on FUSE can be "
@@ -134,7 +134,7 @@ class OnFuse(FolderCase):
         for path in (self.folder / "lower").iterdir():
             if path.name != self.names[0]:
                 path.unlink()
-        done = self.run_tool("info", served / self.names[0])
+        done = self.run_tool("ls", "--info", served / self.names[0])
         self.assertIn("is on FUSE, where an open may drop", done.stderr)
 
     def test_what_nobody_has_mapped_is_opened_as_anywhere(self):

@@ -98,7 +98,7 @@ class Sets(Case):
             [tensor["file"] for tensor in tensors],
             [str(self.model / shard) for shard in (SHARDS[0], SHARDS[0], SHARDS[1])],
         )
-        info = self.document("info", "--json", "model")
+        info = self.document("ls", "--info", "--json", "model")
         names = (INDEX, *SHARDS)
         self.assertEqual(
             info["files"],
@@ -109,14 +109,14 @@ class Sets(Case):
         self.assertNotIn("file", self.document("ls", "--json", f"model/{SHARDS[0]}")["tensors"][0])
 
     def test_info_says_what_is_left_out(self):
-        lines = self.lines("info", "model")
+        lines = self.lines("ls", "--info", "model")
         self.assertEqual(
             lines["files"],
             f"3 in {self.model}, of which {INDEX} names the others; 1 tensor that it does not name "
             "left out",
         )
         self.assertEqual(lines["format"], "safetensors")
-        self.assertNotIn("files", self.lines("info", f"model/{SHARDS[1]}"))
+        self.assertNotIn("files", self.lines("ls", "--info", f"model/{SHARDS[1]}"))
 
     def test_cat_tree_and_verify(self):
         self.prints("l.2: float32 [3]\n[4. 5. 6.]\n", "cat", "model", "l.2")
@@ -176,7 +176,7 @@ class Sets(Case):
             done.stderr,
             f"weightmap: model: opened model.safetensors and left out {INDEX}: open another checkpoint "
             "of the folder by its name, or a variant by --variant\n")
-        info = json.loads(self.run_tool("info", "--json", "model").stdout)
+        info = json.loads(self.run_tool("ls", "--info", "--json", "model").stdout)
         self.assertEqual(info["not_opened"], [INDEX])
 
     def test_a_variant_of_a_folder(self):
@@ -189,7 +189,7 @@ class Sets(Case):
         self.fails('variants: is a folder in which no checkpoint has the variant "bf16" in its name',
                    "ls", "--variant", "bf16", "variants")
         for file in ("variants/x.safetensors", "variants/x.fp16.safetensors"):
-            for command in ("ls", "info", "tree", "du", "verify", "stats"):
+            for command in ("ls", "tree", "verify", "stats"):
                 self.fails(f'{file}: is no folder, and the variant "fp16" is chosen among the files '
                            "of one: name the file that has it", command, "--variant", "fp16", file)
 
@@ -233,7 +233,7 @@ class Sets(Case):
         missing = "cannot open the file: No such file or directory"
         for name in ("out.pt", "our.pt", "else.pt"):
             (self.folder / name).write_bytes(b"")
-        for command in ("ls", "verify", "info", "stats", "residency"):
+        for command in ("ls", "verify", "stats", "residency"):
             self.fails(f'outt.pt: {missing}; did you mean "out.pt"?', command, "outt.pt")
         self.fails(f'modl: {missing}; did you mean "model"?', "ls", "modl")
         self.fails(f'model/{INDEX[:-1]}: {missing}; did you mean "model/{INDEX}"?', "ls",
@@ -270,7 +270,7 @@ class Sets(Case):
         self.fails(
             f"model/{SHARDS[1]}: is truncated: the tensors have 16 bytes by the header, and there "
             "are 12 behind it; the download or copy is incomplete",
-            "info", "model",
+            "ls", "--info", "model",
         )
 
 
@@ -291,7 +291,7 @@ class HubCache(Case):
 
     def test_a_model_is_opened_by_its_name_and_shown_by_its_snapshot(self):
         for name in ("org/name", "org/name@main", "org/name@c0ffee"):
-            lines = self.lines("info", name, **self.cache)
+            lines = self.lines("ls", "--info", name, **self.cache)
             self.assertTrue(lines["files"].startswith(f"3 in {self.snapshot}, "), lines["files"])
 
     def test_what_is_not_in_the_cache_is_said(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands `weightmap run --snapshot` and `weightmap snapshots`.
+"""The command `weightmap run --snapshot`, and `--list`, `--check` and `--remove`.
 
     snapshot_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 
@@ -195,7 +195,7 @@ class Refusals(SnapshotCase):
         self.assertIn("--snapshot: must name a folder", done.stderr)
 
     def test_a_folder_that_is_not_there_has_no_list(self):
-        done = self.run_tool("snapshots", self.folder / "none")
+        done = self.run_tool("run", "--list", self.folder / "none")
         self.assertEqual(done.returncode, 1)
         self.assertIn("none: No such file or directory", done.stderr)
 
@@ -318,7 +318,7 @@ class Snapshots(SnapshotCase):
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"http://127.0.0.1:{self.port}/quit")
                 self.assertEqual(process.wait(), 7)
-            self.run_tool("snapshots", self.snapshots, "--remove", "all", check=True)
+            self.run_tool("run", "--remove", self.snapshots, "all", check=True)
         with self.served() as process:
             pass
         self.assertEqual(process.returncode, -signal.SIGTERM)
@@ -787,25 +787,25 @@ class Snapshots(SnapshotCase):
         self.make()
         [path] = self.manifests()
         key = path.parent.name
-        done = self.run_tool("snapshots", self.snapshots, "--check")
+        done = self.run_tool("run", "--check", self.snapshots)
         self.assertEqual(done.returncode, 0)
         titles, row = done.stdout.splitlines()
         self.assertEqual(titles.split(), ["SNAPSHOT", "SIZE", "MADE", "STATE", "COMMAND"])
         self.assertRegex(row, rf"^{key[:8]} .* MiB .* good +{sys.executable} ")
         os.truncate(self.image(), 4096)
-        self.assertEqual(self.run_tool("snapshots", self.snapshots).returncode, 0)
-        done = self.run_tool("snapshots", self.snapshots, "--check", "--json")
+        self.assertEqual(self.run_tool("run", "--list", self.snapshots).returncode, 0)
+        done = self.run_tool("run", "--check", self.snapshots, "--json")
         self.assertEqual(done.returncode, 1)
         [listed] = json.loads(done.stdout)["snapshots"]
         self.assertRegex(listed["trouble"], "pages-1.img: has 4096 bytes, expected")
         self.assertEqual((listed["key"], listed["listeners"], listed["snapshot_here"]),
                          (key, [f"127.0.0.1:{self.port}"], False))
-        done = self.run_tool("snapshots", self.snapshots, "--remove", "none")
+        done = self.run_tool("run", "--remove", self.snapshots, "none")
         self.assertEqual((done.returncode, done.stderr),
                          (1, "weightmap: there is no snapshot none\n"))
-        done = self.run_tool("snapshots", self.snapshots, "--remove", key[:8])
+        done = self.run_tool("run", "--remove", self.snapshots, key[:8])
         self.assertEqual((done.returncode, done.stdout), (0, "removed 1 snapshot\n"))
-        self.assertEqual(self.run_tool("snapshots", self.snapshots).stdout,
+        self.assertEqual(self.run_tool("run", "--list", self.snapshots).stdout,
                          "there are no snapshots\n")
 
 

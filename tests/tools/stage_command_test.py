@@ -83,14 +83,14 @@ class Stage(FolderCase):
         self.assertEqual(report["bytes"], self.file.stat().st_size)
         self.assertEqual(report["direct_bytes"] + report["cached_bytes"] + report["dropped_bytes"],
                          report["bytes"])
-        info = json.loads(run("info", "--json", report["path"]).stdout)
+        info = json.loads(run("ls", "--info", "--json", report["path"]).stdout)
         self.assertIs(info["lives_in_memory"], True)
-        self.assertIn(", kept in memory\n", run("info", report["path"]).stdout)
+        self.assertIn(", kept in memory\n", run("ls", "--info", report["path"]).stdout)
 
     def test_does_not_fill_the_page_cache(self):
-        if run("evict", self.file).returncode != 0:
+        if run("residency", "--evict", self.file).returncode != 0:
             os.sync()
-            if run("evict", self.file).returncode != 0:
+            if run("residency", "--evict", self.file).returncode != 0:
                 print("SKIPPED: this file system keeps its files in memory", file=sys.stderr)
                 self.skipTest("this file system keeps its files in memory")
         self.stay().stdout.readline()

@@ -141,7 +141,7 @@ class Unit(unittest.TestCase):
         self.assertEqual(warmed["bytes"], self.file.stat().st_size)
         residency = self.tool(enter, "residency", "--json", self.file)
         self.assertEqual(residency["file_bytes"], self.file.stat().st_size)
-        evicted = self.tool(enter, "evict", "--json", self.file)["files"][0]
+        evicted = self.tool(enter, "residency", "--evict", "--json", self.file)["files"][0]
         self.assertEqual(evicted["file_bytes"], self.file.stat().st_size)
         self.holds_under(enter)
 

@@ -1,11 +1,17 @@
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/ls/composed_table.hpp"
+#include "tools/ls/description.hpp"
 #include "tools/ls/record_table.hpp"
+#include "tools/ls/sums.hpp"
 #include "tools/options/sort_option.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -20,8 +26,11 @@ struct LsOptions : CommonOptions {
   TensorSelection selection;
   TableStyle style;
   SortBy sort = SortBy::file;
+  std::optional<std::size_t> depth;
   bool long_form = false;
+  bool info = false;
   bool records = false;
+  bool sums = false;
 };
 
 Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOptions& options) {
@@ -198,22 +207,55 @@ void print_unlisted(Output& out, const Checkpoint& checkpoint) {
     out.write("the file has values alone (weightmap tree shows them)\n");
 }
 
-Result<int> run_ls(Output& out, const LsOptions& options) {
-  if (options.records) return run_records(out, options);
-  TRY_ASSIGN(Checkpoint checkpoint, open_to_look(options));
-  TRY_ASSIGN(const std::vector<std::size_t> indices, about(options, listed(checkpoint, options)));
+void print_info(Output& out, const Checkpoint& checkpoint, const LsOptions& options) {
+  if (options.json)
+    out.write(to_text(describe_file(options.file, checkpoint)) + "\n");
+  else
+    print_description(out, options.file, checkpoint);
+}
+
+void list(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
+          const std::vector<std::size_t>& indices) {
   std::vector<std::size_t> in_file_order = indices;
   std::sort(in_file_order.begin(), in_file_order.end());
   const std::vector<ComposedTensor> composed =
       listed(composed_tensors(checkpoint), in_file_order, options.selection.patterns.empty());
-  if (options.json) {
-    print_json(out, checkpoint, options, indices, composed);
-  } else {
-    print_table(out, checkpoint, options, indices);
-    print_composed(out, options, composed);
-    if (!options.style.tsv) print_unlisted(out, checkpoint);
+  if (options.json) return print_json(out, checkpoint, options, indices, composed);
+  print_table(out, checkpoint, options, indices);
+  print_composed(out, options, composed);
+  if (!options.style.tsv) print_unlisted(out, checkpoint);
+}
+
+Result<int> run_ls(Output& out, const LsOptions& options) {
+  if (options.records) return run_records(out, options);
+  TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
+  if (options.info) {
+    print_info(out, checkpoint, options);
+    return exit_good;
   }
+  TRY_ASSIGN(const std::vector<std::size_t> indices, about(options, listed(checkpoint, options)));
+  if (options.sums)
+    print_sums(out, checkpoint, indices,
+               {options.file, options.depth, options.sort, options.style, options.json});
+  else
+    list(out, checkpoint, options, indices);
   return exit_good;
+}
+
+// What is printed instead of the list, and what then has no meaning.
+void check_combination(const CLI::App& command) {
+  struct Instead {
+    const char* option;
+    std::vector<const char*> without;
+  };
+  const std::array<Instead, 3> all = {
+      {{"--info", {"--sum", "--records", "PATTERN", "--long", "--sort", "--tsv"}},
+       {"--records", {"--sum", "PATTERN", "--long", "--sort"}},
+       {"--sum", {"--long"}}}};
+  for (const Instead& each : all)
+    for (const char* const other : each.without)
+      if (command.count(each.option) != 0 && command.count(other) != 0)
+        throw CLI::ExcludesError(each.option, other);
 }
 
 }  // namespace
@@ -227,22 +269,37 @@ void add_ls(CLI::App& app, Run& run) {
                   "Only names that match, e.g. '*.wq.weight'")
       ->type_name("");
   command.add_flag("-l,--long", options->long_form, "Add strides, storage and offsets");
+  command.add_flag("--info", options->info, "Describe the file instead, and what opening it took");
   command.add_flag("--records", options->records,
                    "All records of the archive instead: code, extra files, storages");
+  CLI::Option* const sums = command.add_flag(
+      "--sum", options->sums, "Sizes instead, added up by the beginning of the names");
+  command
+      .add_option(
+          "-d,--depth", options->depth,
+          "With --sum: a line for all tensors that share the first N parts of their names;\n"
+          "without it, as many parts as give at most 40 lines")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65535))
+      ->needs(sums);
   add_sort_option(command, options->sort);
   add_table_options(command, options->style);
   add_verify_option(command, *options);
   add_remote_options(command, options->remote);
   command.footer(
+      "Tied tensors, which are the same elements, count once in a sum.\n"
       "Examples:\n"
       "  weightmap ls model.pt\n"
       "  weightmap ls --long model.pt 'layers.0.*'\n"
-      "  weightmap ls --records model.pt\n"
+      "  weightmap ls --sum --depth 1 --sort size train.pt\n"
+      "  weightmap ls --info model.pt\n"
       "  weightmap ls --sort size model.pt '*.weight' '*.bias' | head\n"
       "  weightmap ls --tsv model.pt | cut -f 1,4\n"
       "  weightmap ls --json model.pt | jq -r '.tensors[].name'");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_ls(out, *options); }; });
+  command.callback([options, &command, &run] {
+    check_combination(command);
+    run = [options](Output& out) { return run_ls(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli

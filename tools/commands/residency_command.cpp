@@ -11,6 +11,7 @@
 #include "tools/output/each_file.hpp"
 #include "tools/output/progress_bar.hpp"
 #include "tools/output/terminal.hpp"
+#include "tools/residency/eviction.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -34,6 +35,7 @@ struct ResidencyOptions {
   bool by_tensor = false;
   bool watch = false;
   bool repair = false;
+  bool evict = false;
   bool json = false;
 };
 
@@ -259,6 +261,7 @@ Result<OpenedPart> open_part(const ResidencyOptions& options) {
 }
 
 Result<int> run_residency(Output& out, ResidencyOptions options) {
+  if (options.evict) return evict_files(out, options.files, options.json);
   options.file = options.files.front();
   if (options.watch) {
     TRY_ASSIGN(const OpenedPart chosen, open_part(options));
@@ -278,7 +281,8 @@ Result<int> run_residency(Output& out, ResidencyOptions options) {
 // read. A folder is none, since modules are often called like folders.
 void take_files(ResidencyOptions& options) {
   std::vector<std::string>& patterns = options.selection.patterns;
-  const auto is_pattern = [](const std::string& text) {
+  const auto is_pattern = [&options](const std::string& text) {
+    if (options.evict) return false;
     std::error_code failed;
     return !std::filesystem::exists(std::filesystem::symlink_status(text, failed)) ||
            std::filesystem::is_directory(text, failed);
@@ -313,17 +317,28 @@ void add_residency(CLI::App& app, Run& run) {
               "as many parts as give at most 40 bars")
           ->type_name("N")
           ->check(CLI::Range(1, 65535));
-  command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
+  CLI::Option* const by_tensor =
+      command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
   CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
-  command.add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
-      ->excludes(watch);
+  CLI::Option* const repair =
+      command
+          .add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
+          ->excludes(watch);
   add_table_options(command, options->style);
+  command
+      .add_flag("--evict", options->evict,
+                "Drop what is cached instead, of any FILEs: the next read of one is a cold one")
+      ->excludes(depth, by_tensor, watch, repair, command.get_option("--tsv"));
   command.footer(
-      "Opening the file for this reads its metadata, which is cached afterwards.\n"
+      "Opening the file for this reads its metadata, which is cached afterwards. With --evict the\n"
+      "exit status is 1 if any of a file stays, and it is said why: a process has it mapped, or "
+      "it\n"
+      "is not on the disk yet.\n"
       "Examples:\n"
       "  weightmap residency model.pt\n"
       "  weightmap residency --depth 1 *.safetensors\n"
       "  weightmap residency --by-tensor model.pt 'model.layers.0.*'\n"
+      "  weightmap residency --evict *.pt\n"
       "  weightmap residency --repair model.pt");
   command.callback([options, &run] {
     take_files(*options);

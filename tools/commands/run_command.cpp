@@ -20,6 +20,7 @@
 #include "tools/run/start_task.hpp"
 #include "tools/run/timeline_page.hpp"
 #include "tools/run/waited_command.hpp"
+#include "tools/snapshot/snapshot_list.hpp"
 #include "tools/snapshot/snapshot_start.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
@@ -35,6 +36,28 @@ struct RunOptions {
   std::string snapshots;  // the folder of snapshots; empty: none
   std::vector<std::string> command;
 };
+
+// What is asked of a folder of snapshots, in place of a start.
+struct SnapshotQuestion {
+  std::string listed;                // the folder; of the three one is not empty
+  std::string checked;               // the same
+  std::vector<std::string> removed;  // the folder, and which
+  bool json = false;
+
+  bool is_asked() const noexcept { return !listed.empty() || !checked.empty() || !removed.empty(); }
+};
+
+Result<int> answer(Output& out, const SnapshotQuestion& question) {
+  if (!question.removed.empty()) {
+    TRY(snapshot::remove_snapshots(out, question.removed[0], question.removed[1], question.json));
+    return exit_good;
+  }
+  const bool checks = !question.checked.empty();
+  TRY_ASSIGN(const bool all_good,
+             snapshot::list_snapshots(out, checks ? question.checked : question.listed, checks,
+                                      question.json));
+  return checks && !all_good ? exit_failed : exit_good;
+}
 
 Result<int> show_plan(Output& out, const fs::path& path) {
   Result<start::StartPlan> plan = start::load_plan(path);
@@ -79,10 +102,39 @@ Result<int> run_command(Output& out, const RunOptions& options) {
   return start::become(options.command);
 }
 
+std::string check_folder(const std::string& folder) {
+  return folder.empty() ? "must name a folder" : "";
+}
+
+void add_question(CLI::App& command, SnapshotQuestion& question) {
+  CLI::Option* const list =
+      command
+          .add_option("--list", question.listed,
+                      "List the snapshots of this folder, and which of them a start would use")
+          ->check(check_folder)
+          ->type_name("DIR");
+  CLI::Option* const check =
+      command
+          .add_option("--check", question.checked,
+                      "The same, once the checksums of all files of the images are compared; the\n"
+                      "exit status is 1 if there is one that a start would not use")
+          ->check(check_folder)
+          ->excludes(list)
+          ->type_name("DIR");
+  command
+      .add_option("--remove", question.removed, "Remove the snapshot whose key begins so, or all")
+      ->expected(2)
+      ->check(check_folder)
+      ->excludes(list, check)
+      ->type_name("DIR SNAPSHOT|all");
+  command.add_flag("--json", question.json, "Of these three: one JSON document on standard output");
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, Run& run) {
   auto options = std::make_shared<RunOptions>();
+  auto question = std::make_shared<SnapshotQuestion>();
   CLI::App& command =
       *app.add_subcommand("run", "Start a command, while its code and its model are read ahead");
   command
@@ -110,9 +162,7 @@ void add_run(CLI::App& app, Run& run) {
       .add_option("--snapshot", options->snapshots,
                   "Restore the command from its snapshot in this folder; where there is none that\n"
                   "fits, start it, and make one when the start is over. Needs criu and root")
-      ->check([](const std::string& folder) {
-        return folder.empty() ? std::string("must name a folder") : std::string();
-      })
+      ->check(check_folder)
       ->type_name("DIR");
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
@@ -120,9 +170,8 @@ void add_run(CLI::App& app, Run& run) {
   command.add_flag(
       "-v,--verbose", options->start.speaks,
       "Say on standard error what was read, how long the command waited, and for what");
-  command.add_option("COMMAND", options->command, "What to run, with its arguments")
-      ->required()
-      ->type_name("");
+  add_question(command, *question);
+  command.add_option("COMMAND", options->command, "What to run, with its arguments")->type_name("");
   command.footer(
       "The command has this process's id, terminal and exit status; beside it a process reads "
       "what\n"
@@ -130,12 +179,24 @@ void add_run(CLI::App& app, Run& run) {
       "nothing.\n"
       "With --snapshot and --timeline the command runs below this process, which passes signals "
       "on,\n"
-      "and with --snapshot its output.\n"
+      "and with --snapshot its output. A snapshot that is not used is of another kernel or "
+      "processor,\n"
+      "or of files that have changed since, or is damaged; the next start makes a new one.\n"
       "Examples:\n"
       "  weightmap run -- python -m vllm.entrypoints.openai.api_server --model org/name\n"
-      "  weightmap run --ready http://localhost:8000/health -v -- ./serve model.gguf");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_command(out, *options); }; });
+      "  weightmap run --ready http://localhost:8000/health -v -- ./serve model.gguf\n"
+      "  weightmap run --list /var/lib/snapshots\n"
+      "  weightmap run --remove /var/lib/snapshots all");
+  command.callback([options, question, &run] {
+    const bool asks = question->is_asked();
+    if (asks && !options->command.empty())
+      throw CLI::ExcludesError("COMMAND", "--list, --check and --remove");
+    if (!asks && options->command.empty()) throw CLI::RequiredError("COMMAND");
+    if (!asks && question->json) throw CLI::RequiresError("--json", "--list, --check or --remove");
+    run = [options, question](Output& out) {
+      return question->is_asked() ? answer(out, *question) : run_command(out, *options);
+    };
+  });
 }
 
 }  // namespace weightmap::cli

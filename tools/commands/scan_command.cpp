@@ -24,6 +24,7 @@ struct ScanOptions {
   std::vector<std::string> paths;
   OpenOptions open;
   bool strict = false;
+  bool names = false;  // all of them
   bool json = false;
 };
 
@@ -223,7 +224,7 @@ std::map<Verdict, std::size_t> counts_of(const std::vector<Scanned>& files) {
   return counts;
 }
 
-Json describe_file(const Scanned& file) {
+Json describe_file(const Scanned& file, bool names) {
   Json globals = Json::array();
   for (const auto& [pickle, global] : unsafe_globals(file.globals))
     globals.push_back(describe(*pickle, *global));
@@ -238,22 +239,25 @@ Json describe_file(const Scanned& file) {
     if (pickle.fault) faults.push_back(describe(*pickle.fault));
     bytes_behind += pickle.bytes_behind;
   }
-  return {{"file", file.file},
-          {"verdict", word_of(file.verdict)},
-          {"format", file.globals.format == Format::unknown ? Json(nullptr)
-                                                            : Json(to_string(file.globals.format))},
-          {"unsafe", std::move(globals)},
-          {"hidden", std::move(hidden)},
-          {"bytes_behind", bytes_behind},
-          {"hole_bytes", file.globals.hole_bytes},
-          {"code", file.globals.code},
-          {"faults", std::move(faults)},
-          {"error", file.error ? describe(*file.error) : Json(nullptr)}};
+  Json document = {
+      {"file", file.file},
+      {"verdict", word_of(file.verdict)},
+      {"format", file.globals.format == Format::unknown ? Json(nullptr)
+                                                        : Json(to_string(file.globals.format))},
+      {"unsafe", std::move(globals)},
+      {"hidden", std::move(hidden)},
+      {"bytes_behind", bytes_behind},
+      {"hole_bytes", file.globals.hole_bytes},
+      {"code", file.globals.code},
+      {"faults", std::move(faults)},
+      {"error", file.error ? describe(*file.error) : Json(nullptr)}};
+  if (names) document["pickles"] = describe(file.globals);
+  return document;
 }
 
-void print_json(Output& out, const std::vector<Scanned>& files) {
+void print_json(Output& out, const std::vector<Scanned>& files, bool names) {
   Json listed = Json::array();
-  for (const Scanned& file : files) listed.push_back(describe_file(file));
+  for (const Scanned& file : files) listed.push_back(describe_file(file, names));
   Json all = Json::object();
   for (const auto& [verdict, number] : counts_of(files))
     all[std::string(word_of(verdict))] = number;
@@ -297,11 +301,22 @@ void print_table(Output& out, const std::vector<Scanned>& files) {
   out.write(line + "\n");
 }
 
+void print_names(Output& out, const std::vector<Scanned>& files) {
+  for (const Scanned& file : files) {
+    out.write(printable(file.file) + ": " + std::string(word_of(file.verdict)) +
+              (file.error ? ": " + printable(file.error->message) : "") + "\n");
+    if (!file.error) print(out, file.globals);
+  }
+}
+
 Result<int> run_scan(Output& out, const ScanOptions& options) {
   std::vector<Scanned> files;
   Walk walk(options.open, files);
   for (const std::string& path : options.paths) walk.add(path);
-  options.json ? print_json(out, files) : print_table(out, files);
+  if (options.json)
+    print_json(out, files, options.names);
+  else
+    options.names ? print_names(out, files) : print_table(out, files);
   const bool good = std::all_of(files.begin(), files.end(), [&](const Scanned& file) {
     return file.verdict == Verdict::safe || file.verdict == Verdict::not_a_checkpoint ||
            (file.verdict == Verdict::plain_data && !options.strict);
@@ -320,6 +335,8 @@ void add_scan(CLI::App& app, Run& run) {
       ->type_name("");
   add_allow_option(command, options->open);
   command.add_flag("--strict", options->strict, "End with 1 for plain data, too");
+  command.add_flag("--names", options->names,
+                   "List all classes and functions that the pickles name, the safe ones too");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
       "Looks at the names in pickles, wherever they are in a file, and runs nothing. Safe is what\n"
@@ -330,6 +347,7 @@ void add_scan(CLI::App& app, Run& run) {
       "Examples:\n"
       "  weightmap scan models/\n"
       "  weightmap scan --allow-global argparse.Namespace model.pt\n"
+      "  weightmap scan --names model.pt\n"
       "  weightmap scan --json models/ | jq '.files[] | select(.verdict == \"unsafe\")'");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_scan(out, *options); }; });

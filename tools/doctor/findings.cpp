@@ -148,7 +148,7 @@ Finding pages(const Facts& facts) {
   finding.found += ": each small one costs a page fault";
   const std::string file = quoted(facts.file);
   finding.advice = is_single(facts) ? "weightmap residency --repair " + only_file(facts)
-                                    : "weightmap evict " + file + " && weightmap warm " + file;
+                                    : "weightmap residency --evict " + file + " && weightmap warm " + file;
   return finding;
 }
 

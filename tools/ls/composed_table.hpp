@@ -1,4 +1,4 @@
-// Shows tensors that are more than one dense block, for `ls` and `info`.
+// Shows tensors that are more than one dense block, for `ls`.
 #pragma once
 
 #include <span>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tools/support/columns.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
@@ -44,19 +45,15 @@ Json describe(const FileGlobals& globals) {
                        {"fault", pickle.fault ? describe(*pickle.fault) : Json(nullptr)},
                        {"globals", std::move(listed)}});
   }
-  return {{"format", to_string(globals.format)},
-          {"code", globals.code},
-          {"hole_bytes", globals.hole_bytes},
-          {"fault", globals.fault ? describe(*globals.fault) : Json(nullptr)},
-          {"pickles", std::move(pickles)}};
+  return pickles;
 }
 
-void print(Output& out, const TableStyle& style, const FileGlobals& globals) {
+void print(Output& out, const FileGlobals& globals) {
   std::vector<std::pair<const PickleGlobals*, const NamedGlobal*>> rows;
   for (const PickleGlobals& pickle : globals.pickles)
     for (const NamedGlobal& global : pickle.globals) rows.emplace_back(&pickle, &global);
   print_columns(
-      out, style,
+      out, {},
       {{"VERDICT"}, {"OFFSET", Column::right}, {"COUNT", Column::right}, {"RECORD"}, {"GLOBAL"}},
       rows.size(), [&](std::size_t i) -> std::vector<std::string> {
         const auto& [pickle, global] = rows[i];
@@ -64,12 +61,6 @@ void print(Output& out, const TableStyle& style, const FileGlobals& globals) {
                 std::to_string(global->count), record_of(*pickle), shown_name(*global)};
       });
   for (const std::string& oddity : oddities(globals)) out.write(oddity + "\n");
-}
-
-bool has_fault(const FileGlobals& globals) {
-  return globals.fault || std::ranges::any_of(globals.pickles, [](const PickleGlobals& pickle) {
-           return pickle.fault.has_value();
-         });
 }
 
 std::vector<std::string> oddities(const FileGlobals& globals) {

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "runtime/services/inspect/list_globals.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/output.hpp"
 
 namespace weightmap::cli {
 
@@ -13,17 +14,14 @@ namespace weightmap::cli {
 // tell.
 std::string shown_name(const NamedGlobal& global);
 
-// Returns {"format", "code", "hole_bytes", "fault", "pickles": [{"record", "hidden",
-// "bytes_behind", "fault", "globals": [...]}]}.
+// Returns [{"record", "file_offset", "hidden", "bytes_behind", "fault", "globals": [...]}], an
+// object for each pickle.
 Json describe(const FileGlobals& globals);
 // Returns {"global", "verdict", "record", "file_offset", "count"}.
 Json describe(const PickleGlobals& pickle, const NamedGlobal& global);
 
 // Prints a table, and a line for each oddity of a pickle.
-void print(Output& out, const TableStyle& style, const FileGlobals& globals);
-
-// True if names may be missing: a pickle or the file is damaged, or exceeds a limit.
-bool has_fault(const FileGlobals& globals);
+void print(Output& out, const FileGlobals& globals);
 
 // Returns the oddities of the pickles, such as "data.pkl: 12 bytes behind its end".
 std::vector<std::string> oddities(const FileGlobals& globals);

@@ -69,7 +69,7 @@ class HalfTheMemory(unittest.TestCase):
                         "float32"], check=True)
         with open(self.file, "rb") as file:
             os.fsync(file.fileno())
-        if subprocess.run([TOOL, "evict", self.file], capture_output=True).returncode != 0:
+        if subprocess.run([TOOL, "residency", "--evict", self.file], capture_output=True).returncode != 0:
             self.cannot_run("this file system keeps its files in memory")
         try:
             self.group = MemoryGroup(self.file.stat().st_size // 2)
@@ -124,7 +124,7 @@ class HalfTheMemory(unittest.TestCase):
 
     def test_locking_all_of_it_is_refused_and_not_killed(self):
         done = subprocess.run(
-            [TOOL, "info", self.file], env={**os.environ, "WEIGHTMAP_LOCKED": "1"},
+            [TOOL, "ls", "--info", self.file], env={**os.environ, "WEIGHTMAP_LOCKED": "1"},
             preexec_fn=self.group.join, capture_output=True, text=True,
         )
         if "RLIMIT_MEMLOCK" in done.stderr:
@@ -149,7 +149,7 @@ class HalfTheMemory(unittest.TestCase):
             shutil.copy(self.file, copy)
             with open(copy, "rb") as file:
                 os.fsync(file.fileno())
-            subprocess.run([TOOL, "evict", copy], capture_output=True, check=True)
+            subprocess.run([TOOL, "residency", "--evict", copy], capture_output=True, check=True)
             copy.replace(self.file)
             held = {"reloads": 0}
             while held["reloads"] < reloads:

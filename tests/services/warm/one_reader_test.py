@@ -67,7 +67,7 @@ class OneReader(unittest.TestCase):
             self.skipTest(why)
 
     def evict(self):
-        return subprocess.run([TOOL, "evict", self.file], capture_output=True,
+        return subprocess.run([TOOL, "residency", "--evict", self.file], capture_output=True,
                               check=False).returncode == 0
 
     def worker(self, *arguments):

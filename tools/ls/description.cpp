@@ -1,23 +1,16 @@
+#include "tools/ls/description.hpp"
+
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <optional>
-#include <string>
 
-#include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/ls/composed_table.hpp"
-#include "tools/output/globals_report.hpp"
-#include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/warmer.hpp"
 
 namespace weightmap::cli {
 namespace {
-
-struct InfoOptions : CommonOptions {
-  bool globals = false;
-};
 
 std::int64_t microseconds(const OpenStats& stats) {
   return std::chrono::duration_cast<std::chrono::microseconds>(stats.total).count();
@@ -48,44 +41,6 @@ Json describe_reserved(const std::optional<ReservedStorages>& reserved) {
   return {{"storages", reserved->storages},
           {"unwritten", reserved->unwritten},
           {"sealed", reserved->is_sealed}};
-}
-
-Json describe_info(const std::string& file, const Checkpoint& checkpoint) {
-  const CheckpointInfo& info = checkpoint.info();
-  const OpenStats& stats = checkpoint.stats();
-  Json files = Json::array();
-  for (const SourceInfo& source : files_of(checkpoint))
-    files.push_back({{"path", source.path.native()}, {"bytes", source.bytes}});
-  return {{"file", file},
-          {"files", files},
-          {"format", to_string(info.format)},
-          {"version", info.version},
-          {"format_version", info.format_version ? Json(*info.format_version) : Json(nullptr)},
-          {"byteorder", info.byteorder},
-          {"storage_alignment", info.storage_alignment},
-          {"tensors", info.tensors},
-          {"storages", info.storages},
-          {"tensor_bytes", info.tensor_bytes},
-          {"file_bytes", info.file_bytes},
-          {"unread_bytes", info.unread_bytes},
-          {"unsupported", info.unsupported},
-          {"not_opened", info.not_opened},
-          {"tensors_not_indexed", info.tensors_not_indexed},
-          {"reserved", describe_reserved(info.reserved)},
-          {"copied", {{"storages", stats.storages_copied}, {"bytes", stats.bytes_copied}}},
-          {"offsets",
-           {{"strategy", to_string(stats.strategy)},
-            {"local_headers_read", stats.local_headers_read},
-            {"cache_hits", stats.cache_hits}}},
-          {"mapping",
-           {{"sharing", to_string(info.sharing)},
-            {"writable", info.writable},
-            {"protection", to_string(info.protection)}}},
-          {"lives_in_memory", lives_in_memory(checkpoint)},
-          {"open",
-           {{"reads", stats.reads},
-            {"bytes_read", stats.bytes_read},
-            {"microseconds", microseconds(stats)}}}};
 }
 
 class Block {
@@ -137,7 +92,47 @@ std::string format_text(const CheckpointInfo& info) {
   return text + (info.format_version ? printable(*info.format_version) : "not stated");
 }
 
-void print_block(Output& out, const std::string& file, const Checkpoint& checkpoint) {
+}  // namespace
+
+Json describe_file(const std::string& file, const Checkpoint& checkpoint) {
+  const CheckpointInfo& info = checkpoint.info();
+  const OpenStats& stats = checkpoint.stats();
+  Json files = Json::array();
+  for (const SourceInfo& source : files_of(checkpoint))
+    files.push_back({{"path", source.path.native()}, {"bytes", source.bytes}});
+  return {{"file", file},
+          {"files", files},
+          {"format", to_string(info.format)},
+          {"version", info.version},
+          {"format_version", info.format_version ? Json(*info.format_version) : Json(nullptr)},
+          {"byteorder", info.byteorder},
+          {"storage_alignment", info.storage_alignment},
+          {"tensors", info.tensors},
+          {"storages", info.storages},
+          {"tensor_bytes", info.tensor_bytes},
+          {"file_bytes", info.file_bytes},
+          {"unread_bytes", info.unread_bytes},
+          {"unsupported", info.unsupported},
+          {"not_opened", info.not_opened},
+          {"tensors_not_indexed", info.tensors_not_indexed},
+          {"reserved", describe_reserved(info.reserved)},
+          {"copied", {{"storages", stats.storages_copied}, {"bytes", stats.bytes_copied}}},
+          {"offsets",
+           {{"strategy", to_string(stats.strategy)},
+            {"local_headers_read", stats.local_headers_read},
+            {"cache_hits", stats.cache_hits}}},
+          {"mapping",
+           {{"sharing", to_string(info.sharing)},
+            {"writable", info.writable},
+            {"protection", to_string(info.protection)}}},
+          {"lives_in_memory", lives_in_memory(checkpoint)},
+          {"open",
+           {{"reads", stats.reads},
+            {"bytes_read", stats.bytes_read},
+            {"microseconds", microseconds(stats)}}}};
+}
+
+void print_description(Output& out, const std::string& file, const Checkpoint& checkpoint) {
   const CheckpointInfo& info = checkpoint.info();
   const OpenStats& stats = checkpoint.stats();
   Block block(out);
@@ -171,52 +166,6 @@ void print_block(Output& out, const std::string& file, const Checkpoint& checkpo
   block.line("mapping", mapping_text(info));
   block.line("open", count(stats.reads, "read") + " of " + human_bytes(stats.bytes_read) + " in " +
                          std::to_string(microseconds(stats)) + " us");
-}
-
-// Also works for a file that cannot be opened.
-Result<int> run_globals(Output& out, const InfoOptions& options) {
-  TRY(check_is_file(options));
-  TRY(check_may_look(options));
-  TRY_ASSIGN(const FileGlobals globals, about(options, list_globals(options.file, options.open)));
-  if (options.json) {
-    Json described = {{"file", options.file}};
-    described.update(describe(globals));
-    out.write(to_text(described) + "\n");
-  } else {
-    print(out, {}, globals);
-  }
-  return has_fault(globals) ? exit_failed : exit_good;
-}
-
-Result<int> run_info(Output& out, const InfoOptions& options) {
-  if (options.globals) return run_globals(out, options);
-  TRY_ASSIGN(Checkpoint checkpoint, open_to_look(options));
-  if (options.json)
-    out.write(to_text(describe_info(options.file, checkpoint)) + "\n");
-  else
-    print_block(out, options.file, checkpoint);
-  return exit_good;
-}
-
-}  // namespace
-
-void add_info(CLI::App& app, Run& run) {
-  auto options = std::make_shared<InfoOptions>();
-  CLI::App& command = *app.add_subcommand("info", "Describe the file and what opening it took");
-  add_common_options(command, *options);
-  // Here the flag lists them; WEIGHTMAP_GLOBALS still decides whether unknown ones are refused.
-  command.remove_option(command.get_option("--globals"));
-  command.add_flag("--globals", options->globals,
-                   "List the classes and functions that the pickles name, and open nothing");
-  add_verify_option(command, *options);
-  add_remote_options(command, options->remote);
-  command.footer(
-      "Examples:\n"
-      "  weightmap info model.pt\n"
-      "  weightmap info --globals model.pt\n"
-      "  weightmap info --json model.pt | jq .offsets.strategy");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_info(out, *options); }; });
 }
 
 }  // namespace weightmap::cli

@@ -1,6 +1,6 @@
+#include "tools/residency/eviction.hpp"
+
 #include <cstdio>
-#include <memory>
-#include <vector>
 
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
@@ -10,11 +10,6 @@
 
 namespace weightmap::cli {
 namespace {
-
-struct EvictOptions {
-  std::vector<std::string> files;
-  bool json = false;
-};
 
 Json describe_eviction(const std::string& file, const Result<EvictReport>& report) {
   if (!report) return {{"file", file}, {"error", describe(report.error())}};
@@ -35,38 +30,22 @@ std::string eviction_line(const std::string& file, const EvictReport& report) {
   return line + "\n";
 }
 
-// Continues with the next file after a failure.
-Result<int> run_evict(Output& out, const EvictOptions& options) {
+}  // namespace
+
+int evict_files(Output& out, const std::vector<std::string>& names, bool json) {
   int code = exit_good;
-  Json files = Json::array();
-  for (const std::string& file : options.files) {
+  Json listed = Json::array();
+  for (const std::string& file : names) {
     const Result<EvictReport> report = evict(file);
     if (!report) std::fprintf(stderr, "weightmap: %s\n", to_string(report.error()).c_str());
     if (!report || report->cached_after > 0) code = exit_failed;
-    if (options.json)
-      files.push_back(describe_eviction(file, report));
+    if (json)
+      listed.push_back(describe_eviction(file, report));
     else if (report)
       out.write(eviction_line(file, *report));
   }
-  if (options.json) out.write(to_text({{"files", files}}) + "\n");
+  if (json) out.write(to_text({{"files", listed}}) + "\n");
   return code;
-}
-
-}  // namespace
-
-void add_evict(CLI::App& app, Run& run) {
-  auto options = std::make_shared<EvictOptions>();
-  CLI::App& command = *app.add_subcommand("evict", "Drop files from the page cache");
-  command.add_option("FILE", options->files, "Any regular file")->required()->type_name("");
-  command.add_flag("--json", options->json, "One JSON document on standard output");
-  command.footer(
-      "The next read of the file is a cold one. Ends with exit status 1 if any of it stays, and\n"
-      "says why: a process has it mapped, or it is not on the disk yet.\n"
-      "Examples:\n"
-      "  weightmap evict model.pt\n"
-      "  weightmap evict --json *.pt | jq '.files[].cached_after'");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_evict(out, *options); }; });
 }
 
 }  // namespace weightmap::cli
