@@ -14,8 +14,8 @@ import weightmap
 class RangeStore(ThreadingHTTPServer):
     """Serves `content` under its ETag, and counts the bytes of bodies.
 
-    before: is called with the number of the ranged request, from 1, and the word that its client
-        says who it is by, before the request is answered; in a thread of the request.
+    before: is called with the number of the ranged request, from 1, before it is answered; in a
+        thread of the request.
     """
 
     daemon_threads = True
@@ -25,9 +25,9 @@ class RangeStore(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self._lock = threading.Lock()
         self.content = content
-        self.sent = {}  # bytes, by the word of the client
+        self.sent = 0
         self.ranges = 0
-        self.before = lambda number, client: None
+        self.before = lambda number: None
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -46,19 +46,15 @@ class RangeStore(ThreadingHTTPServer):
     def tag(self):
         return self.file[1]
 
-    def begin_range(self, client):
+    def begin_range(self):
         with self._lock:
             self.ranges += 1
             number = self.ranges
-        self.before(number, client)
+        self.before(number)
 
-    def count(self, client, length):
+    def count(self, length):
         with self._lock:
-            self.sent[client] = self.sent.get(client, 0) + length
-
-    def all_sent(self):
-        with self._lock:
-            return sum(self.sent.values())
+            self.sent += length
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,8 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(404 if "missing" in self.path else 200, tag, len(content))
 
     def do_GET(self):
-        client = self.headers.get("X-Client", "")
-        self.server.begin_range(client)
+        self.server.begin_range()
         content, tag = self.server.file
         if self.headers.get("If-Match", tag) != tag:
             self._head(412, tag, 0)
@@ -84,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = content[begin:end]
         place = f"bytes {begin}-{end - 1}/{len(content)}"
         self._head(206, tag, len(body), ("Content-Range", place))
-        self.server.count(client, len(body))
+        self.server.count(len(body))
         self.wfile.write(body)
 
     def _head(self, status, tag, length, *more):
@@ -95,18 +90,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class RangeClient:
-    """A source as weightmap.remote.open_url() makes it, that says of whom its requests are."""
+    """A source as weightmap.remote.open_url() makes it."""
 
-    def __init__(self, url, client=""):
+    def __init__(self, url):
         self.name = url.partition("?")[0]
         self._url = url
-        self._client = client
         with self._ask("HEAD", {}) as answer:
             self.size = int(answer.headers["Content-Length"])
             self.tag = answer.headers["ETag"]
 
     def _ask(self, method, headers):
-        headers = {**headers, "X-Client": self._client}
         return urllib.request.urlopen(
             urllib.request.Request(self._url, method=method, headers=headers)
         )
@@ -123,9 +116,4 @@ class RangeClient:
             raise weightmap.FileError("changed: the store has another version") from None
 
 
-def open_source(url):
-    """Says "keeper" or "task"."""
-    import ray
-
-    is_actor = ray.get_runtime_context().get_actor_id() is not None
-    return RangeClient(url, "keeper" if is_actor else "task")
+open_source = RangeClient

@@ -274,7 +274,6 @@ def test_bench_measures_with_the_interpreter_that_it_is_called_by(tool, tmp_path
     (["bench", "--remote=http://h/a.pt"], ["bench", "--remote=http://h/a.pt"]),
     (["bench", "--start", "--", "a", "--python", "b"],
      ["bench", "--python", "{}", "--start", "--", "a", "--python", "b"]),
-    (["ray", "status", "a"], ["ray", "--python", "{}", "status", "a"]),
     (["run", "--", "doctor"], ["run", "--", "doctor"]),
     ([], []),
 ])

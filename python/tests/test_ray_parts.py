@@ -1,8 +1,7 @@
-"""What of weightmap.ray needs no Ray: chunks, their order, deadlines, files in /dev/shm."""
+"""What of weightmap.ray needs no Ray: chunks, names, files in /dev/shm, the command line."""
 
 import errno
 import os
-import random
 import re
 import subprocess
 import sys
@@ -13,161 +12,26 @@ import pytest
 
 import weightmap
 from weightmap._ray import copy as copy_module
-from weightmap._ray.__main__ import main, table
-from weightmap._ray.chunk_table import ChunkTable
+from weightmap._ray.command import main, table
 from weightmap._ray.copy import Copy
-from weightmap._ray.deadline import Deadline
-from weightmap._ray.grid import ChunkGrid
 from weightmap._ray.node_files import NodeFiles, checked_name
 from weightmap._ray.request import Request
 from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import Stored, name_of
 from weightmap._ray.version import Version
-from weightmap._ray.window import RandomWindow
+
+PACKAGE = str(Path(weightmap.__file__).parents[1])
 
 # --- chunks -----------------------------------------------------------------------------------
 
 
-def test_the_last_chunk_is_what_is_left():
-    grid = ChunkGrid(10, 4)
-    assert [grid.range_of(index) for index in range(len(grid))] == [(0, 4), (4, 4), (8, 2)]
-
-
-def test_a_file_of_whole_chunks_has_no_empty_one():
-    assert len(ChunkGrid(8, 4)) == 2
-    assert ChunkGrid(8, 4).range_of(1) == (4, 4)
-
-
-def test_an_empty_file_has_no_chunk():
-    assert len(ChunkGrid(0, 4)) == 0
-
-
-def test_ranges_are_covered_in_their_order():
-    grid = ChunkGrid(40, 4)
-    assert grid.covering([(20, 4), (3, 2), (7, 1), (12, 0)]) == [5, 0, 1]
-    assert grid.in_order([5, 0, 1]) == [5, 0, 1, 2, 3, 4, 6, 7, 8, 9]
-
-
-# --- their order ------------------------------------------------------------------------------
-
-
-def all_of(window):
-    return list(iter(window.next, None))
-
-
-def test_each_chunk_is_asked_for_once():
-    assert sorted(all_of(RandomWindow(range(1000)))) == list(range(1000))
-
-
-class Last(random.Random):
-    def randrange(self, end):
-        return end - 1
-
-
-class First(random.Random):
-    def randrange(self, _end):
-        return 0
-
-
-def test_only_the_next_32_are_asked_for():
-    window = RandomWindow(range(100), Last())
-    assert [window.next() for _ in range(3)] == [31, 32, 33]
-    assert all_of(RandomWindow(range(5), Last())) == [4, 3, 2, 1, 0]
-
-
-def test_the_order_is_that_which_was_given():
-    assert all_of(RandomWindow([7, 3, 5], First())) == [7, 3, 5]
-
-
-def test_an_end_stays_one():
-    window = RandomWindow([1])
-    assert [window.next(), window.next(), window.next()] == [1, None, None]
-
-
-# --- deadlines --------------------------------------------------------------------------------
-
-
-def test_the_first_chunks_have_time_to_start_workers():
-    assert Deadline(2.0).limit() == 12.0
-
-
-def test_a_deadline_is_three_medians_and_the_patience():
-    deadline = Deadline(2.0)
-    for seconds in (0.5, 100.0, 1.0):
-        deadline.note(seconds)
-    assert deadline.limit() == 5.0
-
-
-def test_a_peer_that_was_late_is_not_waited_for_until_as_long_again():
-    deadline = Deadline(2.0)
-    deadline.note(1.0)
-    assert [deadline.is_over("a", 100.0, now) for now in (104.9, 105.0)] == [False, True]
-    assert [deadline.is_over(peer, 105.0, 105.1) for peer in ("a", "b")] == [True, False]
-    assert [deadline.is_over("a", 109.0, now) for now in (109.9, 110.0)] == [True, False]
-
-
-def test_this_node_is_waited_for_by_each_chunk():
-    deadline = Deadline(2.0)
-    deadline.note(1.0)
-    assert [deadline.is_over(None, 100.0, now) for now in (104.9, 105.0)] == [False, True]
-    assert not deadline.is_over(None, 105.0, 105.1)
-
-
-def test_old_times_are_forgotten():
-    deadline = Deadline(0.0)
-    for seconds in [100.0] * 63 + [1.0] * 32:
-        deadline.note(seconds)
-    assert deadline.limit() == 3.0
-
-
-# --- chunks in the object store ---------------------------------------------------------------
-
-
-class Reads(list):
-    """Gives 0, 1, 2, … as the references of what is read."""
-
-    def __call__(self):
-        self.append(len(self))
-        return self[-1]
-
-
-def test_a_chunk_is_read_once_for_all():
-    table, read = ChunkTable(10), Reads()
-    table.join("b")
-    assert [table.get(7, node, read) for node in ("a", "b", "a")] == [0, 0, 0]
-    assert (read, len(table), table.nodes) == ([0], 1, 2)
-
-
-def test_a_chunk_is_freed_when_all_nodes_have_it():
-    table, read = ChunkTable(10), Reads()
-    table.join("b")
-    table.get(7, "a", read)
-    table.note("a", [7])
-    assert len(table) == 1
-    table.note("b", [7, 99])
-    assert len(table) == 0
-    assert table.get(7, "b", read) == 1
-
-
-def test_nobody_waits_for_a_node_that_left():
-    table, read = ChunkTable(10), Reads()
-    table.join("b")
-    table.get(7, "a", read), table.get(8, "a", read)
-    table.note("a", [7])
-    table.leave("b")
-    assert len(table) == 1
-    table.leave("a")
-    assert (len(table), table.nodes) == (0, 0)
-
-
-def test_a_node_that_stands_still_keeps_no_more_than_the_capacity():
-    table, read = ChunkTable(2), Reads()
-    table.join("b")
-    for index in (5, 6, 7):
-        table.get(index, "a", read)
-    assert len(table) == 2
-    assert table.get(6, "b", read) == 1
-    assert table.get(5, "b", read) == 3
+@pytest.mark.parametrize(
+    ("size", "ranges"),
+    [(10, [(0, 4), (4, 4), (8, 2)]), (8, [(0, 4), (4, 4)]), (3, [(0, 3)]), (0, [])],
+)
+def test_a_file_is_cut_into_chunks(size, ranges):
+    made = Version(1, Stored("https://host/a", "t", size, None), 4, True, 2.0)
+    assert made.ranges() == ranges
 
 
 # --- peers or the store -----------------------------------------------------------------------
@@ -183,7 +47,7 @@ def test_a_node_that_stands_still_keeps_no_more_than_the_capacity():
     ],
 )
 def test_peers_are_for_many_nodes_unless_told_otherwise(source, nodes, uses_peers):
-    request = Request("https://host/a", None, source, True, (), 1, 2.0, None)
+    request = Request("https://host/a", None, source, True, 1, 2.0, None)
     assert request.uses_peers(nodes) is uses_peers
 
 
@@ -274,40 +138,11 @@ def test_a_store_that_names_no_version_is_refused():
         Stored.at(SECRET, Untagged)
 
 
-# --- order ------------------------------------------------------------------------------------
-
-
-class InFile:
-    tag = '"a"'
-
-    def __init__(self, path):
-        self.name = path
-        self._content = Path(path).read_bytes()
-        self.size = len(self._content)
-
-    def read_into(self, offset, buffer):
-        buffer[:] = self._content[offset : offset + len(buffer)]
-
-
-def test_the_chunks_of_named_tensors_are_first(float_archive):
-    path = float_archive({name: bytes(4000) for name in ("a.x", "b.x", "a.y")})
-    [first, second, third] = [
-        weightmap.open(path)[name].file_offset // 1000 for name in ("a.x", "b.x", "a.y")
-    ]
-    made = Version(1, Stored.at(str(path), InFile), 1000, (), True, 2.0)
-    assert made.with_order(["b.x"]).first == tuple(range(second, second + 5))
-    assert made.with_order(["a.y", "nothing", "a.*"]).first == (
-        *range(third, third + 5),
-        *range(first, first + 5),
-    )
-    assert made.with_order([]) == made.with_order(["b.x"]).without_order() == made
-
-
 # --- files in /dev/shm ------------------------------------------------------------------------
 
 
 def version(generation, tag='"a"'):
-    return Version(generation, Stored("https://host/model.pt", tag, 4, None), 4, (), True, 2.0)
+    return Version(generation, Stored("https://host/model.pt", tag, 4, None), 4, True, 2.0)
 
 
 @pytest.fixture
@@ -503,13 +338,26 @@ def test_wrong_usage(words, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_command_says_that_it_needs_ray():
-    text = (
-        "import sys; sys.modules['ray'] = None\n"
-        "from weightmap._ray.__main__ import main; sys.exit(main(['status', 'name']))"
+def test_the_command_says_that_it_needs_ray(tmp_path):
+    (tmp_path / "ray.py").write_text("raise ImportError")
+    done = subprocess.run(
+        [sys.executable, "-m", "weightmap.ray", "status", "name"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), PACKAGE])},
+        capture_output=True,
+        text=True,
     )
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "weightmap: weightmap.ray needs the package ray: pip install 'weightmap[ray]'\n"
     )
+
+
+def test_the_command_says_how_it_is_called():
+    done = subprocess.run(
+        [sys.executable, "-m", "weightmap.ray", "hold", "--help"],
+        env={**os.environ, "PYTHONPATH": PACKAGE, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: python -m weightmap.ray hold [-h] [--address ADDRESS] ")

@@ -17,14 +17,13 @@ def main() -> None:
 
 
 def _with_this_python(arguments: list[str]) -> list[str]:
-    """bench, doctor and ray take this interpreter, where they take one and are not told which."""
+    """bench and doctor take this interpreter, where they take one and are not told which."""
     [command, *words] = arguments or [""]
     own = words[: words.index("--")] if "--" in words else words
     names = {word.partition("=")[0] for word in own}
     takes_one = {
         "bench": "--remote" not in names,
         "doctor": own == words,  # otherwise it watches a command
-        "ray": True,
     }
     if not takes_one.get(command) or "--python" in names:
         return arguments

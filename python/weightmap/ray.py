@@ -4,10 +4,17 @@
     path = weightmap.ray.local(fleet)           # on any node
     fleet.publish("https://host/model-2.safetensors")
 
-docs/ray.md is the manual.
+`python -m weightmap.ray` does the same from the command line. docs/ray.md is the manual.
 """
 
 from __future__ import annotations
+
+if __name__ == "__main__":  # before Ray is imported: it may be missing, which is one line then
+    import sys
+
+    from weightmap._ray.command import main
+
+    sys.exit(main())
 
 from weightmap._errors import MissingPackageError
 

@@ -82,7 +82,6 @@ def hold(
     verify: bool = True,
     name: str | None = None,
     *,
-    order: Iterable[str] = (),
     chunk_bytes: int = 16 << 20,
     quorum: int | None = None,
     timeout: float | None = None,
@@ -98,12 +97,12 @@ def hold(
     url: of one file that weightmap.open() can open; https://, s3:// and what else `opener` takes.
     nodes: Ray's ids of some nodes.
     source: "store": each node reads all from the store. "peers": each chunk is read by one node,
-        and passed on by Ray's object store. "auto": peers if 7 or more nodes stage it at a time.
+        and comes to the others by Ray's object store. "auto": peers if 7 or more nodes stage it at
+        a time.
     verify: compare the checksums, where the format has some, before the copy gets its name.
     name: of the fleet; made from the URL unless given.
-    order: names of tensors, or patterns, whose bytes come first.
-    patience: a chunk that takes longer than three times the median and so many seconds is read from
-        the store instead; and a node that gives no answer for so long is not waited for.
+    patience: if no chunk comes for three times the usual time and so many seconds, those that are
+        late are read from the store; and a node that gives no answer for so long is not waited for.
     opener: makes a source (size, tag, read_into(offset, buffer)) of the URL, in any process of the
         cluster; weightmap.remote.open_url unless given. It is where credentials come from.
     """
@@ -116,7 +115,6 @@ def hold(
         nodes=None if nodes == "all" else tuple(nodes),
         source=_checked_source(source),
         verify=verify,
-        order=tuple(order),
         chunk_bytes=chunk_bytes,
         patience=patience,
         opener=opener,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 
 import ray
@@ -12,12 +13,16 @@ from weightmap._ray.copy import Copy
 from weightmap._ray.node_files import NodeFiles
 from weightmap._ray.staging import Counts, Staging
 from weightmap._ray.status import NodeStatus
+from weightmap._ray.stored import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from weightmap._ray.staging import Piece
+    from weightmap._ray.stored import Stored
     from weightmap._ray.version import Version
+    from weightmap._typing import RangeSource
+
+READERS = 4  # threads that read pieces for all nodes
 
 
 class Keeper:
@@ -36,14 +41,35 @@ class Keeper:
         self._staging: Staging | None = None
         self._dropped: set[str] = set()
         self._error = ""
+        self._idle: dict[tuple[str, str, int], list[RangeSource]] = {}  # of read(); one version's
 
-    def stage(self, version: Version, directory: Any) -> bool:
+    def has(self, version: Version) -> bool:
+        """Known when what is being staged has ended."""
+        with self._one_at_a_time:
+            return self._files.has(version)
+
+    @ray.method(concurrency_group="read")
+    def read(self, stored: Stored, offset: int, length: int) -> tuple[str, pickle.PickleBuffer]:
+        """The bytes, which Ray lends out of its object store without a copy, and this node."""
+        content = bytearray(length)
+        version = stored.url, stored.tag, stored.size
+        with self._lock:
+            if version not in self._idle:
+                self._idle = {version: []}
+            idle = self._idle[version]
+            source = idle.pop() if idle else None
+        source = source or stored.open()
+        read(source, offset, memoryview(content))
+        idle.append(source)
+        return self._node, pickle.PickleBuffer(content)
+
+    def stage(self, version: Version, pieces: list[Piece] | None) -> bool:
         """Returns True when a proven copy is here, and goes on if the caller dies."""
         with self._one_at_a_time:
             with self._lock:
                 if self._files.has(version):
                     return True
-                staging = Staging(version, self._node, directory)
+                staging = Staging(version, self._node, pieces)
                 self._staging, self._error = staging, ""
                 if version.key in self._dropped:
                     staging.cancel()

@@ -19,7 +19,6 @@ class Request(Record):
     nodes: tuple[str, ...] | None  # None: all that there are and that will be
     source: Literal["auto", "peers", "store"]
     verify: bool
-    order: tuple[str, ...]  # names of tensors, or patterns
     chunk_bytes: int
     patience: float  # seconds
     opener: Opener | None

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import RayError
 
 from weightmap._errors import CancelledError
-from weightmap._ray.deadline import Deadline
 from weightmap._ray.stored import read
-from weightmap._ray.window import RandomWindow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap._ray.chunk import Chunk
     from weightmap._ray.copy import Copy
     from weightmap._ray.stored import Stored
     from weightmap._ray.version import Version
     from weightmap._typing import RangeSource
 
-# Chunks on their way at a time. By peers each is a task of Ray at first, in a process of its own.
+    Piece = tuple[str, Any]  # the node that reads it, and the reference to what Keeper.read() returns
+
+# Chunks on their way at a time.
 _FROM_PEERS = 4
 _FROM_STORE = 16
-_LOOK = 0.1  # seconds between two looks at the deadline
+# Nodes that all ask in file order wait for the same chunk. They keep the order roughly.
+_SHUFFLED = 32
+_LOOK = 0.1  # seconds between two looks whether a chunk is late
+_FIRST = 10.0  # seconds for the first one
+_TIMES = 3
 
 
 class Counts:
@@ -36,38 +40,44 @@ class Counts:
     def __init__(self) -> None:
         self.bytes_from_store = 0
         self.bytes_from_peers = 0
-        self.retries = 0  # chunks that came from the store since no peer gave them in time
+        self.retries = 0  # chunks that came from the store since Ray did not bring them
         self.seconds = 0.0
 
 
 class Staging:
-    """Threads that obtain one chunk after the other, from peers or from the store.
+    """Threads that obtain one chunk after the other.
 
-    directory: the actor that has chunks read; None: the store alone.
+    pieces: the chunks in Ray's object store; None: all come from the store.
     """
 
-    def __init__(self, version: Version, node: str, directory: Any) -> None:
+    def __init__(self, version: Version, node: str, pieces: list[Piece] | None) -> None:
         self.version = version
         self.counts = Counts()
         self._node = node
-        self._directory = directory
-        self._asked_for = version.without_order()
-        self._grid = version.grid
-        self._deadline = Deadline(version.patience)
-        self._window = RandomWindow(self._grid.in_order(version.first))
-        self._lock = threading.Lock()  # of the window, the counts and what is below
-        self._arrived: list[int] = []  # what the directory was not told of yet
+        self._pieces = pieces or []
+        self._ranges = version.ranges()
+        self._lock = threading.Lock()  # of what is below, and the counts
+        self._order = iter(self._shuffled())
         self._failure: BaseException | None = None
+        self._began = time.monotonic()
+        self._arrived = self._began  # when Ray brought the last piece
+        self._pieces_here = 0
+        self._late: set[str] = set()  # nodes whose pieces are not waited for any more
+
+    def _shuffled(self) -> list[int]:
+        indexes = range(len(self._ranges))
+        if not self._pieces:
+            return list(indexes)
+        return sorted(indexes, key=lambda index: index + random.random() * _SHUFFLED)
 
     def run(self, copy: Copy) -> None:
         """Returns when all bytes are in the copy. Raises the first error of a thread."""
-        began = time.monotonic()
-        threads = _FROM_STORE if self._directory is None else _FROM_PEERS
+        threads = min(_FROM_PEERS if self._pieces else _FROM_STORE, len(self._ranges))
         with ThreadPoolExecutor(threads + 1, thread_name_prefix="weightmap") as pool:
             pool.submit(self._guarded, self._reserve, copy)
-            for _ in range(min(threads, len(self._grid))):
+            for _ in range(threads):
                 pool.submit(self._guarded, self._obtain_chunks, copy)
-        self.counts.seconds = time.monotonic() - began
+        self.counts.seconds = time.monotonic() - self._began
         if self._failure is not None:
             raise self._failure
 
@@ -93,52 +103,54 @@ class Staging:
     def _obtain_chunks(self, copy: Copy) -> None:
         store = _Store(self.version.stored)
         while (index := self._next()) is not None:
-            offset, length = self._grid.range_of(index)
-            chunk = self._from_peers(index)
-            content = store.read(offset, length) if chunk is None else memoryview(chunk.content)
-            copy.write(offset, content)
-            self._note(index, length, chunk)
+            offset, length = self._ranges[index]
+            reader, content = self._from_ray(index) or (self._node, store.read(offset, length))
+            copy.write(offset, memoryview(content))
+            with self._lock:
+                if reader == self._node:
+                    self.counts.bytes_from_store += length
+                else:
+                    self.counts.bytes_from_peers += length
 
     def _next(self) -> int | None:
         with self._lock:
-            return None if self._failure is not None else self._window.next()
+            return None if self._failure is not None else next(self._order, None)
 
-    def _note(self, index: int, length: int, chunk: Chunk | None) -> None:
-        with self._lock:
-            self._arrived.append(index)
-            if chunk is None or chunk.node == self._node:
-                self.counts.bytes_from_store += length
-            else:
-                self.counts.bytes_from_peers += length
-
-    def _from_peers(self, index: int) -> Chunk | None:
+    def _from_ray(self, index: int) -> tuple[str, Any] | None:
         """None: it is to be read from the store, which also tells what is wrong if something is."""
-        directory = self._directory
-        if directory is None:
+        if not self._pieces:
             return None
+        node, reference = self._pieces[index]
         try:
-            return self._from_object_store(directory, index)
-        except RayError as error:
-            with self._lock:
-                self.counts.retries += 1
-                # A directory that died: the store has the rest. Late: one chunk only.
-                if isinstance(error, RayActorError):
-                    self._directory = None
-            return None
-
-    def _from_object_store(self, directory: Any, index: int) -> Chunk:
+            while not ray.wait([reference], timeout=_LOOK)[0]:
+                if self._failure is not None or self._is_late(node):
+                    return self._without_ray()
+            found: tuple[str, Any] = ray.get(reference, timeout=self._patience())
+        except RayError:
+            return self._without_ray()
         with self._lock:
-            arrived, self._arrived = self._arrived, []
-        began = time.monotonic()
-        asked = directory.chunk.remote(self._asked_for, index, self._node, arrived)
-        reference, reader = ray.get(asked, timeout=self._deadline.limit())
-        peer = None if reader == self._node else reader
-        while not ray.wait([reference], timeout=_LOOK)[0]:
-            if self._deadline.is_over(peer, began, time.monotonic()):
-                raise GetTimeoutError
-        chunk: Chunk = ray.get(reference, timeout=self._deadline.limit())
-        self._deadline.note(time.monotonic() - began)
-        return chunk
+            self._arrived = time.monotonic()
+            self._pieces_here += 1
+        return found
+
+    def _without_ray(self) -> None:
+        with self._lock:
+            self.counts.retries += 1
+
+    def _is_late(self, node: str) -> bool:
+        """Whether no piece came for long: what a dead node was to read would else be late piece by
+        piece."""
+        with self._lock:
+            if time.monotonic() - self._arrived >= self._patience():
+                self._late.add(node)
+            return node in self._late
+
+    def _patience(self) -> float:
+        """Three times what a chunk takes on average, and `patience` seconds."""
+        usual = _FIRST
+        if self._pieces_here:
+            usual = _TIMES * _FROM_PEERS * (self._arrived - self._began) / self._pieces_here
+        return usual + self.version.patience
 
 
 class _Store:

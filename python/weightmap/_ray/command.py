@@ -1,4 +1,4 @@
-"""weightmap ray: a fleet, from the command line."""
+"""python -m weightmap.ray: a fleet, from the command line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def _hold(arguments: argparse.Namespace) -> str:
         source=arguments.source,
         verify=not arguments.no_verify,
         name=arguments.name,
-        order=arguments.order,
         quorum=arguments.quorum,
         timeout=arguments.timeout,
         opener=arguments.opener,
@@ -122,7 +121,7 @@ def _opener(text: str) -> Opener:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="weightmap ray",
+        prog="python -m weightmap.ray",
         description="One copy of a remote checkpoint on each node of a Ray cluster",
         epilog="FLEET is its name, or the URL that it was made from. docs/ray.md is the manual.",
         allow_abbrev=False,
@@ -150,9 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     made = command("hold", _hold, "Bring a file to all nodes, and print the fleet's name", "url")
     made.add_argument("--name", help="of the fleet; made from the URL unless given")
     made.add_argument("--source", choices=("auto", "peers", "store"), default="auto",
-                      help="whether nodes pass chunks on; auto: from 7 nodes on")
-    made.add_argument("--order", action="append", default=[], metavar="NAME",
-                      help="a tensor, or a pattern, that comes first; may be repeated")
+                      help="peers: each chunk is read once, and Ray brings it to the others; auto: "
+                      "from 7 nodes on")
     made.add_argument("--no-verify", action="store_true", help="compare no checksums")
     made.add_argument("--opener", type=_opener, metavar="MODULE:FUNCTION",
                       help="makes a source of the URL, with credentials")
@@ -167,7 +165,3 @@ def _parser() -> argparse.ArgumentParser:
     takes_time(made)
     command("release", _release, "Remove the copies, and the actors that keep them", "fleet")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
