@@ -104,9 +104,11 @@ class Staging:
         store = _Store(self.version.stored)
         while (index := self._next()) is not None:
             offset, length = self._ranges[index]
-            reader, content = self._from_ray(index) or (self._node, store.read(offset, length))
+            found = self._from_ray(*self._pieces[index]) if self._pieces else None
+            reader, content = found or (self._node, store.read(offset, length))
             copy.write(offset, memoryview(content))
             with self._lock:
+                self.counts.retries += bool(self._pieces) and found is None
                 if reader == self._node:
                     self.counts.bytes_from_store += length
                 else:
@@ -116,26 +118,19 @@ class Staging:
         with self._lock:
             return None if self._failure is not None else next(self._order, None)
 
-    def _from_ray(self, index: int) -> tuple[str, Any] | None:
+    def _from_ray(self, node: str, reference: Any) -> tuple[str, Any] | None:
         """None: it is to be read from the store, which also tells what is wrong if something is."""
-        if not self._pieces:
-            return None
-        node, reference = self._pieces[index]
         try:
             while not ray.wait([reference], timeout=_LOOK)[0]:
                 if self._failure is not None or self._is_late(node):
-                    return self._without_ray()
+                    return None
             found: tuple[str, Any] = ray.get(reference, timeout=self._patience())
         except RayError:
-            return self._without_ray()
+            return None
         with self._lock:
             self._arrived = time.monotonic()
             self._pieces_here += 1
         return found
-
-    def _without_ray(self) -> None:
-        with self._lock:
-            self.counts.retries += 1
 
     def _is_late(self, node: str) -> bool:
         """Whether no piece came for long: what a dead node was to read would else be late piece by
