@@ -200,10 +200,6 @@ def test_safe_open_takes_no_more_than_a_part(folder):
     assert part.get_dtype() == "F32"
     assert numpy.array_equal(part[2:5, 1:8], WHOLE[2:5, 1:8])
     assert numpy.array_equal(part[[0, 5]], WHOLE[[0, 5]])
-    with file.prefetch({"grid": slice(1, 5), "alone": None}) as loader:
-        fetched = dict(loader)
-    assert numpy.array_equal(fetched["grid"], WHOLE[1:5])
-    assert fetched["alone"].tolist() == [0, 1, 2]
 
 
 def test_what_acts_on_tensors_takes_all_pieces(folder):

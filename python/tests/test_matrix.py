@@ -209,18 +209,6 @@ def has_slices(file, name, tensor):
     return part.get_shape()[0] == tensor.shape[0] and same(part[:1], tensor[:1])
 
 
-def has_meta(file, name, tensor):
-    meta = file.get_tensor_meta(name)
-    begin, end = meta.data_offsets
-    shape = [2, 32] if name == "blocks" else list(tensor.shape)
-    return (meta.shape, end - begin) == (shape, tensor.nbytes)
-
-
-def prefetched(file, name, tensor):
-    with file.prefetch([(name, None)]) as loader:
-        return same({name: found for name, found in loader}, {name: tensor})
-
-
 def loaded_as_torch(cell):
     return is_whole(weightmap.torch.load(cell.path), cell)
 
@@ -580,13 +568,11 @@ OPERATORS = {
 SAFE_OPEN = {
     "get_slice": from_safe_open(has_slices),
     "get_tensor": from_safe_open(lambda file, name, tensor: same(file.get_tensor(name), tensor)),
-    "get_tensor_meta": from_safe_open(has_meta),
     "get_tensors": from_safe_open(
         lambda file, name, tensor: same(file.get_tensors()[name], tensor)),
     "keys": from_safe_open(lambda file, name, tensor: name in file.keys()),
     "metadata": from_safe_open(lambda file, name, tensor: file.metadata() == {"format": "pt"}),
     "offset_keys": from_safe_open(lambda file, name, tensor: name in file.offset_keys()),
-    "prefetch": from_safe_open(prefetched),
 }
 CHECKPOINT = {
     "close": closed,

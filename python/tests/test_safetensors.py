@@ -270,18 +270,6 @@ def test_metadata_is_that_of_the_file(one, model, tmp_path, data):
             assert opened.metadata() == expected
 
 
-def test_meta_is_what_the_header_says(one, tmp_path):
-    with weightmap.safe_open(one) as opened:
-        meta = opened.get_tensor_meta("a")
-        assert (meta.dtype, meta.shape, meta.data_offsets) == ("I64", [], (24, 32))
-        assert opened.get_tensor_meta("w").data_offsets == (0, 24)
-    packed = tmp_path / "packed.safetensors"
-    packed.write_bytes(file_of({"p": ("F4", [2, 4], b"\1\2\3\4")}))
-    with weightmap.safe_open(packed) as opened:
-        meta = opened.get_tensor_meta("p")
-        assert (meta.dtype, meta.shape, meta.data_offsets) == ("F4", [2, 4], (0, 4))
-
-
 @pytest.mark.parametrize("framework", ["pt", "np"])
 def test_slices_of_F4_count_pairs_as_their_shape_does(tmp_path, framework):
     if framework == "pt":
@@ -295,7 +283,6 @@ def test_slices_of_F4_count_pairs_as_their_shape_does(tmp_path, framework):
     with weightmap.safe_open(path, framework) as opened:
         part = opened.get_slice("p")
         assert part.get_shape() == [2, 4] == list(opened.get_tensor("p").shape)
-        assert opened.get_tensor_meta("p").shape == [2, 8]
         halves = part[:, :2], part[:, 2:]
     stored = [half.view(torch.uint8) if framework == "pt" else half for half in halves]
     assert [half.tolist() for half in stored] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
@@ -342,39 +329,3 @@ def test_errors_do_not_import_safetensors(one, monkeypatch):
     with weightmap.safe_open(one) as opened:
         with pytest.raises(weightmap.TensorNotFoundError):
             opened.get_tensor("nosuch")
-
-
-# --- prefetch ---------------------------------------------------------------------------------
-
-
-def test_prefetch_hands_out_each_tensor_once(model, numpy):
-    with weightmap.safe_open(model, "np") as opened, opened.prefetch() as loader:
-        assert (len(loader), loader.names()) == (3, ["l.0", "l.1", "l.2"])
-        assert loader.take("l.1").tolist() == [3]
-        assert {name: array.tolist() for name, array in loader} == {"l.0": [1, 2], "l.2": [4, 5, 6]}
-        assert len(loader) == 0
-        with pytest.raises(weightmap.InvalidArgumentError, match="'l.1' is not in the plan"):
-            loader.take("l.1")
-
-
-def test_prefetch_follows_a_plan(one, numpy):
-    with weightmap.safe_open(one, "np") as opened:
-        with opened.prefetch({"b": None, "w": slice(1, 2)}, threads=1) as loader:
-            assert [(name, array.tolist()) for name, array in loader] == [
-                ("b", [True, False, True]), ("w", [[3, 4, 5]]),
-            ]
-
-
-@pytest.mark.parametrize(
-    ("plan", "word"),
-    [
-        ({"w": slice(0, 2, 2)}, "slice of step 1"),
-        ({"w": 1}, "slice of step 1"),
-        ({"a": slice(0, 1)}, "scalar"),
-        ({"nosuch": None}, "nosuch"),
-    ],
-)
-def test_prefetch_refuses_what_is_no_plan(one, plan, word):
-    with weightmap.safe_open(one, "np") as opened:
-        with pytest.raises(weightmap.Error, match=word):
-            opened.prefetch(plan)

@@ -4,7 +4,6 @@ import json
 import os
 import struct
 import sys
-import threading
 
 import pytest
 
@@ -50,29 +49,6 @@ def test_warms_what_is_in_brackets_and_nothing_else(matrices):
     wide, tall = opened.residency().tensors
     assert wide.cached_bytes <= 16 * 16 * KIB
     assert tall.cached_bytes <= 32 * 8 * KIB
-
-
-def test_prefetch_reads_the_slices_of_its_plan_and_nothing_else(matrices):
-    evicted(matrices).close()
-    with weightmap.safe_open(matrices) as opened:
-        loader = opened.prefetch({"wide": slice(0, 2), "tall": None})
-        loader._thread.join()
-        wide, tall = opened._checkpoint.residency().tensors
-    assert wide.cached_bytes <= 2 * 128 * KIB and tall.cached_bytes <= 512 * KIB
-
-
-def test_a_prefetch_of_a_closed_file_is_silent(matrices, capsys, monkeypatch):
-    class Late(threading.Thread):
-        def start(self):
-            pass
-
-    monkeypatch.setattr(threading, "Thread", Late)
-    with weightmap.safe_open(matrices) as opened:
-        loader = opened.prefetch({"wide": None})
-        opened._checkpoint.close()
-    loader._thread.run()
-    loader._thread = threading.current_thread()
-    assert loader.names() == ["wide"]
 
 
 def test_a_plan_is_saved_beside_what_others_have_put_there(tmp_path):

@@ -150,10 +150,7 @@ def by_safe_open(path: Path) -> None:
     with weightmap.safe_open(path, framework="pt", device="cpu") as file:
         assert_type(file, weightmap.SafeOpen)
         assert_type(file.keys(), list[str])
-        assert_type(file.get_tensor_meta("a"), reports.TensorMeta)
         assert_type(file.metadata(), dict[str, str] | None)
-        with file.prefetch({"a": None, "b": slice(0, 8)}) as loader:
-            assert_type(loader, weightmap.PrefetchLoader)
 
 
 def with_torch(path: Path, model: torch.nn.Module) -> None:

@@ -7,10 +7,12 @@
         array = weight[:1024].numpy()                    # the same bytes, read-only
     model = weightmap.torch.load("model.pt")             # as torch.load(mmap=True), only faster
 
-open() gives the tensors of a checkpoint by name, safe_open() does so in the words of safetensors,
-weightmap.torch.load() answers what torch.load() would, and weightmap.config has the defaults.
+Five ways in: open() gives the tensors of a checkpoint by name, safe_open() does so in the words of
+safetensors, weightmap.torch.load() answers what torch.load() would, weightmap.transformers.load()
+what from_pretrained() would, and patch() has code that you do not change map its files.
 save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
-safetensors files. weightmap.cuda copies tensors to CUDA devices, weightmap.remote brings checkpoints from stores.
+safetensors files. weightmap.config has the defaults, weightmap.cuda copies tensors to CUDA devices,
+weightmap.remote brings checkpoints from stores.
 """
 
 from __future__ import annotations
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from weightmap._patching.patch import patch
     from weightmap._read_ahead import prefetch
     from weightmap._replacing import Replacing, replacing
-    from weightmap._safetensors.prefetch import PrefetchLoader
     from weightmap._safetensors.safe_open import SafeOpen, safe_open
     from weightmap._saving.safetensors import save_safetensors
     from weightmap._saving.save import empty, save
@@ -78,7 +79,6 @@ __all__ = [
     "MissingPackageError",
     "NotACheckpointError",
     "Object",
-    "PrefetchLoader",
     "Replacing",
     "SafeOpen",
     "SlicePart",
@@ -118,7 +118,6 @@ _MODULE_OF = {
     "Filling": "_filling",
     "Global": "_objects",
     "Object": "_objects",
-    "PrefetchLoader": "_safetensors.prefetch",
     "Replacing": "_replacing",
     "SafeOpen": "_safetensors.safe_open",
     "SlicePart": "_slice_plan",

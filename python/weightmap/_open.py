@@ -55,6 +55,8 @@ def open(
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
 
+    When: you look at a file, or take single tensors of it, with or without torch and numpy.
+
     path: str, bytes or os.PathLike: a file of any format, the *.index.json of a set of shards, a
         folder with one checkpoint, "FILE//MEMBER" (as text: pathlib makes one slash of two) for
         what lies uncompressed in a tar or zip archive, such as

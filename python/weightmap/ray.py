@@ -16,17 +16,12 @@ if __name__ == "__main__":  # before Ray is imported: it may be missing, which i
 
     sys.exit(main())
 
-from weightmap._errors import MissingPackageError
+from weightmap._ray import need_ray as _need_ray
 
-try:
-    import ray as _ray  # noqa: F401
-except ImportError:
-    raise MissingPackageError(
-        "weightmap.ray needs the package ray: pip install 'weightmap[ray]'"
-    ) from None
+_need_ray()
 
-from weightmap._ray.fleet import Fleet, hold, local
-from weightmap._ray.status import NodeStatus
+from weightmap._ray.fleet import Fleet, hold, local  # noqa: E402
+from weightmap._ray.status import NodeStatus  # noqa: E402
 
 __all__ = ["Fleet", "NodeStatus", "hold", "local"]
 

@@ -38,7 +38,6 @@ __all__ = [
     "StageReport",
     "Stats",
     "Summary",
-    "TensorMeta",
     "TensorStats",
     "WarmReport",
     "WriteProtection",
@@ -369,14 +368,6 @@ class SafetensorsReport(Record):
     tensor_bytes: int
     dropped: dict[str, str]  # names that are in no file -> the names of the same elements there
     left_out: tuple[str, ...] = ()  # of a Checkpoint: what it does not list, as Info.unsupported
-
-
-class TensorMeta(Record):
-    """What get_tensor_meta() answers."""
-
-    dtype: str  # as safetensors spells it: "F32"
-    shape: list[int]
-    data_offsets: tuple[int, int]  # behind the header; of other formats in the file
 
 
 def __getattr__(name: str) -> Any:

@@ -77,6 +77,8 @@ def load(
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns: the same types in the
     same order, over the mapped file. docs/python.md has a table of what differs.
 
+    When: a program of yours calls torch.load(), and this line of it may change.
+
     NEVER torch.save() to the path that you loaded: that cuts the file first, and the process and
     the checkpoint are lost. To resume and save: weightmap.torch.save(state, "model.pt").
 
@@ -126,7 +128,8 @@ def load_model(
     dtypes: Mapping[str, str] | None = None,
     **options: Unpack[OpenOptions],
 ) -> torch.nn.Module:
-    """What factory() makes, with the tensors of a checkpoint as its parameters and buffers.
+    """What factory() makes, with the tensors of a checkpoint as its parameters and buffers: load(),
+    and load_state_dict(assign=True), in one.
 
         model = weightmap.torch.load_model(lambda: Model(config), "model.safetensors")
 

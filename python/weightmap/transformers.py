@@ -50,14 +50,17 @@ def load(
 ) -> Any:
     """What cls.from_pretrained(model, **options) returns in the dtype of the files, over their mapping.
 
+    When: the model is one of transformers, with or without PEFT's adapters.
+
     model: a folder, or "org/name" in the local cache of huggingface_hub. MissingFileError if it is
         not there: nothing is fetched, unless local_files_only=False leaves that to transformers.
         Of an adapter, as PEFT saves it: the model that it is for, found likewise, with the adapter.
     cls: the class; that which config.json names unless given.
     copy_on_write: as in weightmap.torch.load_model(): by default the parameters may be written to,
         and only what was written to costs memory. False: a write ends the process.
-    options: of from_pretrained(), variant="fp16" among them. dtype is "auto" or the one that the file has; another, which would
-        have each process convert all parameters into memory of its own, is an UnsupportedError.
+    options: of from_pretrained(), variant="fp16" among them. dtype is "auto" or the one that the file
+        has; another, which would have each process convert all parameters into memory of its own, is
+        an UnsupportedError.
         "auto" is the dtype of the files, whatever config.json says; of files that mix several it is
         what from_pretrained() makes of it, and the logger `weightmap` warns of what is converted.
 

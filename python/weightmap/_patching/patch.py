@@ -28,6 +28,8 @@ def patch(
     a block; safe_open() for files of any format. docs/python.md says what goes to torch and
     safetensors all the same, and how blocks and settings of several threads go together.
 
+    When: torch.load() or safe_open() is called by code that you do not change.
+
     files: which calls of torch.load. "all": whatever they say of mmap, so that programs which read
         whole checkpoints into memory map them; what weightmap refuses, and files of less than
         1 MiB, are left to torch. The tensors are then of the file: who writes over it in place,

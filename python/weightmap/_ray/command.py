@@ -7,15 +7,16 @@ import json
 import sys
 
 from weightmap._errors import Error, FileError
+from weightmap._ray import need_ray
 from weightmap._summary import human_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weightmap._ray.fleet import Fleet
     from weightmap._ray.status import NodeStatus
     from weightmap._ray.stored import Opener
-    from weightmap.ray import Fleet
 
 
 def main(words: list[str] | None = None) -> int:
@@ -32,8 +33,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _connect(address: str) -> None:
-    import weightmap.ray  # noqa: F401  (says how to get Ray, if it is not there)
-
+    need_ray()
     import ray
 
     try:
@@ -43,7 +43,7 @@ def _connect(address: str) -> None:
 
 
 def _hold(arguments: argparse.Namespace) -> str:
-    from weightmap.ray import hold
+    from weightmap._ray.fleet import hold
 
     return hold(
         arguments.url,
@@ -65,7 +65,7 @@ def _publish(arguments: argparse.Namespace) -> str:
 
 
 def _local(arguments: argparse.Namespace) -> str:
-    from weightmap.ray import local
+    from weightmap._ray.fleet import local
 
     return local(arguments.fleet, link=arguments.link, timeout=arguments.timeout)
 

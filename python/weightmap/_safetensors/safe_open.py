@@ -8,15 +8,13 @@ import sys
 from weightmap._core import Tensor
 from weightmap._errors import Error, InvalidArgumentError, MissingFileError
 from weightmap._open import open
-from weightmap.reports import TensorMeta
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from typing import Any, Literal
 
     from weightmap._checkpoint import Checkpoint
-    from weightmap._safetensors.prefetch import PrefetchLoader
     from weightmap._typing import CheckpointTensor, PathLike
 
 _FRAMEWORKS = {
@@ -156,27 +154,6 @@ class SafeOpen:
         """All tensors, by where they lie in the file."""
         return {name: self.get_tensor(name) for name in self.offset_keys()}
 
-    def get_tensor_meta(self, name: str) -> TensorMeta:
-        """What the header says of a tensor."""
-        with _safetensors_errors():
-            part = self.get_slice(name)
-            tensor = part._tensor
-            begin = tensor.file_offset - self._data_begin(tensor.file_index)
-            shape = part.get_shape()
-            if tensor.dtype == "float4_e2m1fn_x2":
-                shape[-1] *= 2
-            return TensorMeta(part.get_dtype(), shape, (begin, begin + tensor.nbytes))
-
-    def _data_begin(self, file_index: int) -> int:
-        """Where the bytes of the tensors begin: no gap stands before the first of them."""
-        if self._checkpoint.info.format != "safetensors":
-            return 0
-        return min(
-            tensor.file_offset
-            for tensor in self._checkpoint.values()
-            if tensor.file_index == file_index
-        )
-
     def get_slice(self, name: str) -> Slice:
         """The tensor, to take a part of: get_slice(name)[:, :1024]."""
         with _safetensors_errors():
@@ -190,50 +167,11 @@ class SafeOpen:
                 return {"format": "pt"}
             return dict(self._checkpoint.root()) or None
 
-    def prefetch(
-        self,
-        plan: Mapping[str, slice | None] | None = None,
-        *,
-        device: Any = None,
-        threads: int = 8,
-    ) -> PrefetchLoader:
-        """Brings tensors into memory in the background, and hands each out once.
-
-        plan: names, with None for the whole tensor or a slice of step 1 along its first dimension;
-            the order is that of the plan. None: all tensors, by where they lie.
-        device: where they are wanted; that of safe_open() unless given.
-        threads: that read.
-        """
-        from weightmap._safetensors.prefetch import PrefetchLoader
-
-        with _safetensors_errors():
-            wanted = dict.fromkeys(self.offset_keys()) if plan is None else dict(plan)
-            for name, part in wanted.items():
-                _check_part(name, self.get_slice(name).get_shape(), part)
-            placed = self._device if device is None else _device_of(device)
-            file = SafeOpen(self._checkpoint, self._framework, placed)
-            return PrefetchLoader(self._checkpoint, wanted, threads, file._part)
-
-    def _part(self, name: str, part: slice | None) -> Any:
-        return self.get_tensor(name) if part is None else self.get_slice(name)[part]
-
     def __enter__(self) -> SafeOpen:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._checkpoint.close()
-
-
-def _check_part(name: str, shape: list[int], part: slice | None) -> None:
-    """Of a plan for prefetch()."""
-    if part is None:
-        return
-    if not isinstance(part, slice) or part.step not in (None, 1):
-        raise InvalidArgumentError(
-            f"the plan has {part!r} for {name!r}, expected None or a slice of step 1"
-        )
-    if not shape:
-        raise InvalidArgumentError(f"{name!r} is a scalar, which has no slices")
 
 
 def _device_of(device: Any) -> Any:
@@ -249,6 +187,8 @@ def safe_open(
     copy_on_write: bool | Literal["small"] | None = None,
 ) -> SafeOpen:
     """Opens a checkpoint of any format as safetensors.safe_open() opens its files.
+
+    When: a program calls safe_open(), and its files are to be of any format, or sets.
 
     path: what weightmap.open() takes: sets of shards and folders, too.
     framework: "pt" for torch tensors, "np" for numpy arrays.
