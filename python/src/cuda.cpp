@@ -84,17 +84,6 @@ cuda::Uploader make_uploader(int device, std::uint64_t slots, std::uint64_t slot
   return value_or_raise(without_gil([&] { return cuda::Uploader::create(options); }));
 }
 
-nb::dict facts_of(const cuda::Uploader& uploader) {
-  const cuda::DeviceFacts& facts = uploader.facts();
-  nb::dict fields;
-  fields["memory_bytes"] = facts.memory_bytes;
-  fields["is_integrated"] = facts.is_integrated;
-  fields["uses_host_page_tables"] = facts.uses_host_page_tables;
-  fields["can_register"] = facts.can_register;
-  fields["can_register_read_only"] = facts.can_register_read_only;
-  return fields;
-}
-
 std::unique_ptr<Upload> start(cuda::Uploader& uploader, const OpenCheckpoint& opened,
                               const nb::list& tensors) {
   value_or_raise(opened.owner->check_bytes());
@@ -214,7 +203,6 @@ void bind_cuda(nb::module_& module) {
       .def("report", report_of, nb::sig("def report(self) -> dict[str, typing.Any]"));
   nb::class_<cuda::Uploader>(module, "CudaUploader")
       .def("way", [](const cuda::Uploader& uploader) { return to_string(uploader.way()); })
-      .def("facts", facts_of, nb::sig("def facts(self) -> dict[str, typing.Any]"))
       .def("start", start, nb::arg("checkpoint"), nb::arg("tensors"),
            nb::sig("def start(self, checkpoint: Checkpoint, tensors: list[Tensor], /) -> "
                    "CudaUpload"));

@@ -28,17 +28,7 @@ if TYPE_CHECKING:
     from weightmap._checkpoint import Checkpoint
     from weightmap._typing import CheckpointTensor
 
-__all__ = ["DeviceFacts", "DeviceTensor", "Upload", "UploadReport", "Uploader"]
-
-
-class DeviceFacts(Record):
-    """What the device's attributes say."""
-
-    memory_bytes: int  # in all
-    is_integrated: bool  # shares its memory with the host
-    uses_host_page_tables: bool  # reads pageable memory by itself
-    can_register: bool
-    can_register_read_only: bool
+__all__ = ["DeviceTensor", "Upload", "UploadReport", "Uploader"]
 
 
 class UploadReport(Record):
@@ -91,10 +81,6 @@ class Uploader:
     def way(self) -> str:
         """By which way the bytes go of tensors that need no gathering."""
         return self._uploader.way()
-
-    @property
-    def facts(self) -> DeviceFacts:
-        return DeviceFacts(**self._uploader.facts())
 
     def upload(
         self,
