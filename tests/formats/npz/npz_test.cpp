@@ -33,7 +33,7 @@ std::string text_of(const std::string& descr, const std::string& shape,
   return "{'descr': " + descr + ", 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
 }
 
-std::string array_of(const std::string& text, const std::string& elements) {
+std::string array_of(const std::string& text, const std::string& elements = "") {
   const std::string length{static_cast<char>(text.size() & 0xff),
                            static_cast<char>(text.size() >> 8)};
   return "\x93NUMPY\1\0"s + length + text + elements;
@@ -333,22 +333,6 @@ TEST_CASE("refuses a single array that no tensor is") {
       "load them with numpy.load(allow_pickle=True), and save the arrays among them with");
 }
 
-TEST_CASE("refuses a dtype without a byte order") {
-  check_refused(open_text(text_of("'f4'", "(1,)"), "1234"), ErrorCode::corrupt,
-                "field \"descr\" is \"f4\", which does not begin with a byte order",
-                array_begin + 20);
-}
-
-TEST_CASE("refuses a dtype of the machine's byte order, whichever that is") {
-  check_refused(open_text(text_of("'=f4'", "(1,)"), "1234"), ErrorCode::corrupt,
-                "field \"descr\" is \"=f4\", which does not say its byte order", array_begin + 20);
-}
-
-TEST_CASE("refuses a dtype of several bytes that has no byte order") {
-  check_refused(open_text(text_of("'|f4'", "(1,)"), "1234"), ErrorCode::corrupt,
-                "field \"descr\" is \"|f4\", which does not say its byte order", array_begin + 20);
-}
-
 TEST_CASE("a record that is not named as an array is named, and the others are listed") {
   const auto read = open_with({{"readme", "text"}, {"v.npy", good}, {"d/", ""}, {"w.npy", good}});
   REQUIRE_OK(read);
@@ -356,11 +340,6 @@ TEST_CASE("a record that is not named as an array is named, and the others are l
   CHECK(values<float>(*read, "w") == std::vector<float>{1, 2});
   CHECK(read->info().unsupported == std::vector<std::string>{"readme (no .npy array)"});
   REQUIRE_OK(verify_headers(*read));
-}
-
-TEST_CASE("refuses an array that does not begin as one") {
-  check_refused(open_array("\x93NUMPX\1\0"s + std::string(70, ' ')), ErrorCode::corrupt,
-                "does not begin as a .npy array", array_begin);
 }
 
 TEST_CASE("refuses another version") {
@@ -374,11 +353,6 @@ TEST_CASE("refuses another version") {
                 array_begin + 6);
 }
 
-TEST_CASE("refuses an array that ends within its header") {
-  check_refused(open_array(good.substr(0, 11)), ErrorCode::corrupt,
-                "ends within its header, after 11 bytes", array_begin);
-}
-
 TEST_CASE("refuses a header longer than the array") {
   std::string array = good;
   array[9] = 1;  // 256 bytes more
@@ -386,91 +360,74 @@ TEST_CASE("refuses a header longer than the array") {
                 array_begin);
 }
 
-TEST_CASE("refuses a header longer than numbers need") {
-  check_refused(open_array("\x93NUMPY\2\0\0\0\1\0"s + std::string(70000, ' ')),
-                ErrorCode::limit_exceeded, "has a header of 65536 bytes, the limit is 65535",
-                array_begin + 8);
-}
-
-TEST_CASE("refuses a header that is no dict") {
-  check_refused(open_text("('descr', '<f4')\n"), ErrorCode::corrupt,
-                "has \"(\" where \"{\" was expected", array_begin + 10);
-}
-
-TEST_CASE("refuses a header whose dict does not end") {
-  check_refused(open_text("{'descr': '<f4'\n"), ErrorCode::corrupt,
-                "has the end of the header where \"}\" was expected", array_begin + 26);
-}
-
-TEST_CASE("refuses a header with more behind its dict") {
-  check_refused(open_text(text_of("'<f4'", "(2,)") + "+ 1"), ErrorCode::corrupt,
-                "has more behind its dict", array_begin + 10 + 58);
-}
-
-TEST_CASE("refuses a header without one of the fields") {
-  check_refused(open_text("{'descr': '<f4', 'fortran_order': False}\n"), ErrorCode::corrupt,
-                "has no field \"shape\" in its header", array_begin + 10);
-}
-
-TEST_CASE("refuses a field that comes twice") {
-  check_refused(open_text("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': ()}"),
-                ErrorCode::corrupt, "has the field \"descr\" twice", array_begin + 27);
-}
-
-TEST_CASE("refuses a field that no header has") {
-  check_refused(open_text("{'descr': '<f4', 'order': False, 'shape': ()}"), ErrorCode::corrupt,
-                "has the field \"order\", which no .npy header has", array_begin + 27);
-}
-
-TEST_CASE("refuses a key that is no string") {
-  check_refused(open_text("{1: 2}"), ErrorCode::corrupt, "has \"1\" where a string was expected",
-                array_begin + 11);
-}
-
-TEST_CASE("refuses a string that does not end") {
-  check_refused(open_text("{'descr': '<f4"), ErrorCode::corrupt,
-                "field \"descr\" has a string that does not end", array_begin + 21);
-}
-
-TEST_CASE("refuses a string with an escape") {
-  check_refused(open_text("{'de\\x73cr': '<f4'}"), ErrorCode::corrupt,
-                "has a string that does not end, or one with an escape", array_begin + 12);
-}
-
-TEST_CASE("refuses an order that is neither True nor False") {
-  check_refused(open_text(text_of("'<f4'", "(2,)", "0")), ErrorCode::corrupt,
-                "field \"fortran_order\" has \"0\" where True or False was expected",
-                array_begin + 44);
-}
-
-TEST_CASE("refuses a shape that is a number") {
-  check_refused(open_text(text_of("'<f4'", "2")), ErrorCode::corrupt,
-                "field \"shape\" has \"2\" where \"(\" was expected", array_begin + 60);
-}
-
-TEST_CASE("refuses a shape that is a number in parentheses") {
-  check_refused(open_text(text_of("'<f4'", "(2)")), ErrorCode::corrupt,
-                "field \"shape\" has \")\" where \",\" was expected", array_begin + 62);
-}
-
-TEST_CASE("refuses a negative size") {
-  check_refused(open_text(text_of("'<f4'", "(-2,)")), ErrorCode::corrupt,
-                "field \"shape\" has \"-\" where a size was expected", array_begin + 61);
-}
-
-TEST_CASE("refuses a size with a zero in front") {
-  check_refused(open_text(text_of("'<f4'", "(02,)")), ErrorCode::corrupt,
-                "field \"shape\" has \",\" where a size was expected", array_begin + 63);
-}
-
-TEST_CASE("refuses sizes without a comma between them") {
-  check_refused(open_text(text_of("'<f4'", "(2, 3 4)")), ErrorCode::corrupt,
-                "field \"shape\" has \"4\" where \",\" or \")\" was expected", array_begin + 66);
-}
-
-TEST_CASE("refuses a size that does not fit 63 bits") {
-  check_refused(open_text(text_of("'<f4'", "(9223372036854775808,)")), ErrorCode::corrupt,
-                "field \"shape\" has a size that does not fit 63 bits", array_begin + 61);
+TEST_CASE("refuses an array that nothing should write") {
+  using enum ErrorCode;
+  const struct {
+    const char* what;
+    std::string array;
+    ErrorCode code;
+    const char* words;
+    std::uint64_t at;
+  } refusals[] = {
+      {"a dtype without a byte order", array_of(text_of("'f4'", "(1,)"), "1234"), corrupt,
+       "field \"descr\" is \"f4\", which does not begin with a byte order", array_begin + 20},
+      {"a dtype of the machine's byte order, whichever that is",
+       array_of(text_of("'=f4'", "(1,)"), "1234"), corrupt,
+       "field \"descr\" is \"=f4\", which does not say its byte order", array_begin + 20},
+      {"a dtype of several bytes that has no byte order",
+       array_of(text_of("'|f4'", "(1,)"), "1234"), corrupt,
+       "field \"descr\" is \"|f4\", which does not say its byte order", array_begin + 20},
+      {"an array that does not begin as one", "\x93NUMPX\1\0"s + std::string(70, ' '), corrupt,
+       "does not begin as a .npy array", array_begin},
+      {"an array that ends within its header", good.substr(0, 11), corrupt,
+       "ends within its header, after 11 bytes", array_begin},
+      {"a header longer than numbers need", "\x93NUMPY\2\0\0\0\1\0"s + std::string(70000, ' '),
+       limit_exceeded, "has a header of 65536 bytes, the limit is 65535", array_begin + 8},
+      {"a header that is no dict", array_of("('descr', '<f4')\n"), corrupt,
+       "has \"(\" where \"{\" was expected", array_begin + 10},
+      {"a header whose dict does not end", array_of("{'descr': '<f4'\n"), corrupt,
+       "has the end of the header where \"}\" was expected", array_begin + 26},
+      {"a header with more behind its dict", array_of(text_of("'<f4'", "(2,)") + "+ 1"), corrupt,
+       "has more behind its dict", array_begin + 10 + 58},
+      {"a header without one of the fields", array_of("{'descr': '<f4', 'fortran_order': False}\n"),
+       corrupt, "has no field \"shape\" in its header", array_begin + 10},
+      {"a field that comes twice",
+       array_of("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': ()}"), corrupt,
+       "has the field \"descr\" twice", array_begin + 27},
+      {"a field that no header has", array_of("{'descr': '<f4', 'order': False, 'shape': ()}"),
+       corrupt, "has the field \"order\", which no .npy header has", array_begin + 27},
+      {"a key that is no string", array_of("{1: 2}"), corrupt,
+       "has \"1\" where a string was expected", array_begin + 11},
+      {"a string that does not end", array_of("{'descr': '<f4"), corrupt,
+       "field \"descr\" has a string that does not end", array_begin + 21},
+      {"a string with an escape", array_of("{'de\\x73cr': '<f4'}"), corrupt,
+       "has a string that does not end, or one with an escape", array_begin + 12},
+      {"an order that is neither True nor False", array_of(text_of("'<f4'", "(2,)", "0")), corrupt,
+       "field \"fortran_order\" has \"0\" where True or False was expected", array_begin + 44},
+      {"a shape that is a number", array_of(text_of("'<f4'", "2")), corrupt,
+       "field \"shape\" has \"2\" where \"(\" was expected", array_begin + 60},
+      {"a shape that is a number in parentheses", array_of(text_of("'<f4'", "(2)")), corrupt,
+       "field \"shape\" has \")\" where \",\" was expected", array_begin + 62},
+      {"a negative size", array_of(text_of("'<f4'", "(-2,)")), corrupt,
+       "field \"shape\" has \"-\" where a size was expected", array_begin + 61},
+      {"a size with a zero in front", array_of(text_of("'<f4'", "(02,)")), corrupt,
+       "field \"shape\" has \",\" where a size was expected", array_begin + 63},
+      {"sizes without a comma between them", array_of(text_of("'<f4'", "(2, 3 4)")), corrupt,
+       "field \"shape\" has \"4\" where \",\" or \")\" was expected", array_begin + 66},
+      {"a size that does not fit 63 bits", array_of(text_of("'<f4'", "(9223372036854775808,)")),
+       corrupt, "field \"shape\" has a size that does not fit 63 bits", array_begin + 61},
+      {"an empty shape whose strides do not fit",
+       array_of(text_of("'<f4'", "(0, 4294967296, 4294967296)")), corrupt,
+       "field \"shape\" has sizes whose product does not fit 64 bits", 0},
+      {"fewer bytes than the shape says", array_of(text_of("'<f4'", "(2,)"), "1234567"), corrupt,
+       "has 7 bytes behind its header, the field \"shape\" says 8", 0},
+      {"more bytes than the shape says", array_of(text_of("'<f4'", "(2,)"), "123456789"), corrupt,
+       "has 9 bytes behind its header, the field \"shape\" says 8", 0},
+  };
+  for (const auto& refusal : refusals) {
+    CAPTURE(refusal.what);
+    check_refused(open_array(refusal.array), refusal.code, refusal.words, refusal.at);
+  }
 }
 
 TEST_CASE("refuses more dimensions than the limit") {
@@ -485,21 +442,6 @@ TEST_CASE("refuses a shape whose product does not fit") {
                 "field \"shape\" has sizes whose product does not fit 64 bits", 0);
   check_refused(open_text(text_of("'<f8'", "(2305843009213693952, 4)")), ErrorCode::corrupt,
                 "field \"shape\" has sizes whose product does not fit 64 bits", 0);
-}
-
-TEST_CASE("refuses an empty shape whose strides do not fit") {
-  check_refused(open_text(text_of("'<f4'", "(0, 4294967296, 4294967296)")), ErrorCode::corrupt,
-                "field \"shape\" has sizes whose product does not fit 64 bits", 0);
-}
-
-TEST_CASE("refuses fewer bytes than the shape says") {
-  check_refused(open_text(text_of("'<f4'", "(2,)"), "1234567"), ErrorCode::corrupt,
-                "has 7 bytes behind its header, the field \"shape\" says 8", 0);
-}
-
-TEST_CASE("refuses more bytes than the shape says") {
-  check_refused(open_text(text_of("'<f4'", "(2,)"), "123456789"), ErrorCode::corrupt,
-                "has 9 bytes behind its header, the field \"shape\" says 8", 0);
 }
 
 TEST_CASE("refuses two arrays of one name") {

@@ -90,6 +90,11 @@ struct Files {
     REQUIRE_OK(weightmap::write_safetensors(std::move(tensors), {}, path));
   }
 
+  // A driver of a device with these attributes.
+  void reset_to(std::initializer_list<int> attributes) {
+    driver.reset();
+    for (const int attribute : attributes) driver.set_attribute(attribute, 1);
+  }
   UploaderOptions options() const {
     UploaderOptions options;
     options.library = FakeDriver::path;
@@ -125,6 +130,12 @@ Result<std::vector<DeviceTensor>> all_of(Upload& upload) {
   }
 }
 
+std::vector<DeviceTensor> each_of(Upload& upload) {
+  Result<std::vector<DeviceTensor>> tensors = all_of(upload);
+  REQUIRE_OK(tensors);
+  return std::move(*tensors);
+}
+
 // Uploads all tensors, twice each, and compares them.
 UploadReport upload_all(Files& files, const UploaderOptions& options) {
   const Checkpoint checkpoint = weightmap::test::opened(files.path);
@@ -134,12 +145,11 @@ UploadReport upload_all(Files& files, const UploaderOptions& options) {
   names.insert(names.end(), once.rbegin(), once.rend());
   Result<Upload> upload = uploader.start(checkpoint, names);
   REQUIRE_OK(upload);
-  const Result<std::vector<DeviceTensor>> tensors = all_of(*upload);
-  REQUIRE_OK(tensors);
-  REQUIRE(tensors->size() == names.size());
+  const std::vector<DeviceTensor> tensors = each_of(*upload);
+  REQUIRE(tensors.size() == names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     CAPTURE(names[i]);
-    const DeviceTensor& tensor = (*tensors)[i];
+    const DeviceTensor& tensor = tensors[i];
     const Content& expected = *std::ranges::find(files.contents, names[i], &Content::name);
     CHECK(std::ranges::equal(tensor.shape(), expected.shape));
     CHECK(tensor.dtype() == expected.dtype);
@@ -167,10 +177,7 @@ TEST_CASE_FIXTURE(Files,
 TEST_CASE_FIXTURE(Files, "where a device reads pageable memory the mapping is copied as it is") {
   for (const int attribute : {host_page_tables, integrated}) {
     CAPTURE(attribute);
-    driver.reset();
-    driver.set_attribute(attribute, 1);
-    driver.set_attribute(host_register, 1);
-    driver.set_attribute(read_only_register, 1);
+    reset_to({attribute, host_register, read_only_register});
     const UploadReport report = upload_all(*this, options());
     CHECK(report.mapping_bytes == report.bytes);
     CHECK(driver.calls("cuMemHostAlloc") == 0);
@@ -180,8 +187,7 @@ TEST_CASE_FIXTURE(Files, "where a device reads pageable memory the mapping is co
 }
 
 TEST_CASE_FIXTURE(Files, "parts of the mapping are registered read-only, one after the other") {
-  driver.set_attribute(host_register, 1);
-  driver.set_attribute(read_only_register, 1);
+  reset_to({host_register, read_only_register});
   const UploadReport report = upload_all(*this, options());
   CHECK(report.registered_bytes == report.bytes);
   CHECK(report.registrations == 6);  // of 16384 bytes, for 93651 and the header
@@ -204,9 +210,7 @@ TEST_CASE_FIXTURE(Files, "where a registration is refused the rest goes through 
     for (const int nth : {1, 2, 3, 6}) {
       CAPTURE(error);
       CAPTURE(nth);
-      driver.reset();
-      driver.set_attribute(host_register, 1);
-      driver.set_attribute(read_only_register, 1);
+      reset_to({host_register, read_only_register});
       driver.fail("cuMemHostRegister_v2", nth, error);
       const UploadReport report = upload_all(*this, options());
       CHECK(report.registrations == static_cast<std::uint64_t>(nth - 1));
@@ -221,8 +225,7 @@ TEST_CASE_FIXTURE(Files, "where a registration is refused the rest goes through 
 }
 
 TEST_CASE_FIXTURE(Files, "a registration that fails for another reason is an error") {
-  driver.set_attribute(host_register, 1);
-  driver.set_attribute(read_only_register, 1);
+  reset_to({host_register, read_only_register});
   driver.fail("cuMemHostRegister_v2", 1, 2);
   const Checkpoint checkpoint = weightmap::test::opened(path);
   Uploader uploader = created(options());
@@ -241,16 +244,15 @@ void check_views(Files& files, const Checkpoint& checkpoint, const std::vector<T
                  Uploader& uploader) {
   Result<Upload> upload = uploader.start(checkpoint, views);
   REQUIRE_OK(upload);
-  const Result<std::vector<DeviceTensor>> tensors = all_of(*upload);
-  REQUIRE_OK(tensors);
-  REQUIRE(tensors->size() == views.size());
+  const std::vector<DeviceTensor> tensors = each_of(*upload);
+  REQUIRE(tensors.size() == views.size());
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < views.size(); ++i) {
     CAPTURE(i);
     std::string expected(views[i].nbytes(), '\0');
     REQUIRE_OK(checkpoint.gather(views[i], std::as_writable_bytes(std::span(expected))));
-    CHECK(std::ranges::equal((*tensors)[i].shape(), views[i].shape()));
-    CHECK(files.driver.bytes_of((*tensors)[i]) == expected);
+    CHECK(std::ranges::equal(tensors[i].shape(), views[i].shape()));
+    CHECK(files.driver.bytes_of(tensors[i]) == expected);
     bytes += views[i].nbytes();
   }
   CHECK(upload->report().bytes == bytes);
@@ -276,9 +278,7 @@ TEST_CASE_FIXTURE(Files, "of slices their own bytes are uploaded, row-major") {
   const std::vector<TensorView> views = {columns, column, rows, steps, plane, wide, none, expanded};
   for (const int attribute : {0, host_page_tables, host_register}) {
     CAPTURE(attribute);
-    driver.reset();
-    driver.set_attribute(attribute, 1);
-    driver.set_attribute(read_only_register, 1);
+    reset_to({attribute, read_only_register});
     Uploader uploader = created(options());
     check_views(*this, checkpoint, views, uploader);
     CHECK(driver.faults() == "");
@@ -286,13 +286,12 @@ TEST_CASE_FIXTURE(Files, "of slices their own bytes are uploaded, row-major") {
   Uploader uploader = created(options());
   Result<Upload> upload = uploader.start(checkpoint, std::vector<TensorView>{columns});
   REQUIRE_OK(upload);
-  const Result<std::vector<DeviceTensor>> tensors = all_of(*upload);
-  REQUIRE_OK(tensors);
-  CHECK(std::ranges::equal(tensors->front().strides(), std::vector<std::int64_t>{7, 1}));
+  const std::vector<DeviceTensor> tensors = each_of(*upload);
+  CHECK(std::ranges::equal(tensors.front().strides(), std::vector<std::int64_t>{7, 1}));
   std::string expected;
   for (std::size_t row = 0; row < 40; ++row)
     expected += bytes_of("matrix").substr(row * 60 + 10, 14);
-  CHECK(driver.bytes_of(tensors->front()) == expected);
+  CHECK(driver.bytes_of(tensors.front()) == expected);
 }
 
 TEST_CASE_FIXTURE(Files, "tensors of all that is read are uploaded as they are gathered") {
@@ -306,9 +305,7 @@ TEST_CASE_FIXTURE(Files, "tensors of all that is read are uploaded as they are g
     for (const weightmap::NamedTensor& tensor : checkpoint->tensors())
       if (!tensor.view.is_conjugate() && !tensor.view.is_negative()) views.push_back(tensor.view);
     for (const int attribute : {0, host_page_tables, host_register}) {
-      driver.reset();
-      driver.set_attribute(attribute, 1);
-      driver.set_attribute(read_only_register, 1);
+      reset_to({attribute, read_only_register});
       Uploader uploader = created(options());
       check_views(*this, *checkpoint, views, uploader);
       CHECK(driver.faults() == "");
@@ -343,9 +340,8 @@ TEST_CASE_FIXTURE(Files, "an uploader serves one upload after the other, and not
   }
   Result<Upload> second = uploader.start(checkpoint, {"norm"});
   REQUIRE_OK(second);
-  const Result<std::vector<DeviceTensor>> tensors = all_of(*second);
-  REQUIRE_OK(tensors);
-  CHECK(driver.bytes_of(tensors->front()) == bytes_of("norm"));
+  const std::vector<DeviceTensor> tensors = each_of(*second);
+  CHECK(driver.bytes_of(tensors.front()) == bytes_of("norm"));
   CHECK(driver.calls("cuMemHostAlloc") == 1);
 }
 
@@ -389,9 +385,7 @@ TEST_CASE_FIXTURE(Files, "an upload that is dropped half way gives everything ba
     for (std::size_t given = 0; given < contents.size(); ++given) {
       CAPTURE(attribute);
       CAPTURE(given);
-      driver.reset();
-      driver.set_attribute(attribute, 1);
-      driver.set_attribute(read_only_register, 1);
+      reset_to({attribute, read_only_register});
       const Checkpoint checkpoint = weightmap::test::opened(path);
       Uploader uploader = created(options());
       {
@@ -434,10 +428,9 @@ TEST_CASE_FIXTURE(Files, "in a forked child uploads fail, and what is dropped st
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   CHECK(driver.bytes_of(*first) == contents.front().bytes);
-  const Result<std::vector<DeviceTensor>> rest = all_of(*upload);
-  REQUIRE_OK(rest);
-  for (std::size_t i = 0; i < rest->size(); ++i)
-    CHECK(driver.bytes_of((*rest)[i]) == contents[i + 1].bytes);
+  const std::vector<DeviceTensor> rest = each_of(*upload);
+  for (std::size_t i = 0; i < rest.size(); ++i)
+    CHECK(driver.bytes_of(rest[i]) == contents[i + 1].bytes);
 }
 
 TEST_CASE_FIXTURE(Files, "what was written to private memory is uploaded") {
@@ -451,15 +444,12 @@ TEST_CASE_FIXTURE(Files, "what was written to private memory is uploaded") {
   std::ranges::fill(*bytes, std::byte{9});
   for (const int attribute : {0, host_page_tables, host_register}) {
     CAPTURE(attribute);
-    driver.reset();
-    driver.set_attribute(attribute, 1);
-    driver.set_attribute(read_only_register, 1);
+    reset_to({attribute, read_only_register});
     Uploader uploader = created(options());
     Result<Upload> upload = uploader.start(checkpoint, {"norm"});
     REQUIRE_OK(upload);
-    const Result<std::vector<DeviceTensor>> tensors = all_of(*upload);
-    REQUIRE_OK(tensors);
-    CHECK(driver.bytes_of(tensors->front()) == std::string(48, '\x09'));
+    const std::vector<DeviceTensor> tensors = each_of(*upload);
+    CHECK(driver.bytes_of(tensors.front()) == std::string(48, '\x09'));
     CHECK(upload->report().slot_bytes == 48);
     CHECK(driver.calls("cuMemHostRegister_v2") == 0);
   }
@@ -468,9 +458,7 @@ TEST_CASE_FIXTURE(Files, "what was written to private memory is uploaded") {
 TEST_CASE_FIXTURE(Files, "a file that was cut is an error by any way") {
   for (const int attribute : {0, host_page_tables, host_register}) {
     CAPTURE(attribute);
-    driver.reset();
-    driver.set_attribute(attribute, 1);
-    driver.set_attribute(read_only_register, 1);
+    reset_to({attribute, read_only_register});
     const std::filesystem::path cut = folder.path() / "cut.safetensors";
     std::filesystem::copy_file(path, cut, std::filesystem::copy_options::overwrite_existing);
     const Checkpoint checkpoint = weightmap::test::opened(cut);
@@ -488,9 +476,7 @@ TEST_CASE_FIXTURE(Files, "a file that was cut is an error by any way") {
 TEST_CASE_FIXTURE(Files, "a file that is written to while it is copied is an error by any way") {
   for (const int attribute : {0, host_page_tables, host_register}) {
     CAPTURE(attribute);
-    driver.reset();
-    driver.set_attribute(attribute, 1);
-    driver.set_attribute(read_only_register, 1);
+    reset_to({attribute, read_only_register});
     const std::filesystem::path written = folder.path() / "written.safetensors";
     std::filesystem::copy_file(path, written, std::filesystem::copy_options::overwrite_existing);
     const Checkpoint checkpoint = weightmap::test::opened(written);
@@ -552,9 +538,7 @@ TEST_CASE_FIXTURE(Files, "options out of range are refused by name") {
 }
 
 TEST_CASE_FIXTURE(Files, "the slots can be asked for whatever the device can do") {
-  driver.set_attribute(host_page_tables, 1);
-  driver.set_attribute(host_register, 1);
-  driver.set_attribute(read_only_register, 1);
+  reset_to({host_page_tables, host_register, read_only_register});
   UploaderOptions other = options();
   other.device = 1;
   other.way = Way::slots;
@@ -653,9 +637,7 @@ TEST_CASE_FIXTURE(Files, "whichever call fails is named, and nothing stays" *
         CAPTURE(attribute);
         CAPTURE(function);
         CAPTURE(nth);
-        driver.reset();
-        driver.set_attribute(attribute, 1);
-        driver.set_attribute(read_only_register, 1);
+        reset_to({attribute, read_only_register});
         driver.fail(function, nth, 700);
         const Result<void> done = upload_once(*this, options());
         if (driver.calls(function) < nth) {

@@ -354,51 +354,33 @@ TEST_CASE("compares sums behind the warmer, and names the tensor that differs") 
   CHECK(report->storages_left_out == Backing(bad).storage_count());
 }
 
-TEST_CASE("refuses options out of range") {
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  WarmOptions options;
-  options.threads = 0;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "threads must be 1 to 64, not 0");
-  options = {};
-  options.step_bytes = 4096;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "step_bytes must be at least 2 MiB, not 4096");
-  options = {};
-  options.tensors = {1000};
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "there is no tensor 1000 of 17");
-}
-
-TEST_CASE("refuses options that exclude one another") {
+TEST_CASE("refuses options out of range, and those that exclude one another") {
+  const struct {
+    WarmOptions options;
+    const char* words;
+  } refusals[] = {
+      {{.threads = 0}, "threads must be 1 to 64, not 0"},
+      {{.step_bytes = 4096}, "step_bytes must be at least 2 MiB, not 4096"},
+      {{.tensors = {1000}}, "there is no tensor 1000 of 17"},
+      {{.drop_behind = true}, "drop_behind needs follow"},
+      {{.follow = true, .drop_behind = true},
+       "drop_behind cannot be combined with a private writable checkpoint"},
+      {{.follow = true, .drop_behind = true, .verify_crc = true},
+       "drop_behind cannot be combined with verify_crc"},
+      {{.follow = true, .lock = true}, "lock cannot be combined with follow"},
+      {{.lock = true, .for_others = true},
+       "lock cannot be combined with for_others, which maps nothing"},
+      {{.follow = true, .one_reader = true}, "one_reader cannot be combined with follow"},
+  };
   OpenOptions writable;
   writable.sharing = Sharing::private_;
   writable.writable = true;
-  const Checkpoint checkpoint = Checkpoint::open(data / "training.pt", writable).value();
-  WarmOptions options;
-  options.drop_behind = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "drop_behind needs follow");
-  options.follow = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "drop_behind cannot be combined with a private writable checkpoint");
-  options.verify_crc = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "drop_behind cannot be combined with verify_crc");
-  options = {};
-  options.lock = true;
-  options.follow = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "lock cannot be combined with follow");
-  options.follow = false;
-  options.for_others = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "lock cannot be combined with for_others, which maps nothing");
-  options = {};
-  options.follow = true;
-  options.one_reader = true;
-  CHECK_FAILS(Warmer::start(checkpoint, options), ErrorCode::invalid_argument,
-              "one_reader cannot be combined with follow");
+  const Checkpoint checkpoint = opened(data / "training.pt", writable);
+  for (const auto& refusal : refusals) {
+    CAPTURE(refusal.words);
+    CHECK_FAILS(Warmer::start(checkpoint, refusal.options), ErrorCode::invalid_argument,
+                refusal.words);
+  }
 }
 
 TEST_CASE("follows the consumer, skips what it has passed, and drops what is behind") {

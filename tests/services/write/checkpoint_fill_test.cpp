@@ -84,6 +84,12 @@ WritePlan write_reserved(const std::filesystem::path& path) {
                       [](std::size_t) { return RecordContent::reserved(length * sizeof(float)); });
 }
 
+struct Reserved {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.path() / "model.pt";
+  WritePlan plan = write_reserved(path);
+};
+
 CheckpointFill opened_for_filling(const std::filesystem::path& path) {
   Result<CheckpointFill> fill = CheckpointFill::open(path);
   REQUIRE_OK(fill);
@@ -104,10 +110,7 @@ std::vector<std::string> bad_checksums(const std::filesystem::path& path) {
 }
 
 TEST_SUITE("checkpoint fill") {
-  TEST_CASE("a file that is filled and sealed holds what a normal save writes") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    const WritePlan reserved = write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "a file that is filled and sealed holds what a normal save writes") {
     {
       CheckpointFill fill = opened_for_filling(path);
       for (const std::size_t i : {3u, 0u, 7u, 1u, 2u, 6u, 5u, 4u}) fill_layer(fill, i);
@@ -121,7 +124,7 @@ TEST_SUITE("checkpoint fill") {
     // Byte for byte, up to the marks, which stand behind the storages.
     const WrittenStorage& last = normal.storages.back();
     const std::size_t same = static_cast<std::size_t>(last.offset + last.nbytes + 16);
-    CHECK(reserved.storages.back().offset == last.offset);
+    CHECK(plan.storages.back().offset == last.offset);
     CHECK(read_file(path).substr(0, same) ==
           read_file(folder.path() / "normal.pt").substr(0, same));
     CHECK(bad_checksums(path).empty());
@@ -168,10 +171,7 @@ TEST_SUITE("checkpoint fill") {
     CHECK(read_file(many) == read_file(one));
   }
 
-  TEST_CASE("a file that is half filled opens and says what is missing") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "a file that is half filled opens and says what is missing") {
     {
       const CheckpointFill fill = opened_for_filling(path);
       for (const std::size_t i : {0u, 2u, 3u, 4u, 6u, 7u}) fill_layer(fill, i);
@@ -184,10 +184,7 @@ TEST_SUITE("checkpoint fill") {
     CHECK(read.get("layer.1").value().as<float>().value()[0] == 0.0f);
   }
 
-  TEST_CASE("refuses to seal what is not written, and names it") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "refuses to seal what is not written, and names it") {
     CheckpointFill fill = opened_for_filling(path);
     for (const std::size_t i : {0u, 2u, 3u, 4u, 6u, 7u}) fill_layer(fill, i);
     CHECK_FAILS(fill.seal(), ErrorCode::invalid_argument,
@@ -197,10 +194,7 @@ TEST_SUITE("checkpoint fill") {
     REQUIRE_OK(fill.seal());
   }
 
-  TEST_CASE("refuses to seal while somebody else fills") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "refuses to seal while somebody else fills") {
     CheckpointFill fill = opened_for_filling(path);
     for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
     {
@@ -211,10 +205,7 @@ TEST_SUITE("checkpoint fill") {
     CHECK_FAILS(CheckpointFill::open(path), ErrorCode::invalid_argument, "is sealed");
   }
 
-  TEST_CASE("others may fill after a seal that was stopped, and seal") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "others may fill after a seal that was stopped, and seal") {
     CheckpointFill stopped = opened_for_filling(path);
     for (std::size_t i = 0; i < count; ++i) fill_layer(stopped, i);
     const auto while_sealing = [&](std::uint64_t, std::uint64_t) {
@@ -230,10 +221,8 @@ TEST_SUITE("checkpoint fill") {
     REQUIRE_OK(stopped.seal());
   }
 
-  TEST_CASE("the forked child of a filler that was killed does not keep others from sealing") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(
+      Reserved, "the forked child of a filler that was killed does not keep others from sealing") {
     Pipe forked;
     Pipe ends;
     const pid_t filler = ::fork();
@@ -255,10 +244,7 @@ TEST_SUITE("checkpoint fill") {
     REQUIRE_OK(fill.seal());
   }
 
-  TEST_CASE("a forked child that fills keeps others from sealing") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "a forked child that fills keeps others from sealing") {
     Pipe filled;
     Pipe ends;
     std::optional<CheckpointFill> inherited(opened_for_filling(path));
@@ -282,10 +268,7 @@ TEST_SUITE("checkpoint fill") {
     REQUIRE_OK(fill.seal());
   }
 
-  TEST_CASE("a forked child cannot fill what was sealed meanwhile") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "a forked child cannot fill what was sealed meanwhile") {
     Pipe sealed;
     CheckpointFill fill = opened_for_filling(path);
     const pid_t child = ::fork();
@@ -304,10 +287,7 @@ TEST_SUITE("checkpoint fill") {
     CHECK(status == 0);
   }
 
-  TEST_CASE("through the mapping, marked by whoever wrote it") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "through the mapping, marked by whoever wrote it") {
     CheckpointFill fill = opened_for_filling(path);
     for (std::size_t i = 1; i < count; ++i) fill_layer(fill, i);
     const std::vector<float> values = values_of(0);
@@ -322,10 +302,7 @@ TEST_SUITE("checkpoint fill") {
     CHECK(bad_checksums(path).empty());
   }
 
-  TEST_CASE("lists the reserved storages with their places") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    const WritePlan plan = write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "lists the reserved storages with their places") {
     const CheckpointFill fill = opened_for_filling(path);
     fill_layer(fill, 2);
     const std::vector<CheckpointFill::Storage> storages = fill.storages().value();
@@ -364,19 +341,13 @@ TEST_SUITE("checkpoint fill") {
                 "has no reserved storages");
   }
 
-  TEST_CASE("the storages that nobody wrote, by their marks") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "the storages that nobody wrote, by their marks") {
     fill_layer(opened_for_filling(path), 2);
     CHECK(unwritten_storages(opened(path)) == std::vector<std::size_t>{0, 1, 3, 4, 5, 6, 7});
     CHECK(unwritten_storages(opened(data / "no_crc.pt")).empty());
   }
 
-  TEST_CASE("sealing that was stopped can be done again") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "sealing that was stopped can be done again") {
     {
       CheckpointFill fill = opened_for_filling(path);
       for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
@@ -421,10 +392,7 @@ TEST_SUITE("checkpoint fill") {
     }
   }
 
-  TEST_CASE("refuses tensors and bytes that do not fit") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
-    write_reserved(path);
+  TEST_CASE_FIXTURE(Reserved, "refuses tensors and bytes that do not fit") {
     CheckpointFill fill = opened_for_filling(path);
     const std::vector<std::byte> few(8);
     CHECK_FAILS(fill.write("layer.0", few), ErrorCode::invalid_argument, "has 12000 bytes, got 8");
