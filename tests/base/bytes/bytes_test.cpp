@@ -98,6 +98,8 @@ TEST_CASE("finds the first byte that belongs to no character") {
   CHECK_FALSE(weightmap::bytes::is_utf8("01234567\xED\xA0\x80"));  // a lone surrogate
   CHECK_FALSE(weightmap::bytes::is_utf8("01234567\x80"));
   CHECK(valid_prefix("ab\xC3(") == 2);
+  CHECK(valid_prefix("ab\xC3\xC3\xBC") == 2);
+  CHECK(valid_prefix(std::string_view("ab\xC3\xBC", 3)) == 2);
   CHECK(valid_prefix("\xC0\x80") == 0);  // longer than it need be
   CHECK(valid_prefix("\xE0\x9F\xBF") == 0);
   CHECK(valid_prefix("\xF0\x8F\xBF\xBF") == 0);
@@ -132,6 +134,7 @@ TEST_CASE("escape shows what would reorder or break a line on a terminal") {
         "\\xE2\\x80\\xAE"
         "fdp");
   CHECK(escape("\xC2\x85") == "\\xC2\\x85");
+  CHECK(escape("\xC2\x9F\xC2\xA0") == "\\xC2\\x9F\xC2\xA0");
 }
 
 TEST_CASE("escape cuts long text between characters") {
@@ -187,6 +190,12 @@ TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards by what is m
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards without a window to extend") {
   CHECK(as_text(cache.extend_back(10, 5).value()) == "abcde");
   CHECK(cache.bytes_read() == 5);
+}
+
+TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends no window that ends elsewhere") {
+  REQUIRE(cache.bytes(12, 3).has_value());
+  CHECK(as_text(cache.extend_back(8, 12).value()) == "89abcdefghij");
+  CHECK(cache.bytes_read() == 15);
 }
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache copies from a window, or read without keeping") {

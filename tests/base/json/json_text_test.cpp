@@ -34,9 +34,9 @@ TEST_SUITE("json text") {
   }
 
   TEST_CASE("characters beyond ASCII stay, or are escaped as Python does it") {
-    const std::string text = "\x7f\xc3\xa9\xe2\x82\xac\xef\xbf\xbf\xf0\x9f\x98\x80";
+    const std::string text = "\x7f\xc3\xa9\xe2\x82\xac\xef\xbf\xbf\xf0\x90\x80\x80\xf0\x9f\x98\x80";
     CHECK(kept(text) == '"' + text + '"');
-    CHECK(escaped(text) == R"("\u007f\u00e9\u20ac\uffff\ud83d\ude00")");
+    CHECK(escaped(text) == R"("\u007f\u00e9\u20ac\uffff\ud800\udc00\ud83d\ude00")");
   }
 
   TEST_CASE("text goes behind what is there") {
