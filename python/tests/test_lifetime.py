@@ -283,6 +283,20 @@ def test_a_refused_file_leaves_nothing_behind(copy_of, mappings_of, data):
     assert open_fds() == before
 
 
+def check_a_thousand_leave_nothing(use):
+    for _ in range(20):
+        use()
+    gc.collect()
+    fds, objects, blocks = open_fds(), len(gc.get_objects()), sys.getallocatedblocks()
+    for _ in range(1000):
+        use()
+    gc.collect()
+    assert open_fds() == fds
+    # One object, or one block, left by each would be a thousand.
+    assert len(gc.get_objects()) - objects < 200
+    assert sys.getallocatedblocks() - blocks < 500
+
+
 def test_a_thousand_opens_leave_nothing_behind(copy_of, mappings_of):
     path = copy_of("training.pt")
 
@@ -295,18 +309,8 @@ def test_a_thousand_opens_leave_nothing_behind(copy_of, mappings_of):
             "nothing" in opened  # noqa: B015
             return opened["model.0.bias"].tobytes()
 
-    for _ in range(20):
-        use()
-    gc.collect()
-    fds, objects, blocks = open_fds(), len(gc.get_objects()), sys.getallocatedblocks()
-    for _ in range(1000):
-        use()
-    gc.collect()
+    check_a_thousand_leave_nothing(use)
     assert mappings_of(path) == 0
-    assert open_fds() == fds
-    # One object, or one block, left by each open would be a thousand.
-    assert len(gc.get_objects()) - objects < 200
-    assert sys.getallocatedblocks() - blocks < 500
 
 
 @SINCE_2_9
@@ -321,17 +325,8 @@ def test_a_thousand_arrays_and_tensors_leave_nothing_behind(copy_of, mappings_of
         numpy.asarray(opened["base"]).sum()
         opened["base"].numpy().sum()
 
-    for _ in range(20):
-        use()
-    gc.collect()
-    fds, objects, blocks = open_fds(), len(gc.get_objects()), sys.getallocatedblocks()
-    for _ in range(1000):
-        use()
-    gc.collect()
+    check_a_thousand_leave_nothing(use)
     assert mappings_of(path) == 0
-    assert open_fds() == fds
-    assert len(gc.get_objects()) - objects < 200
-    assert sys.getallocatedblocks() - blocks < 500
 
 
 def test_failed_calls_leave_nothing_behind(checkpoint):

@@ -368,6 +368,8 @@ TEST_CASE("refuses surrogates without their other half") {
                  {R"("\ud800\n")", 2},
                  {R"("\ud800\ud800")", 2},
                  {R"("\ud800\u0041")", 2},
+                 {R"("\ud800\ue000")", 2},
+                 {R"("\udc00\udc00")", 2},
                  {R"("\udc00\ud800")", 2},
                  {R"("ab\uDFFF")", 4},
                  {R"("\ud800\u00")", 11},

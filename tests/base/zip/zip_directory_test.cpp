@@ -312,6 +312,38 @@ TEST_CASE("accepts the zip64 field behind other extra fields") {
   CHECK(opened.directory->records()[0].size == 5);
 }
 
+TEST_CASE("reads the size before the stored size from a zip64 field") {
+  Bytes file = with_extra(raw("\x01\0\x10\0\x09\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0"));
+  const std::size_t entry = file.size() - 98 - 20 - 3 - 46;
+  patch(file, entry + 10, 8, 2);  // deflated, so that the two may differ
+  const Opened opened(file);
+  REQUIRE_OK(opened.directory);
+  CHECK(opened.directory->records()[0].size == 9);
+  CHECK(opened.directory->records()[0].stored_size == 5);
+}
+
+TEST_CASE("refuses an extra field that is a byte longer than what is left") {
+  CHECK_REFUSES(with_extra(raw("\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0XY\x03\0..")),
+                ErrorCode::corrupt, "has an extra field of 3 bytes with only 2 left");
+}
+
+TEST_CASE("refuses a second zip64 field, even without content") {
+  CHECK_REFUSES(with_extra(raw("\x01\0\x10\0\x05\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0")),
+                ErrorCode::corrupt, "has two zip64 fields");
+}
+
+TEST_CASE("refuses a record on the next disk, and an entry that ends a byte behind the directory") {
+  ArchiveBuilder builder;
+  const Bytes whole = builder.add("a/x", "12345").finish();
+  const std::size_t entry = builder.place(0).entry;
+  Bytes file = whole;
+  patch(file, entry + 34, 1, 2);
+  CHECK_REFUSES(file, ErrorCode::unsupported, "record \"a/x\" is on disk 1");
+  file = whole;
+  patch(file, entry + 32, 1, 2);  // the length of its comment
+  CHECK_REFUSES(file, ErrorCode::corrupt, "an entry of 50 bytes runs out of the directory");
+}
+
 TEST_CASE("refuses a zip64 header offset that wraps behind bytes before the archive") {
   ArchiveBuilder builder;
   builder.add("a/x", "12345").finish();
