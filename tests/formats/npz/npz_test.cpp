@@ -381,6 +381,8 @@ TEST_CASE("refuses an array that nothing should write") {
        "does not begin as a .npy array", array_begin},
       {"an array that ends within its header", good.substr(0, 11), corrupt,
        "ends within its header, after 11 bytes", array_begin},
+      {"a header a byte longer than the array", good.substr(0, 8) + "\x43\0"s + good.substr(10),
+       corrupt, "has a header of 77 bytes and only 76 bytes in all", array_begin},
       {"a header longer than numbers need", "\x93NUMPY\2\0\0\0\1\0"s + std::string(70000, ' '),
        limit_exceeded, "has a header of 65536 bytes, the limit is 65535", array_begin + 8},
       {"a header that is no dict", array_of("('descr', '<f4')\n"), corrupt,

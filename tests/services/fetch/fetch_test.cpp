@@ -16,6 +16,7 @@
 
 #include "runtime/system/file/attribute.hpp"
 #include "runtime/system/file/file.hpp"
+#include "tests/mmap/refused_calls.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
@@ -201,6 +202,14 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal
   CHECK(report->resumed_bytes >= 8 * mebi);
   CHECK(read_file(path) == content);
   CHECK(has_only_the_file());
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "What the disk did not take is neither recorded nor published") {
+  test::with_refusals({{SYS_fsync, EIO}}, [this] {
+    CHECK_FAILS(fetch(), ErrorCode::io, "cannot write the file to the disk");
+    CHECK(names() == std::vector<std::string>{"model.pt.part", "model.pt.part.journal"});
+    CHECK(recorded() == 0);
+  });
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "Progress tells of all bytes at the end, and never of more") {
