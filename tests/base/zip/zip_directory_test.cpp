@@ -344,6 +344,17 @@ TEST_CASE("refuses a record on the next disk, and an entry that ends a byte behi
   CHECK_REFUSES(file, ErrorCode::corrupt, "an entry of 50 bytes runs out of the directory");
 }
 
+TEST_CASE("refuses more records than the directory has room for, before it reads it") {
+  ArchiveBuilder builder;
+  builder.add("a/x", "12345").finish();
+  Bytes& file = builder.bytes();
+  const std::size_t entry = builder.place(0).entry;
+  file.erase(file.end() - 98, file.end());  // the end records
+  bytes::ByteSink sink(file);
+  emit_end(sink, entry, file.size() - entry, 2);
+  CHECK_REFUSES(file, ErrorCode::corrupt, "a directory of 49 bytes holds at most 1");
+}
+
 TEST_CASE("refuses a zip64 header offset that wraps behind bytes before the archive") {
   ArchiveBuilder builder;
   builder.add("a/x", "12345").finish();
