@@ -144,23 +144,6 @@ TEST_CASE("a damaged item is an error about its values alone, with its name, fil
   CHECK(failed.error().file_offset < content.size());
 }
 
-TEST_CASE("an item that is no archive of torch.save is refused") {
-  CHECK_FAILS(values_of(with_tensor().put_object("a", std::string(300, 'x'))), ErrorCode::corrupt,
-              "\"a\": ");
-}
-
-TEST_CASE("an item that leaves its file is refused") {
-  DcpFolder made = with_tensor().add_object("a", integer(1));
-  made.files[file].pop_back();
-  CHECK_FAILS(values_of(made), ErrorCode::corrupt, "it is truncated, or from another save");
-}
-
-TEST_CASE("an object that is in none of the files is refused") {
-  DcpFolder made = with_tensor().add_object("a", integer(1));
-  made.places.pop_back();
-  CHECK_FAILS(values_of(made), ErrorCode::corrupt, "\"a\": it is in none of the files");
-}
-
 TEST_CASE("a missing file that has no tensors is an error of the values alone") {
   TemporaryFolder folder;
   with_tensor()
@@ -183,50 +166,56 @@ TEST_CASE("a missing file that has tensors is an error of the open") {
               "cannot open the file: No such file or directory; the metadata ");
 }
 
-TEST_CASE("a name that only an attack needs is refused in an item") {
-  const Result<Value> failed =
-      values_of(with_tensor().add_object("a", integer(1)).add_object("b", global("os", "system")));
-  CHECK_FAILS(failed, ErrorCode::unsafe_pickle, "\"b\": ");
-}
-
-TEST_CASE("a path through another value is refused") {
-  CHECK_FAILS(values_of(with_tensor()
-                            .add_object("a", integer(1))
-                            .add_object("a.b", integer(2))
-                            .at("a.b", {unicode("a"), unicode("b")})),
-              ErrorCode::corrupt, "\"a.b\": its path leads through another value of the metadata");
-}
-
-TEST_CASE("a key of a list that is no index is refused") {
-  CHECK_FAILS(values_of(with_tensor()
-                            .add_object("a.0", integer(1))
-                            .at("a.0", {unicode("a"), integer(0)})
-                            .add_object("a.b", integer(2))
-                            .at("a.b", {unicode("a"), unicode("b")})),
-              ErrorCode::corrupt, "\"a.b\": its path has a key of a list that is no index");
-}
-
-TEST_CASE("an index that would fill the memory is refused") {
-  CHECK_FAILS(values_of(with_tensor()
-                            .add_object("a.9", integer(1))
-                            .at("a.9", {unicode("a"), integer(1'000'000'000)})),
-              ErrorCode::limit_exceeded, "its path has the index 1000000000");
-}
-
-TEST_CASE("a path deeper than the limit is refused") {
+TEST_CASE("refuses items that cannot be read, and paths that lead nowhere") {
+  using enum ErrorCode;
+  DcpFolder cut = with_tensor().add_object("a", integer(1));
+  cut.files[file].pop_back();
+  DcpFolder lost = with_tensor().add_object("a", integer(1));
+  lost.places.pop_back();
+  const std::string deep(41, 'a');
+  const auto keys = [](std::size_t count) { return std::vector<std::string>(count, unicode("a")); };
+  const struct {
+    const char* what;
+    DcpFolder folder;
+    ErrorCode code;
+    const char* words;
+  } refusals[] = {
+      {"no archive of torch.save", with_tensor().put_object("a", std::string(300, 'x')), corrupt,
+       "\"a\": "},
+      {"leaves its file", cut, corrupt, "it is truncated, or from another save"},
+      {"in none of the files", lost, corrupt, "\"a\": it is in none of the files"},
+      {"a name that only an attack needs",
+       with_tensor().add_object("a", integer(1)).add_object("b", global("os", "system")),
+       unsafe_pickle, "\"b\": "},
+      {"a path through another value",
+       with_tensor()
+           .add_object("a", integer(1))
+           .add_object("a.b", integer(2))
+           .at("a.b", {unicode("a"), unicode("b")}),
+       corrupt, "\"a.b\": its path leads through another value of the metadata"},
+      {"a key of a list that is no index",
+       with_tensor()
+           .add_object("a.0", integer(1))
+           .at("a.0", {unicode("a"), integer(0)})
+           .add_object("a.b", integer(2))
+           .at("a.b", {unicode("a"), unicode("b")}),
+       corrupt, "\"a.b\": its path has a key of a list that is no index"},
+      {"an index that would fill the memory",
+       with_tensor()
+           .add_object("a.9", integer(1))
+           .at("a.9", {unicode("a"), integer(1'000'000'000)}),
+       limit_exceeded, "its path has the index 1000000000"},
+      {"a path deeper than the limit",
+       with_tensor().add_object(deep, integer(1)).at(deep, keys(21)), limit_exceeded,
+       "its path has 21 keys, the limit is 20"},
+      {"a value that nests deeper than the limit with its path",
+       with_tensor().add_object(deep, "]]]]aaa").at(deep, keys(18)), limit_exceeded,
+       "nest deeper than the limit of 20"},
+  };
   OpenOptions options;
   options.limits.depth = 20;
-  const std::string name(41, 'a');
-  const std::vector<std::string> keys(21, unicode("a"));
-  CHECK_FAILS(values_of(with_tensor().add_object(name, integer(1)).at(name, keys), options),
-              ErrorCode::limit_exceeded, "its path has 21 keys, the limit is 20");
-}
-
-TEST_CASE("a value that nests deeper than the limit with its path is refused") {
-  OpenOptions options;
-  options.limits.depth = 20;
-  const std::string name(41, 'a');
-  const std::vector<std::string> keys(18, unicode("a"));
-  CHECK_FAILS(values_of(with_tensor().add_object(name, "]]]]aaa").at(name, keys), options),
-              ErrorCode::limit_exceeded, "nest deeper than the limit of 20");
+  for (const auto& refusal : refusals) {
+    CAPTURE(refusal.what);
+    CHECK_FAILS(values_of(refusal.folder, options), refusal.code, refusal.words);
+  }
 }
