@@ -14,8 +14,11 @@
 #include <set>
 #include <string>
 
+#include "runtime/system/file/directory.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
+#include "tests/services/write/watched_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
@@ -208,4 +211,52 @@ TEST_CASE_FIXTURE(Folder, "a file system that reserves no space is written to al
     REQUIRE_OK(file.commit());
   });
   CHECK(fs::file_size(path) == 100);
+}
+
+TEST_CASE_FIXTURE(Folder, "a file is locked from the beginning, with a name or without one") {
+  in_both_ways([&] {
+    const NewFile file = NewFile::create(path).value();
+    const std::string self = "/proc/self/fd/" + std::to_string(file.descriptor());
+    const os::UniqueFd other(::open(self.c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(other.get() >= 0);
+    CHECK_FALSE(os::lock_open_file(other.get()));
+  });
+}
+
+TEST_CASE_FIXTURE(Folder, "the end of a file is compared with what was written") {
+  NewFile file = NewFile::create(path).value();
+  REQUIRE_OK(file.write(bytes_of("0123456789")));
+  CHECK(file.check_end(bytes_of("789")).has_value());
+  CHECK_FAILS(file.check_end(bytes_of("7890")), ErrorCode::io,
+              "holds something else than what was written to it");
+  CHECK_FAILS(file.check_end(bytes_of("x0123456789")), ErrorCode::io,
+              "ends before what was written to it");
+}
+
+TEST_CASE_FIXTURE(Folder, "a write that takes no byte is an error of the disk") {
+  const int status = test::watch_calls(
+      [&] {
+        NewFile file = NewFile::create(path).value();
+        errno = 0;
+        const Result<void> written = file.write(bytes_of("x"));
+        return !written && written.error().os_error == EIO ? 0 : 1;
+      },
+      [](const test::SystemCall& call) {
+        return call.number == SYS_pwrite64 ? test::Answer::succeed(0) : test::Answer::make_it();
+      });
+  CHECK((status == 0 || status == -1));
+}
+
+TEST_CASE_FIXTURE(Folder, "a link of another user in a folder for all is not followed") {
+  if (::geteuid() != 0) {
+    MESSAGE("SKIPPED: only root can give a link to another user");
+    return;
+  }
+  const fs::path link = folder.path() / "link";
+  fs::create_symlink("model.pt", link);
+  REQUIRE(::lchown(link.c_str(), 12345, 12345) == 0);
+  CHECK(NewFile::create(link).has_value());
+  REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);
+  CHECK_FAILS(NewFile::create(link), ErrorCode::io, "cannot follow the symbolic link");
+  CHECK(NewFile::create(path).has_value());
 }

@@ -317,11 +317,12 @@ TEST_CASE_FIXTURE(FetchFixture, "A damaged journal, and a part of another size, 
   CHECK_FALSE(resumes_after([this] { fs::remove(part); }));
   CHECK_FALSE(resumes_after([this] { fs::remove(journal); }));
   CHECK_FALSE(resumes_after([this] { folder.write("model.pt.part.journal", "something"); }));
-  CHECK_FALSE(resumes_after([this] {
-    std::string text = read_file(journal);
-    text[text.size() - 2] = 'x';
-    folder.write("model.pt.part.journal", text);
-  }));
+  for (const char flipped : {char{1}, char{64}})  // another digit, and none
+    CHECK_FALSE(resumes_after([this, flipped] {
+      std::string text = read_file(journal);
+      text[text.size() - 2] ^= flipped;
+      folder.write("model.pt.part.journal", text);
+    }));
   CHECK(resumes_after([this] {  // as a kill in the middle of a write leaves it
     folder.write("model.pt.part.journal", read_file(journal) + "0123");
   }));

@@ -392,10 +392,40 @@ TEST_SUITE("checkpoint fill") {
     }
   }
 
+  TEST_CASE("views of a part, or in another order, do not write a storage") {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "model.pt";
+    CheckpointWriter writer({.archive_name = "model"});
+    const std::array<float, 1> given = {7};
+    const std::array<std::int64_t, 1> one = {1}, twelve = {12}, six = {6};
+    const std::array<std::int64_t, 2> rows = {3, 4}, turned = {1, 3};
+    const auto first = writer.add_storage(RecordContent::bytes(std::as_bytes(std::span(given))));
+    const auto storage = writer.add_storage(RecordContent::reserved(48));
+    const std::array<Value, 4> tensors = {
+        writer.tensor(first, {.sizes = one, .strides = one}),
+        writer.tensor(storage, {.sizes = twelve, .strides = one}),
+        writer.tensor(storage, {.sizes = six, .strides = one}),
+        writer.tensor(storage, {.sizes = rows, .strides = turned})};
+    const Value root = writer.values().list(tensors);
+    REQUIRE_OK(std::move(writer).write(root, path));
+    const CheckpointFill fill = opened_for_filling(path);
+    const std::vector<std::byte> bytes(48);
+    CHECK_FAILS(fill.write("0", std::span(bytes).first(4)), ErrorCode::invalid_argument,
+                "its storage data/0 was not reserved");
+    CHECK_FAILS(fill.write("3", bytes), ErrorCode::invalid_argument,
+                "is not contiguous; write it through its writable bytes");
+    REQUIRE_OK(fill.write("2", std::span(bytes).first(24)));
+    CHECK_FALSE(fill.storages()->front().is_written);
+    REQUIRE_OK(fill.write("1", bytes));
+    CHECK(fill.storages()->front().is_written);
+  }
+
   TEST_CASE_FIXTURE(Reserved, "refuses tensors and bytes that do not fit") {
     CheckpointFill fill = opened_for_filling(path);
     const std::vector<std::byte> few(8);
     CHECK_FAILS(fill.write("layer.0", few), ErrorCode::invalid_argument, "has 12000 bytes, got 8");
+    CHECK_FAILS(fill.write("layer.0", std::vector<std::byte>(12001)), ErrorCode::invalid_argument,
+                "has 12000 bytes, got 12001");
     CHECK_FAILS(fill.write("step", few), ErrorCode::invalid_argument,
                 "its storage data/8 was not reserved");
     CHECK_FAILS(fill.write("layer.9", few), ErrorCode::not_found, "layer.9");
