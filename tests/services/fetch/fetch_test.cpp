@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/attribute.hpp"
 #include "runtime/system/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
@@ -326,6 +327,26 @@ TEST_CASE_FIXTURE(FetchFixture, "A damaged journal, and a part of another size, 
   CHECK(resumes_after([this] {  // as a kill in the middle of a write leaves it
     folder.write("model.pt.part.journal", read_file(journal) + "0123");
   }));
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A line that was cut stays no part of the journal") {
+  store.arriving = 3;
+  CHECK_FAILS(fetch(), ErrorCode::io, "503");
+  const std::uint64_t first = recorded();
+  folder.write("model.pt.part.journal", read_file(journal) + "0123");
+  store.arriving = 4;
+  CHECK_FAILS(fetch(), ErrorCode::io, "503");
+  CHECK(recorded() > first);
+  store.arriving = Store::never;
+  const Result<FetchReport> report = fetch();
+  REQUIRE_OK(report);
+  CHECK(report->resumed_bytes > first);
+}
+
+TEST_CASE("A journal that speaks of more than the file has counts as none") {
+  const std::string first = first_line("m", {10, "1", ""});
+  CHECK(read_journal(first + lines_of(std::vector<ByteRange>{{2, 8}}), first, 10).contains({2, 8}));
+  CHECK(read_journal(first + lines_of(std::vector<ByteRange>{{2, 9}}), first, 10).ranges().empty());
 }
 
 TEST_CASE_FIXTURE(FetchFixture,
