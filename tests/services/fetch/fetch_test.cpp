@@ -19,6 +19,7 @@
 #include "runtime/system/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
+#include "tests/services/write/watched_calls.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/progress.hpp"
@@ -397,6 +398,33 @@ TEST_CASE_FIXTURE(FetchFixture, "A file that is there stays, unless it is to be 
   REQUIRE_OK(fetch(true));
   CHECK(read_file(path) == content);
   CHECK(fs::status(path).permissions() == fs::perms::owner_read);
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A file that is replaced gives its permissions") {
+  folder.write("model.pt", "old");
+  fs::permissions(path, fs::perms{0640});
+  REQUIRE_OK(fetch(true));
+  CHECK(read_file(path) == content);
+  CHECK(fs::status(path).permissions() == fs::perms{0640});
+}
+
+TEST_CASE_FIXTURE(FetchFixture,
+                  "The content is on the disk before the name, and the name at last") {
+  std::vector<std::string> calls;
+  const int status =
+      test::watch_calls([this] { return fetch() ? 0 : 1; },
+                        [&calls](const test::SystemCall& call) {
+                          if (call.number == SYS_fsync)
+                            calls.push_back(fs::read_symlink(call.open_file()));
+                          if (call.number == SYS_renameat2 || call.number == SYS_renameat)
+                            calls.push_back("rename");
+                          return test::Answer::make_it();
+                        });
+  if (status == -1) return;
+  CHECK(status == 0);
+  REQUIRE(calls.size() >= 3);
+  CHECK(std::vector(calls.end() - 3, calls.end()) ==
+        std::vector<std::string>{part, "rename", folder.path()});
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A file that appears meanwhile stays") {
