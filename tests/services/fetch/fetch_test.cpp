@@ -400,14 +400,6 @@ TEST_CASE_FIXTURE(FetchFixture, "A file that is there stays, unless it is to be 
   CHECK(fs::status(path).permissions() == fs::perms::owner_read);
 }
 
-TEST_CASE_FIXTURE(FetchFixture, "A file that is replaced gives its permissions") {
-  folder.write("model.pt", "old");
-  fs::permissions(path, fs::perms{0640});
-  REQUIRE_OK(fetch(true));
-  CHECK(read_file(path) == content);
-  CHECK(fs::status(path).permissions() == fs::perms{0640});
-}
-
 TEST_CASE_FIXTURE(FetchFixture,
                   "The content is on the disk before the name, and the name at last") {
   std::vector<std::string> calls;
