@@ -25,8 +25,8 @@ static_assert(ArchiveWriter::max_version == zip::max_version);
 // Small contents are gathered to save system calls.
 constexpr std::size_t gathered_bytes = std::size_t{1} << 20;
 constexpr std::size_t small_bytes = std::size_t{64} << 10;
-// Content in memory is summed and written in chunks that stay in the processor's cache.
-constexpr std::size_t chunk_bytes = std::size_t{256} << 10;
+// Content in memory is summed and written in pieces that stay in the processor's cache.
+constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
 
 }  // namespace
@@ -128,7 +128,7 @@ Result<void> ArchiveWriter::State::put(std::span<const std::byte> part) {
 
 Result<void> ArchiveWriter::State::put_summed(std::size_t index, std::span<const std::byte> part) {
   while (!part.empty()) {
-    const auto chunk = part.first(std::min(part.size(), chunk_bytes));
+    const auto chunk = part.first(std::min(part.size(), piece_bytes));
     if (options.crc32) plan.set_crc32(index, zip::crc32(chunk, plan.records()[index].crc32));
     TRY(put(chunk));
     part = part.subspan(chunk.size());
@@ -158,7 +158,7 @@ Result<void> ArchiveWriter::State::put_produced(std::size_t index, const RecordC
 }
 
 Result<void> ArchiveWriter::State::put_zeros(std::size_t index, std::uint64_t size) {
-  const std::vector<std::byte> zeros(std::min<std::uint64_t>(size, chunk_bytes));
+  const std::vector<std::byte> zeros(std::min<std::uint64_t>(size, piece_bytes));
   for (std::uint64_t left = options.crc32 ? size : 0; left > 0;) {
     const auto part = std::span(zeros).first(std::min<std::uint64_t>(left, zeros.size()));
     plan.set_crc32(index, zip::crc32(part, plan.records()[index].crc32));
