@@ -10,6 +10,7 @@
 #include "runtime/base/catalog/builder.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/warmer.hpp"
 
 using namespace weightmap;
 using test::data;
