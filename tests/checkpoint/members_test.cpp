@@ -180,7 +180,7 @@ TEST_CASE_FIXTURE(Fixture, "the records of an archive within an archive have off
   for (const ArchiveReader::RecordInfo& record : alone->records()) {
     CAPTURE(record.name);
     CHECK(*archive->payload_offset(record.name) == *alone->payload_offset(record.name) + 512);
-    CHECK(*archive->header_offset(record.name) == *alone->header_offset(record.name) + 512);
+    CHECK(archive->find(record.name)->header_offset == record.header_offset + 512);
     CHECK(*archive->read(record.name) == *alone->read(record.name));
   }
 }

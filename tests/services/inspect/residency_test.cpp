@@ -99,7 +99,7 @@ TEST_CASE_FIXTURE(CopyFixture, "tells what was copied by writing, in either mapp
 
   const Checkpoint reader = open();
   touch(reader.tensors()[0].view);
-  const std::span<std::byte> copies = reader.copy_on_write().value();
+  const std::span<std::byte> copies = Backing(reader).copy_on_write().value();
   const std::uint64_t before = residency(reader).value().file.resident_bytes;
   copies[reader.tensors()[1].file_offset] = std::byte{1};
   const Residency after = residency(reader).value().file;
