@@ -180,8 +180,6 @@ std::string Url::identity() const {
   return text;
 }
 
-std::string Url::file_name() const { return percent_decoded(path.substr(path.rfind('/') + 1)); }
-
 bool Url::has_origin_of(const Url& other) const noexcept {
   return scheme == other.scheme && host == other.host && port == other.port;
 }

@@ -28,8 +28,6 @@ struct Url {
   // What tells this file from others: all but user, password, and what of the query signs it or is
   // a token.
   std::string identity() const;
-  // Decoded.
-  std::string file_name() const;
   bool has_origin_of(const Url& other) const noexcept;
   // The target of a redirect. Fails with io if it leads away from http and https, or from https to
   // http. It has no user and password.

@@ -94,11 +94,9 @@ struct WarmReport {
   bool exact_reads = false;
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_left_out = 0;  // by the budget
-  std::uint64_t bytes_skipped = 0;   // with `follow`: the consumer had passed them
   std::string budget_reason;         // "MemAvailable", "memory.max of /pod"; empty if given
   std::uint64_t budget_bytes = 0;
-  std::uint64_t steps = 0;              // planned steps, even if it was cancelled
-  std::uint64_t waits_for_demands = 0;  // how often a thread gave way to demand() before a step
+  std::uint64_t steps = 0;  // planned steps, even if it was cancelled
   bool cancelled = false;
   // With verify_crc: the comparisons, with a fault for each storage that differs, and the number of
   // storages that were not prefetched as a whole.

@@ -161,17 +161,6 @@ Result<void> CachedPages::append(const os::File& file, std::uint64_t offset, std
   return {};
 }
 
-Result<CachedPages> CachedPages::of(const Mapping& mapping) {
-  const std::span<const std::byte> bytes = mapping.bytes();
-  CachedPages cached(bytes.size());
-  for (std::uint64_t offset = 0; offset < bytes.size(); offset += window_bytes) {
-    const std::uint64_t size = std::min(window_bytes, bytes.size() - offset);
-    if (Result<void> ok = cached.append(bytes.data() + offset, size); !ok)
-      return tl::unexpected<Error>(ok.error());
-  }
-  return cached;
-}
-
 Result<void> CachedPages::append(const void* address, std::uint64_t size) {
   std::vector<unsigned char> pages(pages_in(size));
   if (Result<void> ok = ask(address, static_cast<std::size_t>(size), pages); !ok) return ok;

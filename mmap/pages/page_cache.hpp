@@ -17,9 +17,6 @@ class CachedPages {
  public:
   // Reads and maps no page, except a window of 1 GiB of address space at a time.
   static Result<CachedPages> of(const os::File& file);
-  // Does the same through an existing mapping. Private pages of the mapping, copied by writing,
-  // count while they are in memory. Does not detect that the system hides cached pages.
-  static Result<CachedPages> of(const Mapping& mapping);
 
   std::uint64_t cached_bytes() const noexcept { return cached_bytes(0, pages_.range_bytes()); }
   // Returns the cached bytes of [offset, offset + length), cut at the end of the file. A page at

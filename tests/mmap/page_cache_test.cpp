@@ -124,11 +124,13 @@ TEST_CASE_FIXTURE(CacheFixture, "sees the same whether it counts pieces or asks 
   for (std::uint64_t i = 0; i < 100; i += 3) read_pages(6 * mib / page + i);
   read_pages(10 * mib / page, 4);
   const Mapping mapping = Mapping::map(file, {}).value();
-  const CachedPages by_page = CachedPages::of(mapping).value();
+  std::vector<unsigned char> by_page((file.size() + page - 1) / page);
+  REQUIRE(::mincore(const_cast<std::byte*>(mapping.bytes().data()), file.size(), by_page.data()) ==
+          0);
   const CachedPages by_piece = CachedPages::of(file).value();
   CHECK(by_piece.cached_bytes() == 2 * mib + 34 * page + 3 * page + 1);
   for (std::uint64_t at = 0; at < file.size(); at += page)
-    REQUIRE(by_piece.cached_bytes(at, page) == by_page.cached_bytes(at, page));
+    REQUIRE((by_piece.cached_bytes(at, page) != 0) == ((by_page[at / page] & 1) != 0));
 }
 
 TEST_CASE_FIXTURE(CacheFixture, "a file that shrank has less in the cache, not a failure") {

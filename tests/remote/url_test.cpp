@@ -41,7 +41,6 @@ TEST_CASE("a URL has its parts") {
   CHECK(all.path == "/a/b%20c.pt");
   CHECK(all.query == "x=1&y=2");
   CHECK(all.text() == "https://host.example:8443/a/b%20c.pt?x=1&y=2");
-  CHECK(all.file_name() == "b c.pt");
 }
 
 TEST_CASE("messages get no query, user or password") {

@@ -56,8 +56,6 @@ class Directory {
   std::uint64_t offset() const noexcept { return offset_; }
   // Bytes before the archive, 0 for genuine files. torch's layout arithmetic counts from here.
   std::uint64_t archive_start() const noexcept { return archive_start_; }
-  // True if each record lies behind the one before it in the directory.
-  bool is_in_file_order() const noexcept { return sorted_headers_.empty(); }
   // Absolute offset of the first record in the file: 0 for genuine files.
   std::uint64_t first_header() const noexcept;
   // End of the space a record may occupy: the next header in file order, or offset().

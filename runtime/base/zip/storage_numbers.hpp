@@ -31,9 +31,7 @@ class StorageNumbers {
   bool add(std::uint32_t number, std::uint32_t index) noexcept {
     if (table_[number] != none) return false;
     table_[number] = index;
-    highest_ = std::max(highest_, number);
-    if (count_++ == 0) first_ = index;
-    last_ = index;
+    ++count_;
     return true;
   }
 
@@ -42,19 +40,10 @@ class StorageNumbers {
     return may_have(number) ? table_[number] : none;
   }
   std::uint32_t count() const noexcept { return count_; }
-  // True if the numbers are 0, 1, 2, ... in any order, without other records in between.
-  bool are_dense() const noexcept {
-    return count_ != 0 && highest_ == count_ - 1 && last_ - first_ == count_ - 1;
-  }
-  // The index of the first storage in the directory. Precondition: there is one.
-  std::uint32_t first() const noexcept { return first_; }
 
  private:
   std::span<std::uint32_t> table_;  // by number: the index of the record
   std::uint32_t count_ = 0;
-  std::uint32_t highest_ = 0;
-  std::uint32_t first_ = 0;
-  std::uint32_t last_ = 0;
 };
 
 }  // namespace weightmap::zip

@@ -43,18 +43,17 @@ WarmWindow::WarmWindow(const WarmPlan& plan, std::span<const ByteRange> ranges, 
       [this](std::size_t a, std::size_t b) { return last_range_[a] < last_range_[b]; });
 }
 
-WarmWindow::Turn WarmWindow::wait_for_turn(std::size_t step) {
+bool WarmWindow::wait_for_turn(std::size_t step) {
   const std::uint64_t length = plan_.steps[step].length;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
     return stopped_ || states_[step] == State::passed || held_ == 0 ||
            (held_ <= bytes_ && length <= bytes_ - held_);
   });
-  if (stopped_) return Turn::stop;
-  if (states_[step] == State::passed) return Turn::skip;
+  if (stopped_ || states_[step] == State::passed) return false;
   states_[step] = State::begun;
   held_ += length;
-  return Turn::load;
+  return true;
 }
 
 bool WarmWindow::loaded(std::size_t step) {

@@ -19,13 +19,9 @@ class WarmWindow {
   // `bytes` together, or are a single step.
   WarmWindow(const WarmPlan& plan, std::span<const ByteRange> ranges, std::uint64_t bytes);
 
-  enum class Turn : std::uint8_t {
-    load,
-    skip,  // the consumer has passed it
-    stop,  // stop() was called
-  };
-  // Blocks until the step may be filled or skipped.
-  Turn wait_for_turn(std::size_t step);
+  // Blocks until the step may be filled. Returns false if the consumer has passed it meanwhile, or
+  // stop() was called.
+  bool wait_for_turn(std::size_t step);
 
   // Reports that the step is in memory. Returns true if the consumer has passed it meanwhile.
   bool loaded(std::size_t step);

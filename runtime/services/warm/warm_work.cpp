@@ -170,11 +170,11 @@ void WarmWork::run() {
   const std::size_t at_once = all_cached_ ? cached_steps : 1;
   mmap::PageLoader loader(state_.sources.front().in(state_.mapping), method_);
   while (!cancelled_) {
-    if (state_.gate.give_way(cancelled_)) ++waits_;
+    state_.gate.give_way(cancelled_);
     const std::size_t first = next_step_.fetch_add(at_once);
     const std::size_t end = std::min(first + at_once, plan_.steps.size());
     if (cancelled_ || first >= end) return;
-    if (window_ && !wait_for_turn(first)) continue;
+    if (window_ && !window_->wait_for_turn(first)) continue;
     if (election_ && !wait_for_reader(first)) return;
     for (std::size_t step = first; step < end;) step = bring_in(loader, step, end);
   }
@@ -226,13 +226,6 @@ void WarmWork::read_exactly() {
   }
   if ((reads_exactly_ || election_) && !exact_)
     mmap::allow_readahead(state_.mapping, !reads_exactly_);
-}
-
-// Returns false if the step can be skipped, or the work is over.
-bool WarmWork::wait_for_turn(std::size_t step) {
-  const WarmWindow::Turn turn = window_->wait_for_turn(step);
-  if (turn == WarmWindow::Turn::skip) bytes_skipped_ += plan_.steps[step].length;
-  return turn == WarmWindow::Turn::load;
 }
 
 // Returns false if it was cancelled meanwhile.
@@ -349,9 +342,7 @@ void WarmWork::complete_report() {
   report_.exact_reads = reads_exactly_;
   report_.bytes_done = bytes_done_;
   report_.bytes_left_out = plan_.bytes_left_out;
-  report_.bytes_skipped = bytes_skipped_;
   report_.steps = plan_.steps.size();
-  report_.waits_for_demands = waits_;
   report_.cancelled = cancelled_;
   if (verify_) report_.storages_left_out = verify_->left_out();
   if (election_) {

@@ -60,7 +60,6 @@ class WarmWork {
   void look_at_cache();
   void prepare_election();
   void read_exactly();
-  bool wait_for_turn(std::size_t step);
   bool wait_for_reader(std::size_t step);
   std::size_t bring_in(mmap::PageLoader& loader, std::size_t step, std::size_t end);
   void step_done(std::size_t step);
@@ -96,8 +95,6 @@ class WarmWork {
   // Any thread.
   std::atomic<std::size_t> next_step_{0};
   std::atomic<std::uint64_t> bytes_done_{0};
-  std::atomic<std::uint64_t> bytes_skipped_{0};
-  std::atomic<std::uint64_t> waits_{0};
   std::atomic<unsigned> loading_{0};       // threads that may still read
   std::atomic<std::uint32_t> running_{0};  // threads; wait_for() waits for zero
   std::atomic<bool> cancelled_{false};

@@ -77,8 +77,6 @@ TEST_CASE("numbers the storages that torch writes, in their order") {
   const Opened opened(Names{"a/data.pkl", "a/byteorder"} + numbered(120) + Names{"a/version"});
   REQUIRE_OK(opened.directory);
   CHECK(opened.storages().count() == 120);
-  CHECK(opened.storages().are_dense());
-  CHECK(opened.storages().first() == 2);
   CHECK(opened.storages().find(0) == 2);
   CHECK(opened.storages().find(119) == 121);
   CHECK(opened.storages().find(120) == StorageNumbers::none);
@@ -91,7 +89,6 @@ TEST_CASE("numbers storages in bytewise order, as before torch 2.7") {
   REQUIRE(names[2] == "a/data/10");
   const Opened opened(Names{"a/data.pkl"} + names);
   REQUIRE_OK(opened.directory);
-  CHECK(opened.storages().are_dense());
   CHECK(opened.storages().find(1) == 2);
   CHECK(opened.storages().find(10) == 3);
   CHECK(opened.storages().find(999) == 1200);
@@ -102,10 +99,9 @@ TEST_CASE("numbers storages in any order") {
   Names names = numbered(500);
   std::shuffle(names.begin(), names.end(), std::mt19937(5));  // NOLINT: the same each time
   check_all_found(names);
-  CHECK(Opened(names).storages().are_dense());
 }
 
-TEST_CASE("two runs of numbers with a record between them are found, and not dense") {
+TEST_CASE("two runs of numbers with a record between them are found") {
   const Names names = numbered(100);
   const Names first(names.begin(), names.begin() + 40);
   const Names second(names.begin() + 40, names.end());
@@ -113,19 +109,16 @@ TEST_CASE("two runs of numbers with a record between them are found, and not den
   check_all_found(split);
   const Opened opened(split);
   CHECK(opened.storages().count() == 100);
-  CHECK_FALSE(opened.storages().are_dense());
   CHECK(opened.storages().find(39) == 39);
   CHECK(opened.storages().find(40) == 41);
   check_all_found(second + first);
-  CHECK(Opened(second + first).storages().are_dense());
 }
 
-TEST_CASE("numbers with a gap are found, and not dense") {
+TEST_CASE("numbers with a gap are found") {
   Names names = numbered(100);
   names.erase(names.begin() + 17);
   check_all_found(names);
   CHECK(Opened(names).storages().count() == 98);  // 99 is not below the count of records
-  CHECK_FALSE(Opened(names).storages().are_dense());
 }
 
 TEST_CASE("a number beyond the count of records is found by its name") {
@@ -142,10 +135,6 @@ TEST_CASE("a run of storages that begins at the last entry") {
   check_all_found({"a/data.pkl", "a/data/0"});
   check_all_found({"a/data/0"});
   check_all_found({"a/version", "a/data.pkl", "a/data/1"});
-  const Opened opened(Names{"a/data.pkl", "a/data/0"});
-  REQUIRE_OK(opened.directory);
-  CHECK(opened.storages().are_dense());
-  CHECK(opened.storages().first() == 1);
 }
 
 TEST_CASE("what is not written as torch writes a number has none") {
