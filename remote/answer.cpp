@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
+
+#include "runtime/base/bytes/number.hpp"
 
 namespace weightmap::remote {
 namespace {
@@ -21,12 +22,10 @@ bool equal_ignoring_case(std::string_view text, std::string_view lower) noexcept
   });
 }
 
-// Takes a number off the text. False if there is none, or it is beyond 64 bits.
 bool take_number(std::string_view& text, std::uint64_t* number) noexcept {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
-  if (error != std::errc()) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
+  const std::optional<std::uint64_t> taken = bytes::take_number(text);
+  *number = taken.value_or(0);
+  return taken.has_value();
 }
 
 bool take_text(std::string_view& text, std::string_view expected) noexcept {

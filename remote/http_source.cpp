@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 #include <vector>
 
 #include "remote/whole_get.hpp"
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::remote {
@@ -208,11 +208,11 @@ class WholeBody final : public Body {
   explicit WholeBody(WholeReader& reader) : reader_(reader) {}
   Result<void> begins(const Answer& answer) override {
     TRY(check_body(answer));
-    RemoteVersion version{.tag = answer.etag};
-    const char* const end = answer.content_length.data() + answer.content_length.size();
-    const auto [after, error] = std::from_chars(answer.content_length.data(), end, version.size);
-    if (error != std::errc() || after != end)
+    const std::optional<std::uint64_t> size = bytes::number(answer.content_length);
+    if (!size)
       return failure(ErrorCode::unsupported, "the server does not say how long the file is");
+    RemoteVersion version{.tag = answer.etag};
+    version.size = *size;
     return reader_.begins(version);
   }
   Result<void> take(std::span<const std::byte> bytes) override { return reader_.take(bytes); }

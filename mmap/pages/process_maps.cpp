@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
 
@@ -20,13 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t longest_command = 4096;
-
-std::optional<std::int64_t> number_of(std::string_view name) noexcept {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size() || number <= 0) return std::nullopt;
-  return number;
-}
 
 fs::path folder_of(std::int64_t process, const fs::path& root) {
   return root / "proc" / std::to_string(process);
@@ -63,8 +56,9 @@ std::vector<std::int64_t> process_numbers(const fs::path& root) {
   std::error_code stop;
   for (fs::directory_iterator entry(root / "proc", stop), end; !stop && entry != end;
        entry.increment(stop))
-    if (const auto number = number_of(entry->path().filename().native()))
-      numbers.push_back(*number);
+    if (const auto number = bytes::number(entry->path().filename().native());
+        number && *number > 0 && std::in_range<std::int64_t>(*number))
+      numbers.push_back(static_cast<std::int64_t>(*number));
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }

@@ -3,23 +3,14 @@
 #include <sys/sysmacros.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/number.hpp"
 
 namespace weightmap::mmap {
 namespace {
-
-// Takes a number from the front of `text`.
-std::optional<std::uint64_t> take_number(std::string_view& text, int base) noexcept {
-  std::uint64_t value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
-  return value;
-}
 
 bool take(std::string_view& text, char wanted) noexcept {
   if (!text.starts_with(wanted)) return false;
@@ -29,7 +20,7 @@ bool take(std::string_view& text, char wanted) noexcept {
 
 // Takes a number and the character behind it.
 bool take_field(std::string_view& text, int base, char behind, std::uint64_t& value) noexcept {
-  const std::optional<std::uint64_t> number = take_number(text, base);
+  const std::optional<std::uint64_t> number = bytes::take_number(text, base);
   if (!number || !take(text, behind)) return false;
   value = *number;
   return true;
@@ -47,7 +38,7 @@ void parse_file(std::string_view text, MappedArea& area) {
       !take_field(text, 16, ' ', minor_number))
     return;
   area.device = makedev(static_cast<unsigned>(major_number), static_cast<unsigned>(minor_number));
-  area.inode = take_number(text, 10).value_or(0);
+  area.inode = bytes::take_number(text).value_or(0);
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   area.path = text;
 }
@@ -69,7 +60,7 @@ void add_line(MappedMemory& memory, std::string_view line) noexcept {
   std::uint64_t* const field = field_of(memory, line.substr(0, colon));
   if (field == nullptr) return;
   line.remove_prefix(std::min(line.find_first_not_of(' ', colon + 1), line.size()));
-  const std::optional<std::uint64_t> kilobytes = take_number(line, 10);
+  const std::optional<std::uint64_t> kilobytes = bytes::take_number(line);
   std::uint64_t bytes = 0;
   if (kilobytes && line == " kB" && bytes::checked_mul(*kilobytes, std::uint64_t{1024}, &bytes))
     *field += bytes;

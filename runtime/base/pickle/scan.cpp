@@ -1,12 +1,12 @@
 #include "runtime/base/pickle/scan.hpp"
 
-#include <charconv>
 #include <limits>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/pickle/operand.hpp"
 
 namespace weightmap::pickle {
@@ -48,11 +48,7 @@ std::optional<std::uint64_t> read_id(std::string_view line) {
   std::string digits(line.substr(0, line.find('\0')));
   std::erase_if(digits, [](char c) { return c == '_' || c == '+' || (c >= '\t' && c <= ' '); });
   if (digits.starts_with("-0")) digits.erase(0, 1);
-  std::uint64_t id = 0;
-  const char* const last = digits.data() + digits.size();
-  const auto [end, error] = std::from_chars(digits.data(), last, id);
-  if (error != std::errc{} || end != last) return std::nullopt;
-  return id;
+  return bytes::number(digits);
 }
 
 class GlobalScan {

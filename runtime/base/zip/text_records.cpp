@@ -1,10 +1,10 @@
 #include "runtime/base/zip/text_records.hpp"
 
-#include <charconv>
 #include <utility>
 
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/layout.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
@@ -17,10 +17,7 @@ constexpr std::uint64_t max_text_bytes = 64;
 
 std::optional<std::uint64_t> parse_number(std::string_view text) noexcept {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return bytes::number(text);
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::format {
@@ -47,9 +47,7 @@ std::optional<std::uint64_t> number(Header header, std::size_t at, std::size_t l
   std::string_view text = field(header, at, length);
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   text = text.substr(0, text.find(' '));
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
-  const bool is_whole = end == text.data() + text.size() && (error == std::errc{} || text.empty());
-  return is_whole ? std::optional(value) : std::nullopt;
+  return text.empty() ? std::optional<std::uint64_t>(0) : bytes::number(text, 8);
 }
 
 bool is_header(Header header) noexcept {
@@ -151,10 +149,10 @@ Result<void> TarReader::read_description(char type, std::uint64_t size) {
 // Lines such as "30 path=weights/model.ckpt", whose number is the length of the line.
 Result<void> TarReader::read_pax(std::string_view text, std::uint64_t at, Stated& into) {
   while (!text.empty() && text.front() != '\0') {
-    std::size_t length = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
-    const auto digits = static_cast<std::size_t>(end - text.data());
-    if (error != std::errc{} || length > text.size() || length < digits + 2)
+    std::string_view behind = text;
+    const std::uint64_t length = bytes::take_number(behind).value_or(0);
+    const std::size_t digits = text.size() - behind.size();
+    if (length > text.size() || length < digits + 2)
       return failure(ErrorCode::corrupt,
                      "a pax header of the tar archive has a line without its "
                      "length",
@@ -168,12 +166,10 @@ Result<void> TarReader::read_pax(std::string_view text, std::uint64_t at, Stated
     if (key == "path") into.name = value;
     if (key.starts_with("GNU.sparse.")) into.is_sparse = true;
     if (key != "size") continue;
-    std::uint64_t size = 0;
-    const auto [last, wrong] = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (wrong != std::errc{} || last != value.data() + value.size())
+    into.size = bytes::number(value);
+    if (!into.size)
       return failure(ErrorCode::corrupt,
                      "a pax header of the tar archive states a size that is no number", at);
-    into.size = size;
   }
   return {};
 }

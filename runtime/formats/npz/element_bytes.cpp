@@ -1,13 +1,13 @@
 #include "runtime/formats/npz/element_bytes.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/formats/format/numpy_dtype.hpp"
 
 namespace weightmap::npz {
@@ -20,22 +20,13 @@ Size product(Size a, Size b) noexcept {
   return a && b && bytes::checked_mul(*a, *b, &made) ? Size(made) : std::nullopt;
 }
 
-// Takes the digits in front of a text.
-Size take_number(std::string_view& text) noexcept {
-  std::uint64_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{}) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
 // Of "<f4", "|S10", "<U3", "<M8[ns]".
 Size bytes_of_type(std::string_view type) noexcept {
   if (type.find_first_of("<>|=") == 0) type.remove_prefix(1);
   if (type.empty()) return std::nullopt;
   const char kind = type[0];
   type.remove_prefix(1);
-  const Size number = take_number(type);
+  const Size number = bytes::take_number(type);
   const bool is_date = kind == 'M' || kind == 'm';
   const bool is_known = std::string_view("biufcSVUMm").find(kind) != std::string_view::npos;
   if (!is_known || (!type.empty() && !is_date)) return std::nullopt;
@@ -55,7 +46,7 @@ Size bytes_of_structure(std::string_view text) {
     Level& level = levels.back();
     const char next = text[0];
     if (level.part == 2 && next >= '0' && next <= '9') {
-      level.field = product(level.field, take_number(text));
+      level.field = product(level.field, bytes::take_number(text));
       continue;
     }
     text.remove_prefix(1);

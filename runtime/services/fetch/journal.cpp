@@ -1,12 +1,12 @@
 #include "runtime/services/fetch/journal.hpp"
 
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/zip/crc32.hpp"
 
 namespace weightmap {
@@ -27,11 +27,8 @@ std::string line_of(const std::string& record) { return sum_of(record) + ' ' + r
 
 // Reads a number that ends with the text or before `end`, and removes both.
 std::optional<std::uint64_t> take_number(std::string_view& text, std::string_view end) {
-  std::uint64_t value = 0;
-  const auto [after, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(after - text.data()));
-  if (!text.starts_with(end)) return std::nullopt;
+  const std::optional<std::uint64_t> value = bytes::take_number(text);
+  if (!value || !text.starts_with(end)) return std::nullopt;
   text.remove_prefix(end.size());
   return value;
 }

@@ -1,28 +1,22 @@
 #include "runtime/system/memory/memory_limit.hpp"
 
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+
+#include "runtime/base/bytes/number.hpp"
 
 namespace weightmap::os {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return value;
-}
-
 // Returns the number in a file; nullopt for "max" and for a missing file.
 std::optional<std::uint64_t> read_number(const fs::path& path) {
   std::ifstream file(path);
   std::string word;
-  return file >> word ? number(word) : std::nullopt;
+  return file >> word ? bytes::number(word) : std::nullopt;
 }
 
 // Returns the number behind `key` in a file of "key number" lines.
@@ -31,7 +25,7 @@ std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view k
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name, value;
-    if (words >> name >> value && name == key) return number(value);
+    if (words >> name >> value && name == key) return bytes::number(value);
   }
   return std::nullopt;
 }

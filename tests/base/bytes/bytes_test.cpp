@@ -11,6 +11,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/bytes/utf8.hpp"
 #include "tests/support/failures.hpp"
@@ -246,6 +247,33 @@ TEST_CASE("each byte of a number must be a digit") {
       }
     }
   }
+}
+
+// --- Numbers in text ---------------------------------------------------------------------------
+
+TEST_CASE("a number is taken off the front of a text, which stays as it is without one") {
+  std::string_view text = "17 20";
+  CHECK(take_number(text) == 17);
+  CHECK(text == " 20");
+  CHECK_FALSE(take_number(text).has_value());
+  CHECK(text == " 20");
+  text = "1fG";
+  CHECK(take_number(text, 16) == 0x1F);
+  CHECK(text == "G");
+  for (const std::string_view none : {"", "-1", "+1", "x", "18446744073709551616"}) {
+    text = none;
+    CHECK_FALSE(take_number(text).has_value());
+    CHECK(text == none);
+  }
+}
+
+TEST_CASE("a number is the whole text, and holds 64 bits") {
+  CHECK(number("0") == 0);
+  CHECK(number("007") == 7);
+  CHECK(number("777", 8) == 511);
+  CHECK(number("18446744073709551615") == 18446744073709551615U);
+  for (const char* const none : {"", " 1", "1 ", "-1", "0x1", "1.5", "18446744073709551616"})
+    CHECK_FALSE(number(none).has_value());
 }
 
 }  // namespace
