@@ -98,7 +98,7 @@ TEST_CASE("a manifest is refused, and the field is named") {
 }
 
 TEST_CASE("an environment is compared but for what sessions set") {
-  const char* const first[] = {"TOKEN=a", "SHLVL=1", "SSH_TTY=x", "_=/bin/a", nullptr};
+  const char* const first[] = {"TOKEN=a", "SHLVL=1", "SSH_CLIENT=x", "_=/bin/a", nullptr};
   const char* const same[] = {"SHLVL=2", "TOKEN=a", "INVOCATION_ID=7", nullptr};
   const char* const other[] = {"TOKEN=b", nullptr};
   const char* const more[] = {"TOKEN=a", "NEW\x1b=", nullptr};
@@ -269,9 +269,16 @@ TEST_CASE("files of an image are compared with their checksums") {
   write("short");
   CHECK(refusal() == "has 5 bytes, expected 5000000");
   write(std::string(5'000'000, 'x'));
-  std::filesystem::permissions(folder.path() / "pages", std::filesystem::perms::others_write,
-                               std::filesystem::perm_options::add);
-  CHECK(refusal() == "others may write to it, so it is not used");
+  using std::filesystem::perms;
+  for (const perms others : {perms::group_write, perms::others_write}) {
+    std::filesystem::permissions(folder.path() / "pages", perms::owner_all | others);
+    CHECK(refusal() == "others may write to it, so it is not used");
+  }
+  std::filesystem::permissions(folder.path() / "pages", perms::owner_all);
+  if (::geteuid() == 0) {
+    REQUIRE(::chown((folder.path() / "pages").c_str(), 7, 7) == 0);
+    CHECK(refusal() == "belongs to user 7, not to user 0, so it is not used");
+  }
   std::filesystem::remove(folder.path() / "pages");
   CHECK(refusal() == "cannot look at the file: No such file or directory");
 }
