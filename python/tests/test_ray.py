@@ -194,6 +194,8 @@ def test_peers_spare_the_store(start, store):
     of_all = [each.bytes_from_store + each.bytes_from_peers for each in status.values()]
     assert of_all == [len(OLD)] * NODES
     assert sum(each.bytes_from_store for each in status.values()) == store.sent
+    in_turns = {each.bytes_from_store // CHUNK for each in status.values()}
+    assert in_turns <= {CHUNKS // NODES, CHUNKS // NODES - 1}  # the last chunk is shorter
 
 
 @needs_libcurl

@@ -164,7 +164,7 @@ class Delivery:
         pieces: list[Piece] = []
         for index, (offset, length) in enumerate(self.version.ranges() if keepers else ()):
             node, keeper = keepers[index % len(keepers)]
-            pieces.append((node, keeper.read.remote(self.version.stored, offset, length)))
+            pieces.append((node, keeper.read.remote(self.version, offset, length)))
         return pieces
 
     def free_pieces(self) -> None:

@@ -18,7 +18,6 @@ from weightmap._ray.stored import read
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from weightmap._ray.staging import Piece
-    from weightmap._ray.stored import Stored
     from weightmap._ray.version import Version
     from weightmap._typing import RangeSource
 
@@ -41,7 +40,7 @@ class Keeper:
         self._staging: Staging | None = None
         self._dropped: set[str] = set()
         self._error = ""
-        self._idle: dict[tuple[str, str, int], list[RangeSource]] = {}  # of read(); one version's
+        self._idle: dict[str, list[RangeSource]] = {}  # of read(), by one version's key
 
     def has(self, version: Version) -> bool:
         """Known when what is being staged has ended."""
@@ -49,16 +48,17 @@ class Keeper:
             return self._files.has(version)
 
     @ray.method(concurrency_group="read")
-    def read(self, stored: Stored, offset: int, length: int) -> tuple[str, pickle.PickleBuffer]:
+    def read(self, version: Version, offset: int, length: int) -> tuple[str, pickle.PickleBuffer]:
         """The bytes, which Ray lends out of its object store without a copy, and this node."""
         content = bytearray(length)
-        version = stored.url, stored.tag, stored.size
         with self._lock:
-            if version not in self._idle:
-                self._idle = {version: []}
-            idle = self._idle[version]
+            if version.key in self._dropped:
+                raise CancelledError("the staging was cancelled", file=version.stored.name)
+            if version.key not in self._idle:
+                self._idle = {version.key: []}
+            idle = self._idle[version.key]
             source = idle.pop() if idle else None
-        source = source or stored.open()
+        source = source or version.stored.open()
         read(source, offset, memoryview(content))
         idle.append(source)
         return self._node, pickle.PickleBuffer(content)
