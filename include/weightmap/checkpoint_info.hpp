@@ -131,7 +131,7 @@ struct ReservedStorages {
   WEIGHTMAP_API bool is_unwritten(std::string_view key) const noexcept;
 };
 
-// The fields of `weightmap info`.
+// The fields of `weightmap ls --info`.
 struct CheckpointInfo {
   Format format = Format::unknown;
   std::uint64_t version = 0;  // of the `version` record, or of GGUF; 1001 for a legacy stream
