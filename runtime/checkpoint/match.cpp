@@ -1,6 +1,5 @@
-#include "weightmap/name_pattern.hpp"
-
 #include "weightmap/checkpoint.hpp"
+#include "weightmap/name_pattern.hpp"
 
 namespace weightmap {
 
