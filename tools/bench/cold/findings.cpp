@@ -43,19 +43,13 @@ Standing standing(const Results& results, const Finding& finding,
 Finding find_out(const Results& results, const FileResults& file, const Series& series,
                  const std::optional<AACheck>& aa) {
   const auto summary = [&](double Sample::*time) { return summarize(values(series, time)); };
-  const auto ratio = [&](double Sample::*time) {
-    return against_reference(results, file, series, time);
-  };
   Finding finding{&series,
                   title_of(results, series.engine),
                   summary(&Sample::open_ms),
                   summary(&Sample::first_byte_ms),
                   summary(&Sample::first_tensor_ms),
                   summary(&Sample::all_ms),
-                  ratio(&Sample::open_ms),
-                  ratio(&Sample::first_byte_ms),
-                  ratio(&Sample::first_tensor_ms),
-                  ratio(&Sample::all_ms),
+                  against_reference(results, file, series, &Sample::all_ms),
                   Standing::unknown};
   finding.standing = standing(results, finding, aa);
   return finding;

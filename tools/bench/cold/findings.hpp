@@ -29,7 +29,7 @@ struct Finding {
   std::string title;
   Summary open, first_byte, first_tensor, all;  // ms
   // Relative to the reference; unset for the reference itself or without values.
-  std::optional<Ratio> open_ratio, first_byte_ratio, first_tensor_ratio, all_ratio;
+  std::optional<Ratio> all_ratio;
   // By all_ratio. `same`: its interval contains 1, or the failed A/A check deviates more.
   Standing standing = Standing::unknown;
 };
