@@ -5,6 +5,7 @@
 
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/pickle/parse.hpp"
+#include "runtime/formats/torch/harmful_names.hpp"
 #include "runtime/formats/torch/names.hpp"
 
 namespace weightmap::torch {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <utility>
 
 namespace weightmap::torch {
@@ -167,34 +166,6 @@ constexpr std::array<Named<std::string_view>, 11> renamed_modules = {{
     {"cStringIO", "io"},
 }};
 
-// A pickle may hold millions of globals, so the lookup is a binary search.
-constexpr auto harmful_by_module = [] {
-  auto sorted = harmful_names;
-  std::sort(sorted.begin(), sorted.end(),
-            [](const HarmfulName& a, const HarmfulName& b) { return a.module < b.module; });
-  return sorted;
-}();
-
-std::span<const HarmfulName> harmful_names_of(std::string_view module) noexcept {
-  struct ByModule {
-    bool operator()(const HarmfulName& a, std::string_view b) const { return a.module < b; }
-    bool operator()(std::string_view a, const HarmfulName& b) const { return a < b.module; }
-  };
-  const auto [first, last] =
-      std::equal_range(harmful_by_module.begin(), harmful_by_module.end(), module, ByModule{});
-  return {first, last};
-}
-
-bool is_listed_as_harmful(std::string_view module, std::string_view name) noexcept {
-  for (const HarmfulName& harmful : harmful_names_of(module))
-    if (harmful.name.empty() || harmful.name == name) return true;
-  for (std::size_t dot = module.find('.'); dot != std::string_view::npos;
-       dot = module.find('.', dot + 1))
-    for (const HarmfulName& harmful : harmful_names_of(module.substr(0, dot)))
-      if (harmful.reach == HarmfulName::with_submodules) return true;
-  return false;
-}
-
 }  // namespace
 
 Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept {
@@ -273,13 +244,6 @@ bool is_dict_class(std::string_view module, std::string_view name) noexcept {
   if (module == "builtins" || module == "__builtin__") return name == "dict";
   return module == "collections" &&
          (name == "OrderedDict" || name == "defaultdict" || name == "Counter");
-}
-
-bool is_harmful(std::string_view module, std::string_view name) noexcept {
-  if (is_listed_as_harmful(module, name)) return true;
-  const GlobalName current = in_python_3(module, name);
-  return (current.module != module || current.name != name) &&
-         is_listed_as_harmful(current.module, current.name);
 }
 
 GlobalName in_python_3(std::string_view module, std::string_view name) noexcept {
