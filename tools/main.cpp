@@ -116,7 +116,8 @@ int run_command_line(int argc, char** argv) {
       "three:\n\n"
       "    weightmap ls model.pt             what is in it; of a URL, too\n"
       "    weightmap scan model.pt           whether it would run code where it is unpickled\n"
-      "    weightmap run -- ./serve ...      a start that reads ahead what the one before it used\n",
+      "    weightmap run -- ./serve ...      a start that reads ahead what the one before it "
+      "used\n",
       "weightmap");
   app.set_version_flag("--version", "weightmap " WEIGHTMAP_VERSION);
   app.require_subcommand(1);

@@ -379,8 +379,9 @@ class Snapshots(SnapshotCase):
         with self.served():
             pass
         self.assertEqual(self.said, "Started\n")
-        self.assertEqual(self.complaint, "weightmap run: the snapshot is not used: "
-                                         f"{self.program} was written to or replaced\n")
+        # The command may end before a new snapshot is made, which a second line then says.
+        self.assertEqual(self.complaint.splitlines()[0], "weightmap run: the snapshot is not used: "
+                         f"{self.program} was written to or replaced")
 
     def test_a_module_that_changed(self):
         self.program.write_text("import module\n" + SERVES)

@@ -147,8 +147,9 @@ Finding pages(const Facts& facts) {
   finding.state = Finding::slow;
   finding.found += ": each small one costs a page fault";
   const std::string file = quoted(facts.file);
-  finding.advice = is_single(facts) ? "weightmap residency --repair " + only_file(facts)
-                                    : "weightmap residency --evict " + file + " && weightmap warm " + file;
+  finding.advice = is_single(facts)
+                       ? "weightmap residency --repair " + only_file(facts)
+                       : "weightmap residency --evict " + file + " && weightmap warm " + file;
   return finding;
 }
 

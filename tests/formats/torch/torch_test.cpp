@@ -9,8 +9,8 @@
 
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/formats/torch/globals.hpp"
-#include "runtime/formats/torch/make_catalog.hpp"
 #include "runtime/formats/torch/harmful_names.hpp"
+#include "runtime/formats/torch/make_catalog.hpp"
 #include "runtime/formats/torch/names.hpp"
 #include "runtime/formats/torch/read_tensors.hpp"
 #include "tests/formats/torch/pickle_text.hpp"
