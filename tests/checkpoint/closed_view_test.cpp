@@ -118,6 +118,7 @@ TEST_CASE("the addresses of 64 closed checkpoints are kept, and no more") {
             if (!Checkpoint::open(path)) return 1;
           const std::uint64_t page = 4096;
           const std::uint64_t pages = (std::filesystem::file_size(path) + page - 1) / page;
-          return bytes_without_access() - before <= 64 * pages * page ? 0 : 2;
+          // A sanitizer takes memory for objects out of what it has reserved.
+          return bytes_without_access() <= before + 64 * pages * page ? 0 : 2;
         }) == "exit 0");
 }
