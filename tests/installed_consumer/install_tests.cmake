@@ -6,7 +6,7 @@ function(weightmap_consumer_test kind finds)
     COMMAND ${CMAKE_COMMAND} -D KIND=${kind} -D FINDS=${finds} -D SOURCE=${PROJECT_SOURCE_DIR}
       -D BUILD=${PROJECT_BINARY_DIR} -D WORK=${CMAKE_CURRENT_BINARY_DIR}/installed_consumer
       -D CXX=${CMAKE_CXX_COMPILER} -D GENERATOR=${CMAKE_GENERATOR}
-      -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
+      -D LAUNCHER=$CACHE{CMAKE_CXX_COMPILER_LAUNCHER}
       -D CHECKPOINT=${PROJECT_SOURCE_DIR}/tests/data/state_dict.pt
       -D "EXPECT=7 tensors in 13 records"
       -P ${PROJECT_SOURCE_DIR}/tests/installed_consumer/run.cmake)
@@ -37,7 +37,7 @@ add_test(NAME libtorch_example_test
     ${PROJECT_SOURCE_DIR}/tests/examples/libtorch_test.py ${PROJECT_SOURCE_DIR}
     ${CMAKE_CURRENT_BINARY_DIR}/installed_consumer/static/prefix
     ${CMAKE_CURRENT_BINARY_DIR}/libtorch ${CMAKE_COMMAND} ${CMAKE_GENERATOR}
-    ${CMAKE_CXX_COMPILER} "${CMAKE_CXX_COMPILER_LAUNCHER}")
+    ${CMAKE_CXX_COMPILER} "$CACHE{CMAKE_CXX_COMPILER_LAUNCHER}")
 set_tests_properties(libtorch_example_test PROPERTIES
   LABELS "install;torch;long" FIXTURES_REQUIRED static_tree SKIP_RETURN_CODE 77)
 
