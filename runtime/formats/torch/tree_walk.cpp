@@ -71,8 +71,9 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
   Child child;
   if (!visit(from, path)) return false;
   while (!frames_.empty()) {
-    if (!spend(frames_.back().cost())) return false;
-    if (!(frames_.back().next(child) ? visit(child, frames_.back().path()) : leave())) return false;
+    Frame& frame = frames_.back();
+    if (frame.cost() != 0 && !spend(frame.cost())) return false;
+    if (!(frame.next(child) ? visit(child, frame.path()) : leave())) return false;
   }
   return true;
 }

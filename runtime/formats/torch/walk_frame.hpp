@@ -120,7 +120,10 @@ class Frame {
     composed_at_ = position;
   }
   // The state of the tensor, argument 3 of _rebuild_from_type_v2, repeats the other arguments.
-  void note_repeating_state() noexcept { repeats_from_ = 3; }
+  void note_repeating_state() noexcept {
+    repeats_from_ = 3;
+    is_plain_ = false;
+  }
   // True for a frame of a wrapper of the call at this position.
   bool is_wrapper_of(std::uint32_t position) const noexcept {
     return composed_ && composed_at_ == position && value_.position() != position;
@@ -128,15 +131,22 @@ class Frame {
   std::optional<std::size_t> composed() const noexcept { return composed_; }
 
   // The flags of the container itself, which its contents have, too.
-  void set_flags(std::uint8_t flags) noexcept { flags_ = flags; }
+  void set_flags(std::uint8_t flags) noexcept {
+    flags_ = flags;
+    is_plain_ = is_plain_ && flags == 0;
+  }
   // The contents are those of a module's state.
-  void set_module(const value::ModuleState& module) noexcept { module_ = module; }
+  void set_module(const value::ModuleState& module) noexcept {
+    module_ = module;
+    is_plain_ = false;
+  }
   const value::ModuleState* module() const noexcept { return module_ ? &*module_ : nullptr; }
   // The items are buffers of a module, and those that this set names are not persistent.
   void set_buffers(const Value& non_persistent) noexcept {
     flags_ |= TensorSpec::buffer;
     non_persistent_ = contents_of_call(non_persistent).value_or(non_persistent);
     cost_ = non_persistent_.size();
+    is_plain_ = false;
   }
   // What next() may cost more than other frames.
   std::uint64_t cost() const noexcept { return cost_; }
@@ -147,6 +157,7 @@ class Frame {
 
   // Returns false at the end.
   bool next(Child& child) {
+    if (is_plain_) return next_plain(child);
     if (module_ && next_section(child)) return true;
     if (!next_plain(child)) return false;
     child.flags |= flags_;
@@ -175,19 +186,9 @@ class Frame {
   }
 
   bool next_plain(Child& child) {
-    in_arguments_ = tuple_at_ < tuple_.count;
-    if (in_arguments_) {
-      child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
-      return true;
-    }
-    if (const value::Cell* element = contents_.next()) {
-      in_arguments_ = true;
-      child = {value::make_integer(index_++), *element, true};
-      return true;
-    }
-    if (const value::Cell* element = elements_.next()) {
-      child = {value::make_integer(index_++), *element, true};
-      return true;
+    if (!in_items_) {
+      if (next_element(child)) return true;
+      in_items_ = true;
     }
     if (key_ == nullptr) {
       key_ = items_.next();
@@ -202,6 +203,21 @@ class Frame {
       }
     }
     child = {*std::exchange(key_, nullptr), *items_.next(), true};
+    return true;
+  }
+
+  // Of the arguments or what is read in their place, then of the elements.
+  bool next_element(Child& child) {
+    in_arguments_ = tuple_at_ < tuple_.count;
+    if (in_arguments_) {
+      child = {value::make_integer(index_++), value::tuple_element(tuple_, tuple_at_++), true};
+      return true;
+    }
+    const value::Cell* element = contents_.next();
+    in_arguments_ = element != nullptr;
+    if (element == nullptr) element = elements_.next();
+    if (element == nullptr) return false;
+    child = {value::make_integer(index_++), *element, true};
     return true;
   }
 
@@ -232,8 +248,8 @@ class Frame {
       attachments_ = attachments_.subspan(1);
       return true;
     }
+    in_arguments_ = graph_module_.has_value();
     if (graph_module_) {
-      in_arguments_ = true;
       child = {{}, std::exchange(graph_module_, std::nullopt)->cell(), false};
       return true;
     }
@@ -249,8 +265,10 @@ class Frame {
   std::uint32_t limit_ = no_limit;
   std::uint32_t arguments_limit_ = no_limit;
   bool in_arguments_ = false;
+  bool in_items_ = false;  // or behind them
   bool state_left_ = false;
   bool has_other_items_ = false;
+  bool is_plain_ = true;  // next() has no flags to add: nearly all frames, so this is quick
   std::uint8_t flags_ = 0;
   std::uint8_t sections_ = 0;  // that next() has returned
   std::optional<value::ModuleState> module_;
