@@ -3,7 +3,7 @@
 
     mutants.py ROOT [--build FOLDER] [--jobs N] [--list] [NUMBER | FIRST-LAST | WORD]...
 
-mutants.txt has a block for each file: "@ FILE: TESTS", then mutants, with an empty line between two.
+mutants.txt has a block for each file: "@ FILE: TESTS", then mutants, which begin with "- ".
 The lines behind "- " stand once in the file, one after the other; those behind "+ " replace them; a
 part of a line is enough. The tests are those of ctest that are to notice, the quickest first;
 "hostile:zip" are the files of tests/hostile/zip_cases.py.
@@ -54,18 +54,22 @@ class Mutant:
         return not choices or any(map(fits, choices))
 
 
+ENTRY = re.compile(r"@ (?P<file>.*): (?P<tests>.*)\n|(?P<old>(?:-.*\n)+)(?P<new>(?:\+.*\n)+)|#.*\n|\n")
+
+
 def read_list(text):
-    mutants, file, tests = [], "", []
-    for block in re.split(r"\n\s*\n", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)):
-        lines = block.strip().splitlines()
-        if lines and lines[0].startswith("@ "):
-            file, _, names = lines.pop(0)[2:].partition(": ")
-            tests = names.split()
-        if any(line[0] not in "-+" for line in lines):
-            sys.exit(f"{LIST}: a line that begins with none of \"@ \", \"- \", \"+\": {lines}")
-        old = [line[1:].strip() for line in lines if line[0] == "-"]
-        new = [line[1:].strip() for line in lines if line[0] == "+"]
-        if old:
+    mutants, file, tests, at = [], "", [], 0
+    while at < len(text):
+        entry = ENTRY.match(text, at)
+        if entry is None:
+            sys.exit(f"{LIST}: neither \"@ FILE: TESTS\" nor \"- \" with \"+\" behind it: "
+                     f"{text[at:].splitlines()[:2]}")
+        at = entry.end()
+        if entry["file"]:
+            file, tests = entry["file"], entry["tests"].split()
+        elif entry["old"]:
+            old, new = ([line[1:].strip() for line in entry[part].splitlines()]
+                        for part in ("old", "new"))
             mutants.append(Mutant(len(mutants) + 1, file, tests, old, new))
     return mutants
 
