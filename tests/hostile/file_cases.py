@@ -6,17 +6,8 @@ import tempfile
 
 import zip_builder as z
 from catalogue import case, opens, refuse
+from index_cases import Link, Made
 from torch_files import small, torch_file
-
-
-class Made:
-    """A path that `make` makes."""
-
-    def __init__(self, make):
-        self.make = make
-
-    def write(self, path):
-        self.make(path)
 
 
 def socket_at(path):
@@ -48,22 +39,22 @@ def add_cases():
     model = small()
     good = torch_file(model)
     add = lambda name, make, verdict: case(f"files/{name}", Made(make), verdict)
+    link = lambda name, to, verdict: case(f"files/{name}", Link(to), verdict)
     no = lambda *words: refuse("not_a_checkpoint", *words)
     case("files/empty", z.Built(), refuse("not_a_checkpoint", "empty"))
     no_checkpoint = no("is a folder in which there is no checkpoint")
     add("folder", os.mkdir, no_checkpoint)
     add("fifo", os.mkfifo, no("regular file"))
     add("socket", socket_at, no("socket", "regular file"))
-    add("link_to_null", lambda path: os.symlink("/dev/null", path), no("regular file"))
-    add("link_to_zero", lambda path: os.symlink("/dev/zero", path), no("regular file"))
-    add("link_to_terminal", lambda path: os.symlink("/dev/ptmx", path), no("regular file"))
-    add("link_to_proc", lambda path: os.symlink("/proc/self/status", path), no("empty"))
-    add("link_to_memory", lambda path: os.symlink("/proc/self/mem", path), no("empty"))
+    link("link_to_null", "/dev/null", no("regular file"))
+    link("link_to_zero", "/dev/zero", no("regular file"))
+    link("link_to_terminal", "/dev/ptmx", no("regular file"))
+    link("link_to_proc", "/proc/self/status", no("empty"))
+    link("link_to_memory", "/proc/self/mem", no("empty"))
     add("link_to_itself", lambda path: os.symlink(os.path.basename(path), path),
         refuse("io", "levels of symbolic links"))
-    add("link_to_nothing", lambda path: os.symlink("nowhere", path), refuse("io", "No such file"))
-    add("link_to_folder", lambda path: os.symlink(".", path),
-        refuse("invalid_argument", "is a folder of several checkpoints"))
+    link("link_to_nothing", "nowhere", refuse("io", "No such file"))
+    link("link_to_folder", ".", refuse("invalid_argument", "is a folder of several checkpoints"))
     add("link.pt", lambda path: (good.write(path + ".target"),
                                  os.symlink(os.path.basename(path) + ".target", path)),
         opens(model.tensors))

@@ -5,9 +5,8 @@ import struct
 import pickle_builder as p
 import zip_builder as z
 from catalogue import case, opens, refuse
-from torch_files import Model, floats, many, model_of, records, torch_file
+from torch_files import MODELS, Model, floats, many, model_of, records, torch_file
 from zip_builder import Hole, Record
-from zip_cases import MODELS
 
 
 def each_storage(model, **fields):

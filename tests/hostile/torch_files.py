@@ -49,6 +49,9 @@ def many(count=100, change=None):
     return Model(p.pickled(state), storages, tensors)
 
 
+MODELS = (("small", small()), ("many", many()))
+
+
 def model_of(data_pkl, storages=None, tensors=None):
     return Model(data_pkl, {"0": floats(12)} if storages is None else storages, tensors or {})
 
