@@ -251,24 +251,16 @@ TEST_CASE_FIXTURE(FetchingFixture, "A fetch ends with the error of its destinati
 
 TEST_CASE_FIXTURE(FetchingFixture,
                   "A source that ends too early is an error, and no endless loop") {
-  struct EndsEarly final : RangeSource {
-    const std::string name_ = "https://host/text";
+  struct EndsEarly final : test::PlainSource {
+    using PlainSource::PlainSource;
     bool takes = false;
-    const std::string& name() const noexcept override { return name_; }
-    Result<RemoteVersion> identify(std::span<std::byte>, std::span<std::byte>) override {
-      return RemoteVersion{};
-    }
     Result<void> read(RangeReader& reader) override {
       if (takes) static_cast<void>(reader.next());
       return {};
     }
-    Result<std::unique_ptr<RangeSource>> sibling(const std::string&) const override {
-      return failure(ErrorCode::unsupported, "none");
-    }
-    RangeCounts counts() const noexcept override { return {}; }
   };
   for (const bool takes : {false, true}) {
-    auto early = std::make_unique<EndsEarly>();
+    auto early = std::make_unique<EndsEarly>("https://host/text");
     early->takes = takes;
     source = std::move(early);
     IntoText into(text, 2);

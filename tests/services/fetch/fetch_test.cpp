@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/attribute.hpp"
 #include "runtime/system/file/file.hpp"
 #include "tests/mmap/refused_calls.hpp"
@@ -37,16 +36,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Eight tensors of 1.5 MiB: the first two reads have the first and the last MiB, more or less.
-std::string twelve_mebi() {
-  test::Tensors tensors;
-  for (std::uint32_t i = 0; i < 8; ++i)
-    tensors.emplace_back("t" + std::to_string(i), noise(3 * mebi / 2, i));
-  return test::torch_zip(tensors);
-}
-
 struct FetchFixture {
-  const std::string content = twelve_mebi();
+  const std::string content = test::twelve_mebi();
   const std::uint64_t tail = content.size() - 640 * 1024;  // which is asked for after the head
   Store store{.files = {{"model.pt", content}}};
   TemporaryFolder folder;
@@ -58,14 +49,18 @@ struct FetchFixture {
   Result<FetchReport> fetch(bool replaces = false) {
     return weightmap::fetch(*source_of(store), path, options, replaces);
   }
-  // A fetch that is broken off, and one that takes nothing from it.
-  void begin_again() {
-    store.arriving = 3;
+  // A fetch that fails when so many ranges have arrived, of which the first is the tail.
+  void break_off(std::size_t arriving = 3) {
+    store.arriving = arriving;
     CHECK_FAILS(fetch(), ErrorCode::io, "503");
     store.arriving = Store::never;
-    const Result<FetchReport> report = fetch();
+  }
+  // A fetch that is right.
+  FetchReport fetched() {
+    Result<FetchReport> report = fetch();
     REQUIRE_OK(report);
-    CHECK(report->resumed_bytes == 0);
+    CHECK(read_file(path) == store.files.at("model.pt"));
+    return std::move(*report);
   }
   std::vector<std::string> names() const {
     std::vector<std::string> all;
@@ -88,30 +83,21 @@ struct FetchFixture {
     return content.find(noise(3 * mebi / 2, static_cast<std::uint32_t>(name.back() - '0'))) +
            3 * mebi / 4;
   }
-  // Damages the byte at this offset the first `times` that it is read.
-  void damage(std::uint64_t at, int times) {
-    store.damage = [at, times](std::uint64_t offset, std::span<std::byte> bytes) mutable {
-      if (at < offset || at - offset >= bytes.size() || times-- <= 0) return;
-      bytes[at - offset] ^= std::byte{1};
-    };
-  }
 };
 
 }  // namespace
 
 TEST_CASE_FIXTURE(FetchFixture,
                   "A fetched file has the bytes of the remote one, each asked for once") {
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(read_file(path) == content);
+  const FetchReport report = fetched();
   CHECK(has_only_the_file());
   CHECK(store.bytes == content.size());
-  CHECK(report->version == RemoteVersion{content.size(), "\"1\"", ""});
-  CHECK(report->counts.bytes == content.size());
-  CHECK(report->file_bytes == content.size());
-  CHECK(report->resumed_bytes == 0);
-  CHECK(report->verified_bytes == 12 * mebi);
-  CHECK(report->time.count() > 0);
+  CHECK(report.version == RemoteVersion{content.size(), "\"1\"", ""});
+  CHECK(report.counts.bytes == content.size());
+  CHECK(report.file_bytes == content.size());
+  CHECK(report.resumed_bytes == 0);
+  CHECK(report.verified_bytes == 12 * mebi);
+  CHECK(report.time.count() > 0);
 }
 
 TEST_CASE_FIXTURE(FetchFixture,
@@ -150,12 +136,10 @@ TEST_CASE_FIXTURE(FetchFixture, "Whichever range fails, the next fetch goes on w
     const std::uint64_t first = store.bytes;
     CHECK(first >= metadata + (arriving - 1) * mebi / 2);
     store.arriving = Store::never;
-    const Result<FetchReport> report = fetch();
-    REQUIRE_OK(report);
-    CHECK(report->resumed_bytes == first);
+    const FetchReport report = fetched();
+    CHECK(report.resumed_bytes == first);
     CHECK(store.bytes == content.size() + metadata);
-    CHECK(report->verified_bytes == 12 * mebi);
-    CHECK(read_file(path) == content);
+    CHECK(report.verified_bytes == 12 * mebi);
     CHECK(has_only_the_file());
     fs::remove(path);
   }
@@ -177,10 +161,8 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was cancelled leaves what it has f
   CHECK_FAILS(fetch(), ErrorCode::cancelled, "was cancelled after");
   CHECK_FALSE(fs::exists(path));
   options.progress = {};
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(report->resumed_bytes > 4 * mebi);
-  CHECK(read_file(path) == content);
+  const FetchReport report = fetched();
+  CHECK(report.resumed_bytes > 4 * mebi);
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal says") {
@@ -199,10 +181,8 @@ TEST_CASE_FIXTURE(FetchFixture, "A fetch that was killed leaves what the journal
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
   CHECK_FALSE(fs::exists(path));
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(report->resumed_bytes >= 8 * mebi);
-  CHECK(read_file(path) == content);
+  const FetchReport report = fetched();
+  CHECK(report.resumed_bytes >= 8 * mebi);
   CHECK(has_only_the_file());
 }
 
@@ -216,7 +196,7 @@ TEST_CASE_FIXTURE(FetchFixture, "What the disk did not take is neither recorded 
 
 TEST_CASE_FIXTURE(FetchFixture, "Progress tells of all bytes at the end, and never of more") {
   std::uint64_t last = 0;
-  damage(in_tensor("t3"), 1);
+  store.damage_at(in_tensor("t3"), 1);
   options.progress = [&](std::uint64_t done, std::uint64_t all) {
     CHECK(all == content.size());
     CHECK(done <= all);
@@ -228,28 +208,25 @@ TEST_CASE_FIXTURE(FetchFixture, "Progress tells of all bytes at the end, and nev
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A storage that arrives damaged is fetched once more, alone") {
-  damage(in_tensor("t3"), 1);
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(read_file(path) == content);
+  store.damage_at(in_tensor("t3"), 1);
+  const FetchReport report = fetched();
   CHECK(store.bytes == content.size() + 3 * mebi / 2);
-  CHECK(report->verified_bytes == 12 * mebi);
+  CHECK(report.verified_bytes == 12 * mebi);
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A storage that arrives damaged twice is corrupt") {
-  damage(in_tensor("t3"), 2);
+  store.damage_at(in_tensor("t3"), 2);
   const Result<FetchReport> report = fetch();
   CHECK_FAILS(report, ErrorCode::corrupt, "record \"data/3\" of 1572864 bytes has CRC-32 0x");
   CHECK(report.error().message.ends_with(", also when fetched once more"));
   CHECK(report.error().file == "https://host/model.pt");
   CHECK(report.error().file_offset == in_tensor("t3") - 3 * mebi / 4);
   CHECK_FALSE(fs::exists(path));
-  REQUIRE_OK(fetch());  // what is wrong on the disk is fetched again
-  CHECK(read_file(path) == content);
+  fetched();  // what is wrong on the disk is fetched again
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "Checksums are not compared if the options say so") {
-  damage(in_tensor("t3"), 9);
+  store.damage_at(in_tensor("t3"), 9);
   options.verify = false;
   const Result<FetchReport> report = fetch();
   REQUIRE_OK(report);
@@ -271,48 +248,44 @@ TEST_CASE_FIXTURE(FetchFixture, "A file without checksums is fetched as it comes
 
 TEST_CASE_FIXTURE(FetchFixture, "A small file is there with its metadata") {
   store.files["model.pt"] = read_file(test::data / "state_dict.pt");
-  REQUIRE_OK(fetch());
-  CHECK(read_file(path) == store.files["model.pt"]);
+  fetched();
   CHECK(store.asked.empty());
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "Compressed storages are fetched as they are") {
   store.files["model.pt"] = read_file(test::data / "rezipped_deflated.pt");
-  REQUIRE_OK(fetch());
-  CHECK(read_file(path) == store.files["model.pt"]);
+  fetched();
 }
 
-TEST_CASE_FIXTURE(FetchFixture, "Another version begins again") {
-  store.arriving = 3;
-  CHECK_FAILS(fetch(), ErrorCode::io, "503");
-  store.arriving = Store::never;
-  store.tag = "\"2\"";
-  store.bytes = 0;
-  const Result<FetchReport> report = fetch();
-  REQUIRE_OK(report);
-  CHECK(report->resumed_bytes == 0);
-  CHECK(store.bytes == content.size());
-  CHECK(read_file(path) == content);
-}
-
-TEST_CASE_FIXTURE(FetchFixture, "A version without a name begins again") {
-  store.tag = "";
-  begin_again();
-  CHECK(os::attribute_of(path, "user.weightmap.version").value_or("").empty());
+TEST_CASE_FIXTURE(FetchFixture, "What is not surely the same version begins again") {
+  struct Versions {
+    const char* name;
+    std::string before, now;
+  };
+  for (const Versions& versions :
+       {Versions{"another one", "\"1\"", "\"2\""}, Versions{"without a name", "", ""},
+        Versions{"by a weak ETag", "W/\"1\"", "W/\"1\""}}) {
+    CAPTURE(std::string(versions.name));
+    store.tag = versions.before;
+    break_off();
+    store.tag = versions.now;
+    store.bytes = 0;
+    CHECK(fetched().resumed_bytes == 0);
+    CHECK(store.bytes == content.size());
+    if (versions.now.empty())
+      CHECK(os::attribute_of(path, "user.weightmap.version").value_or("").empty());
+    fs::remove(path);
+  }
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A damaged journal, and a part of another size, begin again") {
   const auto resumes_after = [this](auto change) {
-    store.arriving = 3;
-    CHECK_FAILS(fetch(), ErrorCode::io, "503");
-    store.arriving = Store::never;
+    break_off();
     change();
-    const Result<FetchReport> report = fetch();
-    REQUIRE_OK(report);
-    CHECK(read_file(path) == content);
+    const FetchReport report = fetched();
     CHECK(has_only_the_file());
     fs::remove(path);
-    return report->resumed_bytes != 0;
+    return report.resumed_bytes != 0;
   };
   CHECK(resumes_after([] {}));
   CHECK_FALSE(resumes_after([this] { fs::resize_file(part, content.size() - 1); }));
@@ -344,25 +317,15 @@ TEST_CASE_FIXTURE(FetchFixture, "A line that was cut stays no part of the journa
   CHECK(report->resumed_bytes > first);
 }
 
-TEST_CASE("A journal that speaks of more than the file has counts as none") {
-  const std::string first = first_line("m", {10, "1", ""});
-  CHECK(read_journal(first + lines_of(std::vector<ByteRange>{{2, 8}}), first, 10).contains({2, 8}));
-  CHECK(read_journal(first + lines_of(std::vector<ByteRange>{{2, 9}}), first, 10).ranges().empty());
-}
-
 TEST_CASE_FIXTURE(FetchFixture,
                   "A part or a journal that is another file's, too, is not written to") {
   for (const fs::path& linked : {part, journal}) {
-    store.arriving = 3;
-    CHECK_FAILS(fetch(), ErrorCode::io, "503");
-    store.arriving = Store::never;
+    break_off();
     const fs::path other = folder.path() / "other";
     fs::create_hard_link(linked, other);
     const std::string before = read_file(other);
-    const Result<FetchReport> report = fetch();
-    REQUIRE_OK(report);
-    CHECK(report->resumed_bytes == 0);
-    CHECK(read_file(path) == content);
+    const FetchReport report = fetched();
+    CHECK(report.resumed_bytes == 0);
     CHECK(read_file(other) == before);
     fs::remove(other);
     CHECK(has_only_the_file());
@@ -371,12 +334,9 @@ TEST_CASE_FIXTURE(FetchFixture,
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "What changed on the disk since is fetched again") {
-  store.arriving = 3;
-  CHECK_FAILS(fetch(), ErrorCode::io, "503");
-  store.arriving = Store::never;
+  break_off();
   std::fstream(part, std::ios::binary | std::ios::in | std::ios::out).seekp(mebi / 2) << "wrong";
-  REQUIRE_OK(fetch());
-  CHECK(read_file(path) == content);
+  fetched();
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A file that changes meanwhile is not published") {
@@ -458,12 +418,11 @@ TEST_CASE_FIXTURE(FetchFixture, "What is no checkpoint is not fetched") {
 TEST_CASE_FIXTURE(FetchFixture,
                   "A file that the disk has no room for is refused before any of it") {
   // The header of 32 TiB of weights.
-  struct Huge final : RangeSource {
-    const std::string name_ = "https://host/huge.safetensors";
+  struct Huge final : test::PlainSource {
+    using PlainSource::PlainSource;
     const std::string head = test::framed(
         R"({"a":{"dtype":"U8","shape":[35184372088832],"data_offsets":[0,35184372088832]}})", "");
     bool was_read = false;
-    const std::string& name() const noexcept override { return name_; }
     Result<RemoteVersion> identify(std::span<std::byte> front, std::span<std::byte>) override {
       std::copy_n(std::as_bytes(std::span(head)).begin(), head.size(), front.begin());
       return RemoteVersion{.size = head.size() + 35184372088832, .tag = "\"1\""};
@@ -472,11 +431,7 @@ TEST_CASE_FIXTURE(FetchFixture,
       was_read = true;
       return {};
     }
-    Result<std::unique_ptr<RangeSource>> sibling(const std::string&) const override {
-      return failure(ErrorCode::unsupported, "none");
-    }
-    RangeCounts counts() const noexcept override { return {}; }
-  } huge;
+  } huge("https://host/huge.safetensors");
   CHECK_FAILS(weightmap::fetch(huge, path), ErrorCode::io, "bytes, and its disk has");
   CHECK_FALSE(huge.was_read);
   CHECK(names().empty());
@@ -651,12 +606,6 @@ TEST_CASE_FIXTURE(SetFixture,
   }
   REQUIRE_OK(fetch_into());
   CHECK(is_whole());
-}
-
-TEST_CASE_FIXTURE(FetchFixture, "A part of a weak ETag is not gone on with") {
-  store.tag = "W/\"1\"";
-  begin_again();
-  CHECK(read_file(path) == content);
 }
 
 TEST_CASE_FIXTURE(SetFixture, "A single file is fetched into a folder under its name") {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
+#include "tests/support/shards.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap::test {
@@ -44,6 +45,13 @@ struct Store {
   std::vector<Asked> asked = {};  // by read()
   std::uint64_t bytes = 0;        // that were served
 
+  // A bit of the byte at this offset is wrong, the first `times` that it is read.
+  void damage_at(std::uint64_t at, int times) {
+    damage = [at, times](std::uint64_t offset, std::span<std::byte> part) mutable {
+      if (at < offset || at - offset >= part.size() || times-- <= 0) return;
+      part[at - offset] ^= std::byte{1};
+    };
+  }
   std::vector<std::uint64_t> asked_offsets() const {
     std::vector<std::uint64_t> offsets;
     for (const Asked& range : asked) offsets.push_back(range.offset);
@@ -129,6 +137,22 @@ class ScriptedSource final : public RangeSource {
   const std::string name_;
 };
 
+// A source of which a test says no more than it needs.
+struct PlainSource : RangeSource {
+  explicit PlainSource(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const noexcept override { return name_; }
+  Result<RemoteVersion> identify(std::span<std::byte>, std::span<std::byte>) override {
+    return RemoteVersion{};
+  }
+  Result<std::unique_ptr<RangeSource>> sibling(const std::string&) const override {
+    return failure(ErrorCode::unsupported, "none");
+  }
+  RangeCounts counts() const noexcept override { return {}; }
+
+ private:
+  const std::string name_;
+};
+
 inline std::unique_ptr<ScriptedSource> source_of(Store& store,
                                                  const std::string& file = "model.pt") {
   return std::make_unique<ScriptedSource>(store, file);
@@ -151,6 +175,17 @@ inline std::string noise(std::size_t bytes, std::uint32_t seed) {
   }
   text.resize(bytes);
   return text;
+}
+
+inline constexpr std::size_t tensor_bytes = 3 * mebi / 2;
+
+// Eight tensors of 1.5 MiB, "t0" to "t7", each of noise of its number: the first two reads have the
+// first and the last MiB, more or less.
+inline std::string twelve_mebi() {
+  Tensors tensors;
+  for (std::uint32_t i = 0; i < 8; ++i)
+    tensors.emplace_back("t" + std::to_string(i), noise(tensor_bytes, i));
+  return torch_zip(tensors);
 }
 
 }  // namespace weightmap::test

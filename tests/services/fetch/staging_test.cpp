@@ -26,19 +26,12 @@ using test::noise;
 using test::read_file;
 using test::source_of;
 using test::Store;
+using test::tensor_bytes;
 namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t tensor_bytes = 3 * mebi / 2;
-
 std::string bytes_of(std::uint32_t number) { return noise(tensor_bytes, number); }
-
-std::string model() {
-  test::Tensors tensors;
-  for (std::uint32_t i = 0; i < 8; ++i) tensors.emplace_back("t" + std::to_string(i), bytes_of(i));
-  return test::torch_zip(tensors);
-}
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -67,7 +60,7 @@ class Gate {
 };
 
 struct StagingFixture {
-  const std::string content = model();
+  const std::string content = test::twelve_mebi();
   Store store{.files = {{"model.pt", content}}, .at_a_time = 1};
   RemoteStageOptions options{.fetch = {.chunk_bytes = 2 * mebi}};
   const std::string name = "weightmap-fetch-test-" + std::to_string(::getpid());
@@ -209,11 +202,7 @@ TEST_CASE_FIXTURE(StagingFixture,
 }
 
 TEST_CASE_FIXTURE(StagingFixture, "A storage that is damaged is not given out before it is right") {
-  const std::uint64_t at = in_third();
-  store.damage = [at, times = 1](std::uint64_t offset, std::span<std::byte> bytes) mutable {
-    if (at < offset || at - offset >= bytes.size() || times-- <= 0) return;
-    bytes[at - offset] ^= std::byte{1};
-  };
+  store.damage_at(in_third(), 1);
   Result<Staging> staging = start();
   REQUIRE_OK(staging);
   const Result<TensorView> view = staging->wait("t3");
@@ -224,10 +213,7 @@ TEST_CASE_FIXTURE(StagingFixture, "A storage that is damaged is not given out be
 }
 
 TEST_CASE_FIXTURE(StagingFixture, "A storage that stays damaged is never given out") {
-  const std::uint64_t at = in_third();
-  store.damage = [at](std::uint64_t offset, std::span<std::byte> bytes) {
-    if (at >= offset && at - offset < bytes.size()) bytes[at - offset] ^= std::byte{1};
-  };
+  store.damage_at(in_third(), 1000);
   options.name = name;
   Result<Staging> staging = start();
   REQUIRE_OK(staging);
