@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -21,7 +22,9 @@
 namespace weightmap {
 namespace {
 
+using test::bad_checksums;
 using test::data;
+using test::flat_tensor;
 using test::opened;
 using test::read_file;
 using test::TemporaryFolder;
@@ -49,6 +52,13 @@ class Pipe {
   std::array<int, 2> ends_{};
 };
 
+// That it ended well.
+void check_child(pid_t child) {
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 std::vector<float> values_of(std::size_t tensor) {
   std::vector<float> values(length);
   for (std::size_t i = 0; i < length; ++i)
@@ -63,12 +73,9 @@ template <class Content>
 WritePlan write_layers(const std::filesystem::path& path, const Content& content) {
   CheckpointWriter writer({.archive_name = "model"});
   std::vector<Value> items;
-  const std::array<std::int64_t, 1> sizes{length};
-  const std::array<std::int64_t, 1> strides{1};
   for (std::size_t i = 0; i < count; ++i) {
     items.push_back(writer.values().string(name_of(i)));
-    items.push_back(
-        writer.tensor(writer.add_storage(content(i)), {.sizes = sizes, .strides = strides}));
+    items.push_back(flat_tensor(writer, content(i)));
   }
   const std::int64_t step = 7;
   items.push_back(writer.values().string("step"));
@@ -101,12 +108,8 @@ void fill_layer(const CheckpointFill& fill, std::size_t i) {
   REQUIRE_OK(fill.write(name_of(i), std::as_bytes(std::span(values))));
 }
 
-std::vector<std::string> bad_checksums(const std::filesystem::path& path) {
-  std::vector<std::string> bad;
-  const ArchiveReader archive = ArchiveReader::open(path).value();
-  for (const ArchiveReader::RecordInfo& record : archive.records())
-    if (!archive.verify_crc(record.name).value_or(false)) bad.emplace_back(record.name);
-  return bad;
+void fill_all(const CheckpointFill& fill) {
+  for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
 }
 
 TEST_SUITE("checkpoint fill") {
@@ -145,7 +148,7 @@ TEST_SUITE("checkpoint fill") {
     write_reserved(many);
     {
       CheckpointFill fill = opened_for_filling(one);
-      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      fill_all(fill);
       REQUIRE_OK(fill.seal());
     }
     constexpr std::size_t processes = 64;
@@ -161,11 +164,7 @@ TEST_SUITE("checkpoint fill") {
           fill && fill->write(name_of(k % count), std::as_bytes(std::span(values))).has_value();
       ::_exit(ok ? 0 : 1);
     }
-    for (const pid_t child : children) {
-      int status = 0;
-      REQUIRE(::waitpid(child, &status, 0) == child);
-      CHECK(status == 0);
-    }
+    for (const pid_t child : children) check_child(child);
     CheckpointFill fill = opened_for_filling(many);
     REQUIRE_OK(fill.seal());
     CHECK(read_file(many) == read_file(one));
@@ -196,7 +195,7 @@ TEST_SUITE("checkpoint fill") {
 
   TEST_CASE_FIXTURE(Reserved, "refuses to seal while somebody else fills") {
     CheckpointFill fill = opened_for_filling(path);
-    for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+    fill_all(fill);
     {
       const CheckpointFill other = opened_for_filling(path);
       CHECK_FAILS(fill.seal(), ErrorCode::io, "others have the file open for filling");
@@ -207,7 +206,7 @@ TEST_SUITE("checkpoint fill") {
 
   TEST_CASE_FIXTURE(Reserved, "others may fill after a seal that was stopped, and seal") {
     CheckpointFill stopped = opened_for_filling(path);
-    for (std::size_t i = 0; i < count; ++i) fill_layer(stopped, i);
+    fill_all(stopped);
     const auto while_sealing = [&](std::uint64_t, std::uint64_t) {
       CHECK_FAILS(CheckpointFill::open(path), ErrorCode::io, "another process is sealing the file");
       return false;
@@ -229,7 +228,7 @@ TEST_SUITE("checkpoint fill") {
     REQUIRE(filler >= 0);
     if (filler == 0) {
       const CheckpointFill fill = opened_for_filling(path);
-      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      fill_all(fill);
       if (::fork() == 0) {
         forked.say();
         ends.wait();  // for the end of the test
@@ -251,7 +250,7 @@ TEST_SUITE("checkpoint fill") {
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      for (std::size_t i = 0; i < count; ++i) fill_layer(*inherited, i);
+      fill_all(*inherited);
       filled.say();
       ends.wait();
       const Result<void> late = inherited->mark_written("layer.0");
@@ -262,9 +261,7 @@ TEST_SUITE("checkpoint fill") {
     CheckpointFill fill = opened_for_filling(path);
     CHECK_FAILS(fill.seal(), ErrorCode::io, "others have the file open for filling");
     ends.say();
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    check_child(child);
     REQUIRE_OK(fill.seal());
   }
 
@@ -279,12 +276,10 @@ TEST_SUITE("checkpoint fill") {
       ::_exit(!late && late.error().message == "is sealed: all that was reserved is written" ? 0
                                                                                              : 1);
     }
-    for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+    fill_all(fill);
     REQUIRE_OK(fill.seal());
     sealed.say();
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    check_child(child);
   }
 
   TEST_CASE_FIXTURE(Reserved, "through the mapping, marked by whoever wrote it") {
@@ -320,14 +315,11 @@ TEST_SUITE("checkpoint fill") {
     const std::filesystem::path path = folder.path() / "model.pt";
     CheckpointWriter writer({.mark_reserved = false});
     const std::vector<float> large(1 << 20, 1);
-    const std::array<std::int64_t, 1> sizes{1 << 20};
-    const std::array<std::int64_t, 1> strides{1};
     std::vector<Value> tensors;
     for (const RecordContent& content :
          {RecordContent::reserved(4 << 20), RecordContent::bytes(std::as_bytes(std::span(large))),
           RecordContent::reserved(4 << 20)})
-      tensors.push_back(
-          writer.tensor(writer.add_storage(content), {.sizes = sizes, .strides = strides}));
+      tensors.push_back(flat_tensor(writer, content));
     const Value root = writer.values().list(tensors);
     REQUIRE_OK(std::move(writer).write(root, path));
     const Checkpoint read = opened(path);
@@ -350,7 +342,7 @@ TEST_SUITE("checkpoint fill") {
   TEST_CASE_FIXTURE(Reserved, "sealing that was stopped can be done again") {
     {
       CheckpointFill fill = opened_for_filling(path);
-      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
+      fill_all(fill);
       std::size_t calls = 0;
       CHECK_FAILS(fill.seal([&](std::uint64_t, std::uint64_t) { return ++calls < 3; }),
                   ErrorCode::cancelled, "the sealing was stopped");
@@ -368,14 +360,6 @@ TEST_SUITE("checkpoint fill") {
     std::filesystem::copy_file(data / "state_dict.pt", path);
     CHECK_FAILS(CheckpointFill::open(path), ErrorCode::invalid_argument,
                 "has no reserved storages");
-    const std::filesystem::path sealed = folder.path() / "sealed.pt";
-    write_reserved(sealed);
-    {
-      CheckpointFill fill = opened_for_filling(sealed);
-      for (std::size_t i = 0; i < count; ++i) fill_layer(fill, i);
-      REQUIRE_OK(fill.seal());
-    }
-    CHECK_FAILS(CheckpointFill::open(sealed), ErrorCode::invalid_argument, "is sealed");
   }
 
   TEST_CASE("refuses marks that are more than there are records, before it reads them") {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -20,7 +21,10 @@
 namespace weightmap {
 namespace {
 
+namespace fs = std::filesystem;
+
 using test::data;
+using test::flat_tensor;
 using test::opened;
 using test::read_file;
 using test::TemporaryFolder;
@@ -31,7 +35,7 @@ RecordContent floats(std::span<const float> values) {
   return RecordContent::bytes(std::as_bytes(values));
 }
 
-bool has_record(const std::filesystem::path& path, std::string_view name) {
+bool has_record(const fs::path& path, std::string_view name) {
   const ArchiveReader archive = ArchiveReader::open(path).value();
   return archive.has(name);
 }
@@ -39,11 +43,7 @@ bool has_record(const std::filesystem::path& path, std::string_view name) {
 // A checkpoint of this many float32 storages of `bytes` bytes each, in a list.
 Value tensors_of(CheckpointWriter& writer, std::size_t count, const std::vector<float>& values) {
   std::vector<Value> tensors;
-  const std::array<std::int64_t, 1> sizes{static_cast<std::int64_t>(values.size())};
-  const std::array<std::int64_t, 1> strides{1};
-  for (std::size_t i = 0; i < count; ++i)
-    tensors.push_back(
-        writer.tensor(writer.add_storage(floats(values)), {.sizes = sizes, .strides = strides}));
+  for (std::size_t i = 0; i < count; ++i) tensors.push_back(flat_tensor(writer, floats(values)));
   return writer.values().list(tensors);
 }
 
@@ -142,6 +142,17 @@ Value tensors_of_all_kinds(CheckpointWriter& writer, unsigned seed, std::size_t 
   return writer.ordered_dict(items);
 }
 
+struct Target {
+  TemporaryFolder folder;
+  fs::path path = folder.path() / "model.pt";
+
+  // The checkpoint of this value.
+  Checkpoint saved(CheckpointWriter& writer, const Value& root) const {
+    REQUIRE_OK(std::move(writer).write(root, path));
+    return opened(path);
+  }
+};
+
 TEST_SUITE("checkpoint writer") {
   TEST_CASE("tensors are written as the calls that they stand for") {
     for (unsigned seed = 0; seed < 20; ++seed) {
@@ -163,23 +174,20 @@ TEST_SUITE("checkpoint writer") {
     }
   }
 
-  TEST_CASE("the strides of an empty tensor whose sizes do not fit a product") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "the strides of an empty tensor whose sizes do not fit a product") {
     constexpr std::int64_t huge = std::int64_t{1} << 40;
     const std::int64_t dims[] = {0, huge, huge, 1, huge, 1};
     const TensorView view(DType::float32, 3, dims, nullptr, 0, 0);
     CheckpointWriter writer;
     const Result<Value> value = writer.tensor(view, false);
     REQUIRE_OK(value);
-    REQUIRE_OK(std::move(writer).write(*value, folder.path() / "empty.pt"));
-    const Checkpoint read = opened(folder.path() / "empty.pt");
+    const Checkpoint read = saved(writer, *value);
     const std::vector<std::int64_t> strides{1, huge, 1};
     const TensorView saved = read.tensors()[0].view;
     CHECK(std::ranges::equal(saved.strides(), strides));
   }
 
-  TEST_CASE("writes each dtype to the bytes that torch.save writes") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "writes each dtype to the bytes that torch.save writes") {
     const Checkpoint torchs = opened(data / "dtypes.pt");
     CheckpointWriter writer;
     std::vector<Value> items;
@@ -192,19 +200,17 @@ TEST_SUITE("checkpoint writer") {
     CHECK(read_file(folder.path() / "dtypes.pt") == read_file(data / "dtypes.pt"));
   }
 
-  TEST_CASE("shared storages are written once, and views keep their offsets and strides") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target,
+                    "shared storages are written once, and views keep their offsets and strides") {
     CheckpointWriter writer;
     const std::size_t storage = writer.add_storage(floats(six));
     const std::array<std::int64_t, 2> sizes{2, 2};
     const std::array<std::int64_t, 2> strides{1, 3};
-    const Value whole = writer.tensor(storage, {.sizes = std::array<std::int64_t, 1>{6},
-                                                .strides = std::array<std::int64_t, 1>{1}});
+    const Value whole = flat_tensor(writer, storage, 6);
     const Value view = writer.tensor(
         storage, {.storage_offset = 1, .sizes = sizes, .strides = strides, .requires_grad = true});
     const Value root = writer.values().list(std::array{whole, writer.parameter(view)});
-    REQUIRE_OK(std::move(writer).write(root, folder.path() / "views.pt"));
-    const Checkpoint read = opened(folder.path() / "views.pt");
+    const Checkpoint read = saved(writer, root);
     CHECK(Backing(read).storage_count() == 1);
     const NamedTensor tensor = read.get("1").value();
     CHECK(tensor.storage_offset == 1);
@@ -217,8 +223,7 @@ TEST_SUITE("checkpoint writer") {
     CHECK(values == std::array<float, 4>{2, 5, 3, 6});
   }
 
-  TEST_CASE("a tensor that is a lazy conjugate is one when it is read") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "a tensor that is a lazy conjugate is one when it is read") {
     CheckpointWriter writer;
     const std::size_t storage = writer.add_storage(floats(six));
     const std::array items{writer.values().string("conj"), writer.values().boolean(true)};
@@ -226,31 +231,24 @@ TEST_SUITE("checkpoint writer") {
                                                  .sizes = std::array<std::int64_t, 1>{3},
                                                  .strides = std::array<std::int64_t, 1>{1},
                                                  .metadata = writer.values().dict(items)});
-    REQUIRE_OK(std::move(writer).write(writer.values().list(std::array{tensor}),
-                                       folder.path() / "conjugate.pt"));
-    const Checkpoint read = opened(folder.path() / "conjugate.pt");
+    const Checkpoint read = saved(writer, writer.values().list(std::array{tensor}));
     CHECK(read.get("0").value().view.is_conjugate());
     CHECK_FALSE(read.get("0").value().view.is_negative());
   }
 
-  TEST_CASE("texts of one's own stand in the references to a storage") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "texts of one's own stand in the references to a storage") {
     CheckpointWriter writer;
     const Value key = writer.values().string("0");
     const StorageTexts texts{writer.values().string("storage"), key, writer.values().string("xla")};
-    const Value tensor = writer.tensor(
-        writer.add_storage(floats(six), texts),
-        {.sizes = std::array<std::int64_t, 1>{6}, .strides = std::array<std::int64_t, 1>{1}});
+    const Value tensor = flat_tensor(writer, writer.add_storage(floats(six), texts), 6);
     const Value root = writer.values().list(std::array{tensor, key});
-    REQUIRE_OK(std::move(writer).write(root, folder.path() / "texts.pt"));
-    const Checkpoint read = opened(folder.path() / "texts.pt");
+    const Checkpoint read = saved(writer, root);
     const Value id = read.root()[0].arguments()[0].persistent_id();
     CHECK(id[3].string() == "xla");
     CHECK(id[2].is_same_as(read.root()[1]));
   }
 
-  TEST_CASE("a view that does not lie in one piece is written row-major") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "a view that does not lie in one piece is written row-major") {
     CheckpointWriter first;
     const Value view = first.tensor(
         first.add_storage(floats(six)),
@@ -265,17 +263,16 @@ TEST_SUITE("checkpoint writer") {
     CHECK(std::vector(values.begin(), values.end()) == std::vector<float>{1, 4, 2, 5, 3, 6});
   }
 
-  TEST_CASE("the plan is what is written") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "the plan is what is written") {
     CheckpointWriter writer;
     const std::vector<float> values(1000, 1.5f);
     const Value root = tensors_of(writer, 12, values);
-    const WritePlan plan = writer.plan(root, folder.path() / "model.pt").value();
-    CHECK(std::filesystem::is_empty(folder.path()));
-    const WritePlan written = std::move(writer).write(root, folder.path() / "model.pt").value();
-    CHECK(plan.archive_bytes == std::filesystem::file_size(folder.path() / "model.pt"));
+    const WritePlan plan = writer.plan(root, path).value();
+    CHECK(fs::is_empty(folder.path()));
+    const WritePlan written = std::move(writer).write(root, path).value();
+    CHECK(plan.archive_bytes == fs::file_size(path));
     CHECK(written.archive_bytes == plan.archive_bytes);
-    const Checkpoint read = opened(folder.path() / "model.pt");
+    const Checkpoint read = opened(path);
     REQUIRE(plan.storages.size() == 12);
     for (std::size_t i = 0; i < 12; ++i) {
       CHECK(plan.storages[i].offset == Backing(read).storage(i).payload_offset);
@@ -283,23 +280,20 @@ TEST_SUITE("checkpoint writer") {
     }
   }
 
-  TEST_CASE("alignments that padding can do") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "alignments that padding can do") {
     for (const std::uint64_t alignment : {1u, 64u, 4096u, 32768u}) {
       CheckpointWriter writer({.alignment = alignment});
       const std::vector<float> values(100, 1);
       const Value root = tensors_of(writer, 3, values);
-      const WritePlan plan = std::move(writer).write(root, folder.path() / "model.pt").value();
+      const WritePlan plan = std::move(writer).write(root, path).value();
       for (const WrittenStorage& storage : plan.storages) CHECK(storage.offset % alignment == 0);
-      const Checkpoint read = opened(folder.path() / "model.pt");
+      const Checkpoint read = opened(path);
       CHECK(read.info().storage_alignment == alignment);
-      CHECK(has_record(folder.path() / "model.pt", ".format_version"));
+      CHECK(has_record(path, ".format_version"));
     }
   }
 
-  TEST_CASE("alignment to 2 MiB moves large storages, and takes no space for it") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
+  TEST_CASE_FIXTURE(Target, "alignment to 2 MiB moves large storages, and takes no space for it") {
     const std::uint64_t alignment = std::uint64_t{2} << 20;
     CheckpointWriter writer({.alignment = alignment});
     const std::vector<float> large(alignment / 4 + 1, 1), small(16, 2);
@@ -313,7 +307,7 @@ TEST_SUITE("checkpoint writer") {
     CHECK(plan.storages[1].offset == alignment);
     CHECK(plan.storages[2].offset == 3 * alignment);
     CHECK(plan.storages[3].offset < 5 * alignment);
-    CHECK(plan.archive_bytes == std::filesystem::file_size(path));
+    CHECK(plan.archive_bytes == fs::file_size(path));
     const Checkpoint read = opened(path);
     CHECK(read.info().storage_alignment == 64);
     CHECK(verify_crc(read).faults.empty());
@@ -322,9 +316,7 @@ TEST_SUITE("checkpoint writer") {
     CHECK_FALSE(has_record(path, ".format_version"));
   }
 
-  TEST_CASE("storages in another order") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
+  TEST_CASE_FIXTURE(Target, "storages in another order") {
     CheckpointWriter writer({.order = {2, 0, 1}});
     const std::vector<float> values(4, 1);
     const Value root = tensors_of(writer, 3, values);
@@ -337,17 +329,15 @@ TEST_SUITE("checkpoint writer") {
       CHECK(Backing(read).storage(i).payload_offset == plan.storages[i].offset);
   }
 
-  TEST_CASE("reserved storages have the places of a normal save, and are named in the plan") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(
+      Target, "reserved storages have the places of a normal save, and are named in the plan") {
     const std::vector<float> values(100000, 0);
     CheckpointWriter full, hole;
     const Value root = tensors_of(full, 2, values);
     const WritePlan normal = std::move(full).write(root, folder.path() / "full.pt").value();
     std::vector<Value> tensors;
     for (int i = 0; i < 2; ++i)
-      tensors.push_back(hole.tensor(hole.add_storage(RecordContent::reserved(400000)),
-                                    {.sizes = std::array<std::int64_t, 1>{100000},
-                                     .strides = std::array<std::int64_t, 1>{1}}));
+      tensors.push_back(flat_tensor(hole, RecordContent::reserved(400000)));
     const Value holes = hole.values().list(tensors);
     const WritePlan plan = std::move(hole).write(holes, folder.path() / "hole.pt").value();
     for (std::size_t i = 0; i < 2; ++i) {
@@ -357,15 +347,10 @@ TEST_SUITE("checkpoint writer") {
     }
   }
 
-  TEST_CASE("a write over the checkpoint that is mapped leaves it whole") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
+  TEST_CASE_FIXTURE(Target, "a write over the checkpoint that is mapped leaves it whole") {
     CheckpointWriter first;
-    const Value old = first.tensor(
-        first.add_storage(floats(six)),
-        {.sizes = std::array<std::int64_t, 1>{6}, .strides = std::array<std::int64_t, 1>{1}});
-    REQUIRE_OK(std::move(first).write(old, path));
-    const Checkpoint mapped = opened(path);
+    const Value old = flat_tensor(first, floats(six));
+    const Checkpoint mapped = saved(first, old);
     CheckpointWriter second;
     const Value again = second.tensor(mapped.tensors()[0].view).value();
     REQUIRE_OK(std::move(second).write(again, path));
@@ -377,15 +362,14 @@ TEST_SUITE("checkpoint writer") {
     }
   }
 
-  TEST_CASE("to a function, equal to the file") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "to a function, equal to the file") {
     std::string streamed;
     const std::vector<float> values(1000, 3);
     for (const bool to_file : {true, false}) {
       CheckpointWriter writer({.archive_name = "archive"});
       const Value root = tensors_of(writer, 3, values);
       if (to_file) {
-        REQUIRE_OK(std::move(writer).write(root, folder.path() / "model.pt"));
+        REQUIRE_OK(std::move(writer).write(root, path));
         continue;
       }
       REQUIRE_OK(std::move(writer).write(root, [&](std::span<const std::byte> part) {
@@ -393,12 +377,10 @@ TEST_SUITE("checkpoint writer") {
         return Result<void>{};
       }));
     }
-    CHECK(streamed == read_file(folder.path() / "model.pt"));
+    CHECK(streamed == read_file(path));
   }
 
-  TEST_CASE("a record of one's own stands behind the storages") {
-    const TemporaryFolder folder;
-    const std::filesystem::path path = folder.path() / "model.pt";
+  TEST_CASE_FIXTURE(Target, "a record of one's own stands behind the storages") {
     CheckpointWriter writer;
     writer.add_record("notes.txt", RecordContent::text("hello"));
     REQUIRE_OK(std::move(writer).write(Value(), path));
@@ -407,15 +389,14 @@ TEST_SUITE("checkpoint writer") {
     CHECK(archive.read("notes.txt")->size() == 5);
   }
 
-  TEST_CASE("refuses a record that is a storage's") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Target, "refuses a record that is a storage's") {
     CheckpointWriter writer;
     const std::vector<float> values(4, 1);
     const Value root = tensors_of(writer, 1, values);
     writer.add_record("data/0", RecordContent::text("x"));
-    CHECK_FAILS(std::move(writer).write(root, folder.path() / "model.pt"),
-                ErrorCode::invalid_argument, "the record \"data/0\" is in the archive already");
-    CHECK(std::filesystem::is_empty(folder.path()));
+    CHECK_FAILS(std::move(writer).write(root, path), ErrorCode::invalid_argument,
+                "the record \"data/0\" is in the archive already");
+    CHECK(fs::is_empty(folder.path()));
   }
 
   TEST_CASE("refuses an order that is none") {
@@ -470,17 +451,16 @@ TEST_SUITE("checkpoint writer") {
                 "nests deeper than 1000");
   }
 
-  TEST_CASE("a view in the other byte order is written in this machine's") {
+  TEST_CASE_FIXTURE(Target, "a view in the other byte order is written in this machine's") {
     const Checkpoint big = opened(data / "big_endian.pt");
-    const TemporaryFolder folder;
     for (const NamedTensor& tensor : big.tensors()) {
       INFO(tensor.name);
       CheckpointWriter writer;
       const Value made = writer.tensor(tensor.view).value();
-      REQUIRE_OK(std::move(writer).write(made, folder.path() / "one.pt"));
+      REQUIRE_OK(std::move(writer).write(made, path));
       std::vector<std::byte> expected(tensor.view.nbytes());
       REQUIRE_OK(tensor.view.gather(expected));
-      const Checkpoint one = opened(folder.path() / "one.pt");
+      const Checkpoint one = opened(path);
       CHECK(std::ranges::equal(one.tensors()[0].view.bytes(), expected));
     }
   }

@@ -9,13 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -34,16 +34,13 @@ constexpr std::size_t megabyte = 1'000'000;
 Result<WritePlan> save(const fs::path& path, std::size_t size, bool reserves = false,
                        const std::function<void()>& begins = {}) {
   CheckpointWriter writer;
-  const std::array<std::int64_t, 1> sizes{static_cast<std::int64_t>(size)};
-  const std::array<std::int64_t, 1> strides{1};
   const auto produce = [&](const RecordContent::Take& take) {
     if (begins) begins();
     return take(std::vector<std::byte>(size, std::byte{5}));
   };
-  const std::size_t storage = writer.add_storage(reserves ? RecordContent::reserved(size)
-                                                          : RecordContent::produced(size, produce));
-  const Value root =
-      writer.tensor(storage, {.dtype = DType::uint8, .sizes = sizes, .strides = strides});
+  const Value root = test::flat_tensor(
+      writer, reserves ? RecordContent::reserved(size) : RecordContent::produced(size, produce),
+      DType::uint8);
   return std::move(writer).write(root, path);
 }
 

@@ -9,18 +9,20 @@
 #include <vector>
 
 #include "tests/services/write/faults.hpp"
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
-#include "weightmap/archive.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
 namespace {
 
 namespace fs = std::filesystem;
+using test::bad_checksums;
 using test::described;
 using test::Fault;
+using test::flat_tensor;
 using test::opened;
 using test::read_file;
 using test::Watched;
@@ -30,12 +32,9 @@ constexpr std::array<const char*, 2> names{"0", "1"};
 
 void write_reserved(const fs::path& path) {
   CheckpointWriter writer({.archive_name = "model", .file = {.durable = false}});
-  const std::array<std::int64_t, 1> sizes{length};
-  const std::array<std::int64_t, 1> strides{1};
   std::vector<Value> tensors;
   for (std::size_t i = 0; i < names.size(); ++i)
-    tensors.push_back(writer.tensor(writer.add_storage(RecordContent::reserved(length)),
-                                    {.dtype = DType::uint8, .sizes = sizes, .strides = strides}));
+    tensors.push_back(flat_tensor(writer, RecordContent::reserved(length), DType::uint8));
   const Value root = writer.values().list(tensors);
   REQUIRE_OK(std::move(writer).write(root, path));
 }
@@ -46,14 +45,6 @@ void fill_all(const CheckpointFill& fill) {
     REQUIRE_OK(fill.write(name, std::vector<std::byte>(length, value)));
     value = std::byte{2};
   }
-}
-
-std::vector<std::string> bad_checksums(const fs::path& path) {
-  std::vector<std::string> bad;
-  const ArchiveReader archive = ArchiveReader::open(path).value();
-  for (const ArchiveReader::RecordInfo& record : archive.records())
-    if (!archive.verify_crc(record.name).value_or(false)) bad.emplace_back(record.name);
-  return bad;
 }
 
 struct Filled {

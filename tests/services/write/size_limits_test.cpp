@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/mmap/bus_child.hpp"
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -30,10 +31,8 @@ constexpr std::uint64_t floats = 16384;
 
 Result<WritePlan> save(const fs::path& path, RecordContent content) {
   CheckpointWriter writer;
-  const std::array<std::int64_t, 1> sizes{floats}, strides{1};
-  const Value tensor =
-      writer.tensor(writer.add_storage(std::move(content)), {.sizes = sizes, .strides = strides});
-  const std::array items{writer.values().string("w"), tensor};
+  const std::array items{writer.values().string("w"),
+                         test::flat_tensor(writer, std::move(content))};
   return std::move(writer).write(writer.values().dict(items), path);
 }
 

@@ -1,7 +1,6 @@
 // The ways to save a checkpoint, and a folder to do it in.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/services/write/flat_tensor.hpp"
 #include "tests/services/write/watched_calls.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint_writer.hpp"
@@ -41,10 +41,7 @@ inline Result<WritePlan> save(const std::filesystem::path& path, const Way& way,
   CheckpointWriter writer({.archive_name = "model", .file = file});
   std::vector<Value> tensors;
   const auto add = [&](RecordContent content) {
-    const std::array<std::int64_t, 1> sizes{static_cast<std::int64_t>(content.size())};
-    const std::array<std::int64_t, 1> strides{1};
-    tensors.push_back(writer.tensor(writer.add_storage(std::move(content)),
-                                    {.dtype = DType::uint8, .sizes = sizes, .strides = strides}));
+    tensors.push_back(flat_tensor(writer, std::move(content), DType::uint8));
   };
   add(RecordContent::bytes(small));
   add(RecordContent::bytes({}));

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/services/write/flat_tensor.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
@@ -38,11 +39,7 @@ Result<WritePlan> write(const fs::path& path, const CheckpointWriterOptions& opt
     items.push_back(writer.values().string(std::to_string(items.size() / 2)));
     items.push_back(std::move(tensor));
   };
-  for (std::size_t k = 0; k < sizes.size(); ++k) {
-    const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(sizes[k])};
-    const std::array<std::int64_t, 1> stride{1};
-    add(writer.tensor(writer.add_storage(content(k)), {.sizes = size, .strides = stride}));
-  }
+  for (std::size_t k = 0; k < sizes.size(); ++k) add(test::flat_tensor(writer, content(k)));
   const std::array<std::int64_t, 2> size{10, 100};
   const std::array<std::int64_t, 2> transposed{1, 10};
   add(writer.tensor(2, {.sizes = size, .strides = transposed}));
@@ -64,14 +61,8 @@ Result<void> fill_and_seal(const fs::path& path, const std::vector<std::vector<f
 Result<void> write_huge(const fs::path& path) {
   CheckpointWriter writer({.archive_name = "huge"});
   std::vector<Value> tensors;
-  const std::array<std::int64_t, 1> stride{1};
-  for (const std::int64_t size : {std::int64_t{10}, std::int64_t{5} << 30, std::int64_t{10}}) {
-    const std::size_t storage =
-        writer.add_storage(RecordContent::reserved(static_cast<std::uint64_t>(size)));
-    const std::array<std::int64_t, 1> sizes_of_it{size};
-    tensors.push_back(
-        writer.tensor(storage, {.dtype = DType::uint8, .sizes = sizes_of_it, .strides = stride}));
-  }
+  for (const std::uint64_t size : {std::uint64_t{10}, std::uint64_t{5} << 30, std::uint64_t{10}})
+    tensors.push_back(test::flat_tensor(writer, RecordContent::reserved(size), DType::uint8));
   const Value root = writer.values().list(tensors);
   if (auto written = std::move(writer).write(root, path); !written)
     return tl::unexpected<Error>(written.error());
