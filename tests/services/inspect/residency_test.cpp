@@ -90,10 +90,7 @@ TEST_CASE_FIXTURE(CopyFixture, "tells what this checkpoint has mapped, and looki
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "tells what was copied by writing, in either mapping") {
-  OpenOptions options;
-  options.sharing = Sharing::private_;
-  options.writable = true;
-  Checkpoint checkpoint = open(options);
+  Checkpoint checkpoint = open({.sharing = Sharing::private_, .writable = true});
   checkpoint.writable_bytes(checkpoint.tensors()[0].view).value()[0] = std::byte{1};
   CHECK(residency(checkpoint).value().file.anonymous_bytes == page);
 
@@ -123,10 +120,7 @@ TEST_CASE_FIXTURE(CopyFixture, "tells of each storage what is cached") {
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "tells of each tensor and storage what this checkpoint has mapped") {
-  OpenOptions options;
-  options.sharing = Sharing::private_;
-  options.writable = true;
-  Checkpoint checkpoint = open(options);
+  Checkpoint checkpoint = open({.sharing = Sharing::private_, .writable = true});
   const ResidencyReport before = residency(checkpoint).value();
   for (const TensorResidency& tensor : before.tensors) CHECK(tensor.resident_bytes == 0u);
   // Writing maps the page that it copies, and no neighbour.
