@@ -32,16 +32,24 @@ std::string text_of(std::span<const std::byte> bytes) {
 // An archive in memory.
 struct Target {
   Bytes bytes;
-  ArchiveWriter writer(const ArchiveWriterOptions& options = {}) {
-    return ArchiveWriter::to_function(
-               [this](std::span<const std::byte> part) -> Result<void> {
-                 bytes.insert(bytes.end(), part.begin(), part.end());
-                 return {};
-               },
-               options)
-        .value();
-  }
+  ArchiveWriter writer;
+  explicit Target(const ArchiveWriterOptions& options = {})
+      : writer(ArchiveWriter::to_function(
+                   [this](std::span<const std::byte> part) -> Result<void> {
+                     bytes.insert(bytes.end(), part.begin(), part.end());
+                     return {};
+                   },
+                   options)
+                   .value()) {}
 };
+
+// That of one record.
+Bytes archive_of(std::string_view name, const RecordContent& content) {
+  Target target;
+  REQUIRE_OK(target.writer.write(name, content));
+  REQUIRE_OK(target.writer.finish());
+  return std::move(target.bytes);
+}
 
 ArchiveReader reopened(const TemporaryFolder& folder, const Bytes& bytes) {
   Result<ArchiveReader> archive =
@@ -114,51 +122,38 @@ TEST_SUITE("archive writer") {
 
   TEST_CASE("content that is produced part by part") {
     const TemporaryFolder folder;
-    Target target, whole;
     Bytes content((std::size_t{5} << 20) + 3);
     for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i % 251);
-    ArchiveWriter writer = target.writer();
-    REQUIRE_OK(writer.write(
-        "big", RecordContent::produced(content.size(), [&](const RecordContent::Take& take) {
-          for (std::size_t at = 0; at < content.size(); at += 1000000)
-            if (Result<void> ok = take(std::span(content).subspan(
-                    at, std::min<std::size_t>(1000000, content.size() - at)));
-                !ok)
-              return ok;
-          return Result<void>{};
-        })));
-    REQUIRE_OK(writer.finish());
-    ArchiveWriter other = whole.writer();
-    REQUIRE_OK(other.write("big", RecordContent::bytes(content)));
-    REQUIRE_OK(other.finish());
-    CHECK(target.bytes == whole.bytes);
-    CHECK(reopened(folder, target.bytes).verify_crc("big").value());
+    const auto produce = [&](const RecordContent::Take& take) -> Result<void> {
+      for (std::size_t at = 0; at < content.size(); at += 1000000)
+        if (Result<void> ok = take(std::span(content).subspan(
+                at, std::min<std::size_t>(1000000, content.size() - at)));
+            !ok)
+          return ok;
+      return {};
+    };
+    const Bytes made = archive_of("big", RecordContent::produced(content.size(), produce));
+    CHECK(made == archive_of("big", RecordContent::bytes(content)));
+    CHECK(reopened(folder, made).verify_crc("big").value());
   }
 
   TEST_CASE("zeros are a hole with the checksum of zeros") {
     const TemporaryFolder folder;
     const Bytes zeros(std::size_t{1} << 20);
-    Target hole, full;
-    ArchiveWriter one = hole.writer();
-    REQUIRE_OK(one.write("zeros", RecordContent::zeros(zeros.size())));
-    REQUIRE_OK(one.finish());
-    ArchiveWriter two = full.writer();
-    REQUIRE_OK(two.write("zeros", RecordContent::bytes(zeros)));
-    REQUIRE_OK(two.finish());
-    CHECK(hole.bytes == full.bytes);
-    const ArchiveReader archive = reopened(folder, hole.bytes);
+    const Bytes made = archive_of("zeros", RecordContent::zeros(zeros.size()));
+    CHECK(made == archive_of("zeros", RecordContent::bytes(zeros)));
+    const ArchiveReader archive = reopened(folder, made);
     CHECK(archive.find("zeros")->crc32 == 0xA738EA1C);
   }
 
   TEST_CASE("deflates what becomes smaller, and stores what does not") {
     const TemporaryFolder folder;
     Target target;
-    ArchiveWriter writer = target.writer();
     const std::string code(1000, 'x');
-    REQUIRE_OK(writer.write("code", RecordContent::text(code), Compression::deflated));
-    REQUIRE_OK(writer.write("short", RecordContent::text("ab"), Compression::deflated));
-    REQUIRE_OK(writer.write("empty", RecordContent::text(""), Compression::deflated));
-    REQUIRE_OK(writer.finish());
+    REQUIRE_OK(target.writer.write("code", RecordContent::text(code), Compression::deflated));
+    REQUIRE_OK(target.writer.write("short", RecordContent::text("ab"), Compression::deflated));
+    REQUIRE_OK(target.writer.write("empty", RecordContent::text(""), Compression::deflated));
+    REQUIRE_OK(target.writer.finish());
     const ArchiveReader archive = reopened(folder, target.bytes);
     CHECK(archive.find("code")->deflated);
     CHECK(archive.find("code")->stored_bytes < 50);
@@ -192,11 +187,8 @@ TEST_SUITE("archive writer") {
 
   TEST_CASE("a stream gets zeros for what is reserved") {
     const TemporaryFolder folder;
-    Target target;
-    ArchiveWriter writer = target.writer();
-    REQUIRE_OK(writer.write("data/0", RecordContent::reserved(3000000)));
-    REQUIRE_OK(writer.finish());
-    CHECK(reopened(folder, target.bytes).read("data/0").value() == Bytes(3000000));
+    const Bytes made = archive_of("data/0", RecordContent::reserved(3000000));
+    CHECK(reopened(folder, made).read("data/0").value() == Bytes(3000000));
   }
 
   TEST_CASE("the version is written at the end, as the highest that somebody needs") {
@@ -210,9 +202,8 @@ TEST_SUITE("archive writer") {
          {Case{{}, "version", "3\n"}, Case{{1}, "version", "3\n"}, Case{{5, 4}, "version", "5\n"},
           Case{{6}, ".data/version", "6\n"}, Case{{4, 10}, ".data/version", "10\n"}}) {
       Target target;
-      ArchiveWriter writer = target.writer();
-      for (const std::uint64_t need : needs) REQUIRE_OK(writer.require_version(need));
-      REQUIRE_OK(writer.finish());
+      for (const std::uint64_t need : needs) REQUIRE_OK(target.writer.require_version(need));
+      REQUIRE_OK(target.writer.finish());
       const ArchiveReader archive = reopened(folder, target.bytes);
       CHECK(archive.record(0).name == name);
       CHECK(text_of(archive.read(name).value()) == text);
@@ -222,8 +213,7 @@ TEST_SUITE("archive writer") {
 
   TEST_CASE("refuses a version that nobody reads") {
     Target target;
-    ArchiveWriter writer = target.writer();
-    CHECK_FAILS(writer.require_version(11), ErrorCode::invalid_argument,
+    CHECK_FAILS(target.writer.require_version(11), ErrorCode::invalid_argument,
                 "version 11 is higher than the highest there is, 10");
   }
 
@@ -240,8 +230,7 @@ TEST_SUITE("archive writer") {
           {"a\xFF", "\"a\\xFF\" is not UTF-8"},
           {std::string(65528, 'a'), "is longer than the 65535 bytes"}}) {
       Target target;
-      ArchiveWriter writer = target.writer();
-      CHECK_FAILS(writer.write(name, RecordContent::text("")), ErrorCode::invalid_argument,
+      CHECK_FAILS(target.writer.write(name, RecordContent::text("")), ErrorCode::invalid_argument,
                   message);
     }
   }
@@ -264,20 +253,18 @@ TEST_SUITE("archive writer") {
     for (const Case& each : cases) {
       INFO(each.names.back(), " then ", each.again);
       Target target;
-      ArchiveWriter writer = target.writer();
       for (const std::string& name : each.names)
-        REQUIRE_OK(writer.write(name, RecordContent::text("1")));
-      CHECK_FAILS(writer.write(each.again, RecordContent::text("2")), ErrorCode::invalid_argument,
-                  "is in the archive already");
+        REQUIRE_OK(target.writer.write(name, RecordContent::text("1")));
+      CHECK_FAILS(target.writer.write(each.again, RecordContent::text("2")),
+                  ErrorCode::invalid_argument, "is in the archive already");
     }
   }
 
   TEST_CASE("refuses a name that is there already, also in other letters of the case") {
     for (const std::string_view name : {"data/a", "DATA/A"}) {
       Target target;
-      ArchiveWriter writer = target.writer();
-      REQUIRE_OK(writer.write("data/a", RecordContent::text("1")));
-      CHECK_FAILS(writer.write(name, RecordContent::text("2")), ErrorCode::invalid_argument,
+      REQUIRE_OK(target.writer.write("data/a", RecordContent::text("1")));
+      CHECK_FAILS(target.writer.write(name, RecordContent::text("2")), ErrorCode::invalid_argument,
                   "is in the archive already");
     }
   }
@@ -294,15 +281,15 @@ TEST_SUITE("archive writer") {
   TEST_CASE("takes every alignment that it can express") {
     const TemporaryFolder folder;
     for (const std::uint64_t alignment : {1u, 3u, 512u, 4096u, 32768u, 65504u}) {
-      Target target;
       ArchiveWriterOptions options;
       options.alignment = alignment;
-      ArchiveWriter writer = target.writer(options);
-      REQUIRE_OK(
-          writer.write(".storage_alignment", RecordContent::text(std::to_string(alignment))));
+      Target target(options);
+      REQUIRE_OK(target.writer.write(".storage_alignment",
+                                     RecordContent::text(std::to_string(alignment))));
       for (const std::string_view name : {"data/0", "data/1", "data/22"})
-        CHECK(writer.write(name, RecordContent::text("some bytes"))->offset % alignment == 0);
-      REQUIRE_OK(writer.finish());
+        CHECK(target.writer.write(name, RecordContent::text("some bytes"))->offset % alignment ==
+              0);
+      REQUIRE_OK(target.writer.finish());
       const ArchiveReader archive = reopened(folder, target.bytes);
       for (const std::string_view name : {"data/0", "data/1", "data/22"})
         CHECK(archive.payload_offset(name).value() % alignment == 0);
@@ -323,13 +310,12 @@ TEST_SUITE("archive writer") {
          {std::pair{"short", "the record \"data/0\" was announced with 10 bytes and got 5"},
           {"much too long", "the record \"data/0\" was announced with 10 bytes and got more"}}) {
       Target target;
-      ArchiveWriter writer = target.writer();
       const std::string_view text = part;
-      CHECK_FAILS(writer.write("data/0", RecordContent::produced(
-                                             10,
-                                             [&](const RecordContent::Take& take) {
-                                               return take(std::as_bytes(std::span(text)));
-                                             })),
+      CHECK_FAILS(target.writer.write("data/0", RecordContent::produced(
+                                                    10,
+                                                    [&](const RecordContent::Take& take) {
+                                                      return take(std::as_bytes(std::span(text)));
+                                                    })),
                   ErrorCode::invalid_argument, message);
     }
   }
@@ -348,12 +334,11 @@ TEST_SUITE("archive writer") {
 
   TEST_CASE("refuses whatever comes after the end") {
     Target target;
-    ArchiveWriter writer = target.writer();
-    REQUIRE_OK(writer.write("a", RecordContent::text("x")));
-    REQUIRE_OK(writer.finish());
-    CHECK_FAILS(writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
+    REQUIRE_OK(target.writer.write("a", RecordContent::text("x")));
+    REQUIRE_OK(target.writer.finish());
+    CHECK_FAILS(target.writer.write("b", RecordContent::text("")), ErrorCode::invalid_argument,
                 "the archive is finished");
-    CHECK_FAILS(writer.finish(), ErrorCode::invalid_argument, "the archive is finished");
+    CHECK_FAILS(target.writer.finish(), ErrorCode::invalid_argument, "the archive is finished");
   }
 
   TEST_CASE("what the content or the target fails with is passed on, and stays") {
