@@ -120,6 +120,15 @@ WarmOptions one_reader() {
   return options;
 }
 
+// Once it is all warm.
+WarmReport warmed(const Checkpoint& checkpoint, const WarmOptions& options = one_reader()) {
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  const Result<WarmReport> report = warmer->wait();
+  REQUIRE_OK(report);
+  return *report;
+}
+
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "a lock excludes threads of its process and other processes") {
@@ -191,34 +200,30 @@ TEST_CASE_FIXTURE(Fixture, "removes what killed processes have left, and nothing
 TEST_CASE_FIXTURE(Fixture, "a reader removes lock files of files that are gone") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
-  const os::RuntimeDirectory there = directory();
-  Holder(there, "warm-1-2-3-4-5.lock").kill();
-  REQUIRE_OK(Warmer::start(checkpoint, one_reader())->wait());
+  Holder(directory(), "warm-1-2-3-4-5.lock").kill();
+  warmed(checkpoint);
   CHECK(directory_is_empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "one warmer alone is the reader, and leaves nothing") {
   const Checkpoint checkpoint = opened_cold();
-  const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();
-  REQUIRE_OK(report);
-  CHECK(report->bytes_done == checkpoint.info().file_bytes);
-  CHECK(report->was_reader == can_be_cold);
-  CHECK(report->takeovers == 0);
-  CHECK((report->bytes_read > 0) == can_be_cold);
-  CHECK(report->why_alone == "");
+  const WarmReport report = warmed(checkpoint);
+  CHECK(report.bytes_done == checkpoint.info().file_bytes);
+  CHECK(report.was_reader == can_be_cold);
+  CHECK(report.takeovers == 0);
+  CHECK((report.bytes_read > 0) == can_be_cold);
+  CHECK(report.why_alone == "");
   CHECK(directory_is_empty());
 }
 
 TEST_CASE_FIXTURE(Fixture, "what is cached needs no reader") {
   const Checkpoint checkpoint = opened_cold();
   const test::HeldPages held(path);
-  const os::RuntimeDirectory there = directory();
-  const Holder stopped(there, lock_name());
-  const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();
-  REQUIRE_OK(report);
-  CHECK(report->bytes_done == checkpoint.info().file_bytes);
-  CHECK(!report->was_reader);
-  CHECK(report->bytes_waited_for == 0);
+  const Holder stopped(directory(), lock_name());
+  const WarmReport report = warmed(checkpoint);
+  CHECK(report.bytes_done == checkpoint.info().file_bytes);
+  CHECK(!report.was_reader);
+  CHECK(report.bytes_waited_for == 0);
 }
 
 TEST_CASE_FIXTURE(Fixture, "two checkpoints of one process elect one, too") {
@@ -239,8 +244,7 @@ TEST_CASE_FIXTURE(Fixture, "two checkpoints of one process elect one, too") {
 TEST_CASE_FIXTURE(Fixture, "waits for a reader that brings nothing, until it is cancelled") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
-  const os::RuntimeDirectory there = directory();
-  const Holder stopped(there, lock_name());
+  const Holder stopped(directory(), lock_name());
   Result<Warmer> warmer = Warmer::start(checkpoint, one_reader());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(!warmer->progress().finished);
@@ -256,17 +260,15 @@ TEST_CASE_FIXTURE(Fixture, "waits for a reader that brings nothing, until it is 
 TEST_CASE_FIXTURE(Fixture, "reads for itself when the reader is stopped for too long") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
-  const os::RuntimeDirectory there = directory();
-  const Holder stopped(there, lock_name());
+  const Holder stopped(directory(), lock_name());
   WarmOptions options = one_reader();
   options.reader_patience = std::chrono::milliseconds(3);
-  const Result<WarmReport> report = Warmer::start(checkpoint, options)->wait();
-  REQUIRE_OK(report);
-  CHECK(report->bytes_done == fs::file_size(path));
-  CHECK(!report->was_reader);
-  CHECK(report->takeovers == 0);
-  CHECK(report->bytes_read > 0);
-  CHECK(report->why_alone == "the process that reads for all has given no sign of life for 3 ms");
+  const WarmReport report = warmed(checkpoint, options);
+  CHECK(report.bytes_done == fs::file_size(path));
+  CHECK(!report.was_reader);
+  CHECK(report.takeovers == 0);
+  CHECK(report.bytes_read > 0);
+  CHECK(report.why_alone == "the process that reads for all has given no sign of life for 3 ms");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a reader gives a sign of life with each step") {
@@ -292,8 +294,7 @@ TEST_CASE_FIXTURE(Fixture, "a reader gives a sign of life with each step") {
 TEST_CASE_FIXTURE(Fixture, "reads on when the reader is killed") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
-  const os::RuntimeDirectory there = directory();
-  Holder reader(there, lock_name());
+  Holder reader(directory(), lock_name());
   Result<Warmer> warmer = Warmer::start(checkpoint, one_reader());
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   REQUIRE(!warmer->progress().finished);
@@ -309,8 +310,7 @@ TEST_CASE_FIXTURE(Fixture, "reads on when the reader is killed") {
 TEST_CASE_FIXTURE(Fixture, "counts what another read meanwhile") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
-  const os::RuntimeDirectory there = directory();
-  const Holder reader(there, lock_name());
+  const Holder reader(directory(), lock_name());
   WarmOptions options = one_reader();
   options.threads = 1;
   Result<Warmer> warmer = Warmer::start(checkpoint, options);
@@ -328,23 +328,20 @@ TEST_CASE_FIXTURE(Fixture, "counts what another read meanwhile") {
 TEST_CASE_FIXTURE(Fixture, "warms for itself where nobody can be elected, and says why") {
   const Checkpoint checkpoint = opened_cold();
   if (!can_be_cold) return;
+  std::string why;
   SUBCASE("without a runtime directory") {
     ::setenv("WEIGHTMAP_RUNTIME_DIR", (folder.path() / "no" / "such").c_str(), 1);
-    const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();
-    REQUIRE_OK(report);
-    CHECK(report->bytes_done == fs::file_size(path));
-    CHECK(!report->was_reader);
-    CHECK(report->why_alone.find("cannot make the folder") == 0);
+    why = "cannot make the folder";
   }
   SUBCASE("with a lock file that somebody else may open") {
-    const os::RuntimeDirectory there = directory();
-    REQUIRE(os::open_own_file(there, lock_name(), O_RDWR | O_CREAT));
+    REQUIRE(os::open_own_file(directory(), lock_name(), O_RDWR | O_CREAT));
     REQUIRE(::chmod((shared / lock_name()).c_str(), 0666) == 0);
-    const Result<WarmReport> report = Warmer::start(checkpoint, one_reader())->wait();
-    REQUIRE_OK(report);
-    CHECK(report->bytes_done == fs::file_size(path));
-    CHECK(report->why_alone.find("lets other users in") != std::string::npos);
+    why = "lets other users in";
   }
+  const WarmReport report = warmed(checkpoint);
+  CHECK(report.bytes_done == fs::file_size(path));
+  CHECK(!report.was_reader);
+  CHECK(report.why_alone.find(why) != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(Fixture, "one reader goes with sums and with locked memory") {

@@ -168,15 +168,6 @@ class OneReader(unittest.TestCase):
         self.leaves_nothing()
         return read
 
-    def test_a_lock_file_without_holder_stops_nobody(self):
-        reader = self.stopped_reader()
-        reader.process.kill()
-        reader.end()
-        self.assertEqual(len(list(self.shared.iterdir())), 1)
-        _, reports = self.all_end_well([self.worker()])
-        self.assertEqual((reports[0]["was_reader"], reports[0]["takeovers"]), (True, 0))
-        self.leaves_nothing()
-
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]])

@@ -101,6 +101,20 @@ int status_of_child(const Work& work) {
   return status;
 }
 
+// By a descriptor that may write.
+void check_refuses_writes(int descriptor) {
+  CHECK(::pwrite(descriptor, "x", 1, 0) == -1);
+  CHECK(errno == EPERM);
+  for (const off_t size : {0, 1 << 20}) {
+    CHECK(::ftruncate(descriptor, size) == -1);
+    CHECK(errno == EPERM);
+  }
+  for (const int rights : {PROT_WRITE, PROT_READ | PROT_WRITE}) {
+    CHECK(::mmap(nullptr, page, rights, MAP_SHARED, descriptor, 0) == MAP_FAILED);
+    CHECK(errno == EPERM);
+  }
+}
+
 std::size_t count_tensors(const fs::path& path) {
   const Checkpoint checkpoint = Checkpoint::open(path).value();
   return checkpoint.tensors().size();
@@ -125,14 +139,7 @@ TEST_CASE("memory that is sealed cannot be changed, by its maker neither") {
   const UniqueFd memory = os::make_memfd(3 * page).value();
   REQUIRE(::pwrite(memory.get(), "abc", 3, 0) == 3);
   REQUIRE_OK(os::seal(memory.get()));
-  CHECK(::pwrite(memory.get(), "x", 1, 0) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::ftruncate(memory.get(), 1) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::ftruncate(memory.get(), 1 << 20) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0) == MAP_FAILED);
-  CHECK(errno == EPERM);
+  check_refuses_writes(memory.get());
   CHECK(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == -1);
   CHECK(errno == EPERM);
   CHECK(content_of(memory.get()).substr(0, 4) == std::string("abc\0", 4));
@@ -312,16 +319,12 @@ TEST_CASE_FIXTURE(CopyFixture, "a staged copy has the bytes and tensors of the f
 TEST_CASE_FIXTURE(CopyFixture, "a staged copy is sealed, whoever opens it") {
   const StagedFile staged = stage(path).value();
   CHECK(staged.report().sealed);
+  CHECK(staged.pinnable_memory().empty());
   const UniqueFd writing(::open(staged.path().c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(writing.get() >= 0);
   CHECK(::fcntl(writing.get(), F_GET_SEALS) >=
         (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE));
-  CHECK(::ftruncate(writing.get(), 0) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::pwrite(writing.get(), "x", 1, 0) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::mmap(nullptr, page, PROT_WRITE, MAP_SHARED, writing.get(), 0) == MAP_FAILED);
-  CHECK(errno == EPERM);
+  check_refuses_writes(writing.get());
 }
 
 TEST_CASE_FIXTURE(CopyFixture,
@@ -336,20 +339,10 @@ TEST_CASE_FIXTURE(CopyFixture,
   const UniqueFd writing(::open(staged.path().c_str(), O_RDWR | O_CLOEXEC));
   constexpr int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
   CHECK((::fcntl(writing.get(), F_GET_SEALS) & (seals | F_SEAL_WRITE)) == seals);
-  CHECK(::ftruncate(writing.get(), 0) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::pwrite(writing.get(), "x", 1, 0) == -1);
-  CHECK(errno == EPERM);
-  CHECK(::mmap(nullptr, page, PROT_WRITE, MAP_SHARED, writing.get(), 0) == MAP_FAILED);
-  CHECK(errno == EPERM);
+  check_refuses_writes(writing.get());
   const Checkpoint copy = Checkpoint::open_descriptor(staged.descriptor()).value();
   memory[0] = std::byte{'x'};
   CHECK(copy.mapping()[0] == std::byte{'x'});
-}
-
-TEST_CASE_FIXTURE(CopyFixture, "a copy that is not pinnable has no memory to pin") {
-  const StagedFile staged = stage(path).value();
-  CHECK(staged.pinnable_memory().empty());
 }
 
 TEST_CASE_FIXTURE(CopyFixture, "a copy with a name is not pinnable") {

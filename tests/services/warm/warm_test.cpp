@@ -55,6 +55,21 @@ std::vector<ByteRange> steps(const std::vector<ByteRange>& ranges, std::uint64_t
 
 using Ranges = std::vector<ByteRange>;
 
+// Once it is all warm.
+WarmReport warmed(const Checkpoint& checkpoint, const WarmOptions& options = {}) {
+  Result<Warmer> warmer = Warmer::start(checkpoint, options);
+  REQUIRE_OK(warmer);
+  const Result<WarmReport> report = warmer->wait();
+  REQUIRE_OK(report);
+  return *report;
+}
+
+// A fixture that may be changed.
+struct Copied {
+  TemporaryFolder folder;
+  fs::path path = folder.write("model.pt", test::read_file(data / "training.pt"));
+};
+
 // Files as the kernel shows them, under a folder of the test.
 class FakeRoot {
  public:
@@ -268,7 +283,7 @@ TEST_CASE("warms a whole file, and single tensors") {
   CHECK(Warmer::start(checkpoint, one)->wait()->bytes_done <= 2 * os::page_bytes());
 }
 
-TEST_CASE("waiting again answers the same, and for a time whether it would end") {
+TEST_CASE_FIXTURE(Copied, "waiting again answers the same, and for a time whether it would end") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   Result<Warmer> warmer = Warmer::start(checkpoint);
   while (!warmer->wait_for(std::chrono::milliseconds(1))) {
@@ -280,9 +295,6 @@ TEST_CASE("waiting again answers the same, and for a time whether it would end")
   CHECK(again.method == first.method);
   CHECK(again.time == first.time);
 
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "model.pt";
-  fs::copy_file(data / "training.pt", path);
   const Checkpoint truncated = opened(path);
   fs::resize_file(path, 100);
   Result<Warmer> failing = Warmer::start(truncated);
@@ -290,29 +302,24 @@ TEST_CASE("waiting again answers the same, and for a time whether it would end")
   CHECK(failing->wait().error().message == error.message);
 }
 
-TEST_CASE("warms for others without mapping a page") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "model.pt";
-  fs::copy_file(data / "training.pt", path);
+TEST_CASE_FIXTURE(Copied, "warms for others without mapping a page") {
   const Checkpoint checkpoint = opened(path);
   WarmOptions options;
   options.for_others = true;
-  const Result<WarmReport> report = Warmer::start(checkpoint, options)->wait();
-  REQUIRE(report.has_value());
-  CHECK(report->method == "read");
-  CHECK(report->method_reason == "it is for other processes");
-  CHECK(report->bytes_done == checkpoint.info().file_bytes);
+  const WarmReport report = warmed(checkpoint, options);
+  CHECK(report.method == "read");
+  CHECK(report.method_reason == "it is for other processes");
+  CHECK(report.bytes_done == checkpoint.info().file_bytes);
   CHECK(residency(checkpoint)->file.resident_bytes == 0);
 }
 
 TEST_CASE("warms without MADV_POPULATE_READ, and says so") {
   test::with_refusals({{SYS_madvise, EINVAL, MADV_POPULATE_READ}}, [] {
     const Checkpoint checkpoint = opened(data / "training.pt");
-    const Result<WarmReport> report = Warmer::start(checkpoint)->wait();
-    REQUIRE(report.has_value());
-    CHECK(report->method == "read");
-    CHECK(report->method_reason == "this kernel does not know MADV_POPULATE_READ");
-    CHECK(report->bytes_done == checkpoint.info().file_bytes);
+    const WarmReport report = warmed(checkpoint);
+    CHECK(report.method == "read");
+    CHECK(report.method_reason == "this kernel does not know MADV_POPULATE_READ");
+    CHECK(report.bytes_done == checkpoint.info().file_bytes);
     CHECK(checkpoint.demand(checkpoint.tensors()[0].view).has_value());
     WarmOptions options;
     options.lock = true;
@@ -321,10 +328,7 @@ TEST_CASE("warms without MADV_POPULATE_READ, and says so") {
   });
 }
 
-TEST_CASE("compares sums behind the warmer, and names the tensor that differs") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "model.pt";
-  fs::copy_file(data / "training.pt", path);
+TEST_CASE_FIXTURE(Copied, "compares sums behind the warmer, and names the tensor that differs") {
   const Checkpoint good = opened(path);
   WarmOptions options;
   options.verify_crc = true;
@@ -605,10 +609,7 @@ TEST_CASE_FIXTURE(LargeFile, "demands while nothing is read ahead do not split t
   }
 }
 
-TEST_CASE("says that the file was truncated instead of dying of it") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "model.pt";
-  fs::copy_file(data / "training.pt", path);
+TEST_CASE_FIXTURE(Copied, "says that the file was truncated instead of dying of it") {
   const Checkpoint checkpoint = opened(path);
   fs::resize_file(path, 100);
   Result<Warmer> warmer = Warmer::start(checkpoint);
