@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "remote/judgement.hpp"
 
@@ -130,78 +131,80 @@ TEST_CASE("the right answer's body counts") {
             .outcome == Outcome::body);
 }
 
-TEST_CASE("a server that ignores ranges is refused") {
+namespace {
+
+const std::string whole_range = "Content-Range: bytes 200-299/1000";
+const std::string was_a = "changed: the file was version \"a\" of 1000 bytes, and is ";
+const std::string no_range = "not one range of a known size";
+
+struct Refusal {
+  std::string status;
+  std::vector<std::string> fields;
+  std::string message;  // by which it is called
+};
+
+const std::vector<Refusal> refusals{
+    {"200",
+     {"ETag: \"a\"", "Content-Length: 1000"},
+     "the server ignores ranges: it answers with the whole file (HTTP 200), which weightmap fetch "
+     "URL FILE copies"},
+    {"200",
+     {"Content-Type: text/html; charset=utf-8"},
+     "the server answers with a web page (HTML, HTTP 200), such as one to log in, and not with the "
+     "file"},
+    {"206",
+     {whole_range, "ETag: \"a\"", "Content-Encoding: gzip"},
+     "the server sends the file with Content-Encoding gzip"},
+    {"206",
+     {"Content-Range: bytes 201-300/1000", "ETag: \"a\""},
+     "the server answers bytes=200-299 with Content-Range bytes 201-300/1000"},
+    {"206",
+     {"Content-Range: bytes 200-298/1000", "ETag: \"a\""},
+     "the server answers bytes=200-299 with Content-Range bytes 200-298/1000"},
+    {"206",
+     {whole_range, "ETag: \"a\"", "Content-Length: 101"},
+     "the server's Content-Length is 101, its Content-Range bytes 200-299/1000"},
+    {"206",
+     {"Content-Type: multipart/byteranges; boundary=x", "ETag: \"a\""},
+     "the server's Content-Range is none, " + no_range},
+    // Another version, by tag, size or both.
+    {"206", {whole_range, "ETag: \"b\""}, was_a + "version \"b\" of 1000 bytes now"},
+    {"206",
+     {"Content-Range: bytes 200-299/1001", "ETag: \"a\""},
+     was_a + "version \"a\" of 1001 bytes now"},
+    {"206", {whole_range}, was_a + "version none of 1000 bytes now"},
+    {"412", {"ETag: \"b\""}, was_a + "version \"b\" now (HTTP 412)"},
+    {"412", {}, was_a + "another one now (HTTP 412)"},
+    {"404", {}, was_a + "gone (HTTP 404)"},
+    {"416", {"Content-Range: bytes */50", "ETag: \"b\""}, was_a + "version \"b\" of 50 bytes now"},
+    // What does not print is not shown.
+    {"206", {whole_range, "ETag: \"\x1B[2J\""}, was_a + "version not printable of 1000 bytes now"},
+    {"206",
+     {"Content-Range: " + std::string(5000, 'x'), "ETag: \"a\""},
+     "the server's Content-Range is " + std::string(100, 'x') + "..., " + no_range},
+    // What another request would meet, too.
+    {"302", {}, "the store redirects without a location (HTTP 302)"},
+    {"416", {}, "the server has no range bytes=200-299 (HTTP 416)"},
+    {"501", {}, "the server answers HTTP 501"},
+    {"204", {}, "the server answers HTTP 204"}};
+
+}  // namespace
+
+TEST_CASE("an answer that is not the range of the version is refused") {
+  for (const Refusal& refusal : refusals) {
+    CAPTURE(refusal.message);
+    Answer read;
+    read.take("HTTP/1.1 " + refusal.status + " x");
+    for (const std::string& field : refusal.fields) read.take(field);
+    CHECK(failed(judge(read, {.first = 200, .length = 100}, &version_a)) == refusal.message);
+  }
+}
+
+TEST_CASE("a whole file may be copied by one request, and a web page may not") {
   const Judgement whole = judge_pinned({"HTTP/1.1 200 OK", "ETag: \"a\"", "Content-Length: 1000"});
-  CHECK(failed(whole) ==
-        "the server ignores ranges: it answers with the whole file (HTTP 200), which weightmap "
-        "fetch URL FILE copies");
   CHECK(whole.ignores_ranges);
-  const Judgement page =
-      judge_pinned({"HTTP/1.1 200 OK", "Content-Type: text/html; charset=utf-8"});
-  CHECK(failed(page) ==
-        "the server answers with a web page (HTML, HTTP 200), such as one to log in, and not with "
-        "the file");
-  CHECK_FALSE(page.ignores_ranges);
   CHECK(whole.error.code == ErrorCode::unsupported);
-}
-
-TEST_CASE("a compressed body is refused") {
-  CHECK(failed(judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000", "ETag: \"a\"",
-                             "Content-Encoding: gzip"})) ==
-        "the server sends the file with Content-Encoding gzip");
-}
-
-TEST_CASE("another range than was asked for is refused") {
-  CHECK(failed(
-            judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 201-300/1000", "ETag: \"a\""})) ==
-        "the server answers bytes=200-299 with Content-Range bytes 201-300/1000");
-  CHECK(failed(
-            judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-298/1000", "ETag: \"a\""})) ==
-        "the server answers bytes=200-299 with Content-Range bytes 200-298/1000");
-}
-
-TEST_CASE("a Content-Length that contradicts the range is refused") {
-  CHECK(failed(judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000", "ETag: \"a\"",
-                             "Content-Length: 101"})) ==
-        "the server's Content-Length is 101, its Content-Range bytes 200-299/1000");
-}
-
-TEST_CASE("several ranges in one body are refused") {
-  CHECK(failed(judge_pinned(
-            {"HTTP/1.1 206 x", "Content-Type: multipart/byteranges; boundary=x", "ETag: \"a\""})) ==
-        "the server's Content-Range is none, not one range of a known size");
-}
-
-TEST_CASE("another version is a change, by tag, size or both") {
-  CHECK(
-      failed(
-          judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000", "ETag: \"b\""})) ==
-      "changed: the file was version \"a\" of 1000 bytes, and is version \"b\" of 1000 bytes now");
-  CHECK(
-      failed(
-          judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1001", "ETag: \"a\""})) ==
-      "changed: the file was version \"a\" of 1000 bytes, and is version \"a\" of 1001 bytes now");
-  CHECK(failed(judge_pinned({"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000"})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is version none of 1000 bytes now");
-  CHECK(failed(judge_pinned({"HTTP/1.1 412 x", "ETag: \"b\""})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is version \"b\" now (HTTP 412)");
-  CHECK(failed(judge_pinned({"HTTP/1.1 412 x"})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is another one now (HTTP 412)");
-  CHECK(failed(judge_pinned({"HTTP/1.1 404 x"})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is gone (HTTP 404)");
-  CHECK(failed(judge_pinned({"HTTP/1.1 416 x", "Content-Range: bytes */50", "ETag: \"b\""})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is version \"b\" of 50 bytes now");
-}
-
-TEST_CASE("what does not print is not shown") {
-  CHECK(failed(judge_pinned(
-            {"HTTP/1.1 206 x", "Content-Range: bytes 200-299/1000", "ETag: \"\x1B[2J\""})) ==
-        "changed: the file was version \"a\" of 1000 bytes, and is version not printable of 1000 "
-        "bytes now");
-  const std::string longer = "Content-Range: " + std::string(5000, 'x');
-  CHECK(failed(judge_pinned({"HTTP/1.1 206 x", longer.c_str(), "ETag: \"a\""})) ==
-        "the server's Content-Range is " + std::string(100, 'x') +
-            "..., not one range of a known size");
+  CHECK_FALSE(judge_pinned({"HTTP/1.1 200 OK", "Content-Type: text/html"}).ignores_ranges);
 }
 
 TEST_CASE("without a tag the size and the time of change are compared") {
@@ -225,15 +228,6 @@ TEST_CASE("what another request may not meet is asked again") {
   CHECK(judge_pinned({"HTTP/1.1 401 x"}).outcome == Outcome::denied);
   CHECK(judge_pinned({"HTTP/1.1 403 x"}).outcome == Outcome::denied);
   CHECK(judge_pinned({"HTTP/1.1 302 x", "Location: /y"}).outcome == Outcome::moved);
-}
-
-TEST_CASE("what another request would meet, too, is not") {
-  CHECK(failed(judge_pinned({"HTTP/1.1 302 x"})) ==
-        "the store redirects without a location (HTTP 302)");
-  CHECK(failed(judge_pinned({"HTTP/1.1 416 x"})) ==
-        "the server has no range bytes=200-299 (HTTP 416)");
-  CHECK(failed(judge_pinned({"HTTP/1.1 501 x"})) == "the server answers HTTP 501");
-  CHECK(failed(judge_pinned({"HTTP/1.1 204 x"})) == "the server answers HTTP 204");
 }
 
 TEST_CASE("the first answer says the version") {
