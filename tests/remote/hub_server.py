@@ -1,10 +1,10 @@
 """A hub that lists models and leads to their files, as huggingface.co does.
 
-    hub = Hub()
+    hub = Hub(RangeServer(folder))
     hub.add("org/name", commit, {"config.json": b"{}", "model.safetensors": content})
     ... hub.url ...        # HF_ENDPOINT
     hub.asked              # the paths of all requests for it
-    hub.store_headers      # what the store got, to which large files are redirected
+    hub.store              # that server, to which large files are redirected
 
 Files of safetensors, GGUF and torch are large: their ETag is the SHA-256 of the content, and a
 redirect leads to the store at another port. The others are served here, under git's hash and as a
@@ -14,7 +14,6 @@ whole.
 import hashlib
 import http.server
 import json
-import pathlib
 import re
 import threading
 import urllib.parse
@@ -32,7 +31,7 @@ def hash_of(name, content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class HubHandler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -46,22 +45,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def answer_range(self, content, tag):
-        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if self.headers.get("If-Match", tag) != tag:
-            return self.answer(412)
-        if not wanted or not content:
-            return self.answer(200, content, ETag=tag)
-        first, last = wanted.groups()
-        if first:
-            begin, end = int(first), min(int(last or len(content) - 1), len(content) - 1)
-        else:
-            begin, end = max(0, len(content) - int(last)), len(content) - 1
-        return self.answer(206, content[begin:end + 1], ETag=tag,
-                           Content_Range=f"bytes {begin}-{end}/{len(content)}")
-
-
-class HubHandler(Handler):
     def do_GET(self):
         hub = self.server.hub
         with hub.lock:
@@ -110,20 +93,9 @@ class HubHandler(Handler):
         content = model.files[file]
         if not large(file):
             return self.answer(200, content, ETag=f'"{hash_of(file, content)}"')
-        return self.answer(302, Location=f"{hub.store_url}/{hash_of(file, content)}?signed=yes",
+        return self.answer(302, Location=hub.store.url(hash_of(file, content)) + "?signed=yes",
                            X_Linked_ETag=f'"{hash_of(file, content)}"',
                            X_Linked_Size=str(len(content)), X_Repo_Commit=model.commit)
-
-
-class StoreHandler(Handler):
-    def do_GET(self):
-        hub = self.server.hub
-        with hub.lock:
-            hub.store_headers.append(dict(self.headers))
-            content = hub.blobs.get(pathlib.PurePosixPath(self.path.partition("?")[0]).name)
-            if content is None:
-                return self.answer(404)
-            return self.answer_range(content, f'"store-{len(content)}"')
 
 
 class Model:
@@ -132,32 +104,26 @@ class Model:
 
 
 class Hub:
-    def __init__(self):
+    def __init__(self, store):
         self.lock = threading.Lock()
         self.models = {}
-        self.blobs = {}
         self.asked = []
-        self.store_headers = []
         self.busy = 0  # requests that get 503
-        self.servers = []
-        self.url, self.store_url = self.serve(HubHandler), self.serve(StoreHandler)
-
-    def serve(self, handler):
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
-        server.hub = self
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        self.servers.append((server, thread))
-        return f"http://127.0.0.1:{server.server_port}"
+        self.store = store
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HubHandler)
+        self.server.daemon_threads = True
+        self.server.hub = self
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def add(self, name, commit, files, revision="main", token=None):
         model = Model(commit, files, token)
         self.models[name, revision] = self.models[name, commit] = model
-        self.blobs.update({hash_of(file, content): content for file, content in files.items()})
+        for file, content in files.items():
+            (self.store.folder / hash_of(file, content)).write_bytes(content)
 
     def close(self):
-        for server, thread in self.servers:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()

@@ -33,7 +33,7 @@ class HubCase(RemoteCase):
     def setUp(self):
         super().setUp()
         self.home = self.folder / "hf"
-        self.hub = Hub()
+        self.hub = Hub(self.server)
         self.addCleanup(self.hub.close)
 
     def has(self, *parts, **options):
@@ -129,17 +129,17 @@ class Tokens(HubCase):
         self.assertIn("HTTP 401", failed.stderr)
         self.assertIn("HF_TOKEN", failed.stderr)
 
-    def test_the_variable_has_it(self):
-        self.tool("ls", "hf://org/name", HF_TOKEN=TOKEN)
-
-    def test_the_file_of_a_variable_has_it(self):
-        (self.folder / "token").write_text(TOKEN + "\n")
-        self.tool("ls", "hf://org/name", HF_TOKEN_PATH=str(self.folder / "token"))
-
-    def test_the_file_of_the_home_has_it(self):
+    def test_each_place_has_it(self):
         self.home.mkdir()
-        (self.home / "token").write_text(TOKEN)
-        self.tool("ls", "hf://org/name")
+        elsewhere, at_home = self.folder / "token", self.home / "token"
+        for name, file, variables in (
+                ("the variable", None, {"HF_TOKEN": TOKEN}),
+                ("the file of a variable", elsewhere, {"HF_TOKEN_PATH": str(elsewhere)}),
+                ("the file of the home", at_home, {})):
+            with self.subTest(name):
+                if file is not None:
+                    file.write_text(TOKEN + "\n")
+                self.tool("ls", "hf://org/name", **variables)
 
     def test_a_wrong_one_is_not_shown(self):
         failed = self.tool("ls", "hf://org/name", code=1, HF_TOKEN="hf_wrong-one")
@@ -148,10 +148,10 @@ class Tokens(HubCase):
 
     def test_only_the_hub_gets_it(self):
         self.tool("cat", "hf://org/name", "a", HF_TOKEN=TOKEN)
-        self.assertTrue(self.hub.store_headers)
-        for headers in self.hub.store_headers:
-            self.assertNotIn("Authorization", headers)
-            self.assertNotIn(TOKEN, str(headers))
+        self.assertTrue(self.hub.store.requests)
+        for request in self.hub.store.requests:
+            self.assertNotIn("Authorization", request.headers)
+            self.assertNotIn(TOKEN, str(request.headers))
 
 
 class Fetching(HubCase):
