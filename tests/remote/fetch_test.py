@@ -157,30 +157,18 @@ class WithoutRanges(RemoteCase):
             self.assertIn(said, self.fetch(code=1).stderr)
             self.nothing_is_left()
 
-    def test_a_page_to_log_in_is_no_file(self):
-        self.server.fault(html, times=ALWAYS)
-        for command in (("fetch", self.url, self.target), ("ls", self.url)):
-            self.assertIn("the server answers with a web page (HTML, HTTP 200), such as one to log in",
-                          run(*command, code=1).stderr)
-        self.nothing_is_left()
-
     def test_a_set_is_not_found_by_its_index(self):
         (self.store / "model.safetensors.index.json").write_text('{"weight_map": {}}')
         url = self.server.url("model.safetensors.index.json")
         self.assertIn("fetch each of its files by a URL of its own",
                       run("fetch", url, f"{self.folder}/new/", code=1).stderr)
 
-    def test_what_needs_ranges_names_what_does_not(self):
-        for command in (("ls", self.url), ("stage", self.url, "--", "true")):
-            self.assertIn("which weightmap fetch URL FILE copies", run(*command, code=1).stderr)
-
 
 class Beside(RemoteCase):
     def setUp(self):
         super().setUp()
         make(self.file)
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
-            code=0)
+        self.make_set("2MiB")
         self.file.unlink()
         self.index = "model.safetensors.index.json"
         self.models = self.folder / "models"
@@ -286,8 +274,7 @@ class Beside(RemoteCase):
         make(self.file, count=shards)
         for path in (self.store / name for name in [self.index, *self.shards]):
             path.unlink()
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
-            code=0)
+        self.make_set("2MiB")
         accepted = []
         accept = self.server._server.get_request
         self.server._server.get_request = lambda: (accepted.append(1), accept())[1]
@@ -313,8 +300,7 @@ class Beside(RemoteCase):
         for path in self.store.glob("model*"):
             path.unlink()
         make(self.file, shape="512x1000")
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "2MiB",
-            code=0)
+        self.make_set("2MiB")
         for name in ("config.json", self.shards[2], self.index):
             for put in (pathlib.Path.mkdir, os.mkfifo):
                 path, kept = self.models / name, self.models / "kept"

@@ -17,7 +17,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from range_server import ALWAYS, after, stalled, status, tag_of  # noqa: E402
+from range_server import ALWAYS, after, stalled, status, tag_of, with_headers  # noqa: E402
 from remote_case import CLEAN, RemoteCase, digest, make, run  # noqa: E402
 
 INTERVAL = "0.02"
@@ -155,16 +155,6 @@ class HoldUrl(RemoteCase):
         told = [line for line in keeper.stderr.read().splitlines() if "stays held" in line]
         self.assertEqual(len(told), 1, told)
 
-    def test_a_corrupt_version_is_refused(self):
-        self.keeper()
-        held, content = digest(self.copy), bytearray(self.file.read_bytes())
-        content[3 << 20] ^= 0xFF  # within a storage
-        self.replace(bytes(content))
-        file = self.held_when(lambda file: file["url_problem"])
-        self.assertIn("CRC-32", file["url_problem"])
-        self.assertEqual(digest(self.copy), held)
-        self.assertEqual(len(self.in_shared_memory()), 2)
-
     def test_what_is_held_stays_held_while_the_store_is_away(self):
         self.keeper()
         self.server.fault(status(404), times=ALWAYS)
@@ -172,16 +162,6 @@ class HoldUrl(RemoteCase):
         self.assertEqual(digest(self.copy), digest(self.file))
         self.server.heal()
         self.held_when(lambda file: file["url_problem"] is None)
-
-    def test_a_store_without_the_file_is_an_error_at_the_start(self):
-        done = run("hold", self.server.url("missing.pt"), env=self.environment, code=1)
-        self.assertIn("404", done.stderr)
-        self.assertEqual(self.in_shared_memory(), [])
-
-    def test_a_server_without_tags_is_refused(self):
-        server = self.serve(tags="none")
-        done = run("hold", server.url(self.file.name), env=self.environment, code=1)
-        self.assertIn("names no version of the file", done.stderr)
 
     def test_answers_while_it_fetches(self):
         self.server.fault(stalled(), first=2, times=ALWAYS)
@@ -318,11 +298,15 @@ class HoldUrl(RemoteCase):
         self.assertIn("404", done.stderr)
         self.assertEqual(done.stdout, "")
 
-    def test_a_url_that_fails_behind_its_first_answer_ends_the_start(self):
-        self.server.fault(status(403), first=2, times=ALWAYS)
-        done = self.ask(self.url, code=1)
-        self.assertIn("403", done.stderr)
-        self.assertEqual(self.in_shared_memory(), [])
+    def test_a_url_that_fails_ends_the_start(self):
+        faults = {"404": (status(404), 1), "403": (status(403), 2),  # behind the first answer
+                  "names no version of the file": (with_headers(ETag=None), 1)}
+        for words, (fault, first) in faults.items():
+            with self.subTest(words):
+                self.server.fault(fault, first=first, times=ALWAYS)
+                self.assertIn(words, self.ask(self.url, code=1).stderr)
+                self.assertEqual(self.in_shared_memory(), [])
+                self.server.heal()
 
     def test_a_url_of_this_digest_is_held_and_found_again(self):
         for requests in (3, 2):  # the second time it is there, and compared where it is

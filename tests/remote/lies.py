@@ -92,6 +92,7 @@ LIES = [
     Lie("no_such_range", status(416), "the server has no range|the server answers HTTP 416"),
     Lie("unknown_status", status(799), "HTTP 799"),
     Lie("gone", status(410), "no such file", CHANGED + ".*and is gone"),
+    Lie("missing", status(404), "no such file", CHANGED + ".*and is gone"),
     Lie("forbidden", status(403), "refuses access"),
     Lie("busy", status(503), "HTTP 503" + LOST),
     # The range.

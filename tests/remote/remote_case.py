@@ -78,6 +78,11 @@ class RemoteCase(FolderCase):
         self.addCleanup(server.close)
         return server
 
+    def make_set(self, shard_bytes):
+        """Of the tensors of the file, beside it."""
+        run("convert", self.file, self.store, "--to", "safetensors",
+            "--max-shard-size", shard_bytes, code=0)
+
     def certificate(self):
         """One for 127.0.0.1 that nothing vouches for, and its key."""
         if shutil.which("openssl") is None:

@@ -5,24 +5,19 @@
 """
 
 import json
-import os
 import pathlib
 import resource
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import (  # noqa: E402
-    ALWAYS, after, content_range, flipped, gzipped, multipart, other_tag, redirected, reset,
-    stalled, status, truncated, whole, without_content_range)
+    ALWAYS, after, content_range, other_tag, redirected, reset, stalled, status, truncated, whole)
 from remote_case import MIB, SMALL, TOOL, RemoteCase, digest, document, make, run  # noqa: E402
-
-CHUNK = 2 * MIB
 
 
 def names(listed):
@@ -111,23 +106,12 @@ class Looking(RemoteCase):
         self.assertEqual(run("fetch", self.file, "x.pt").stderr,
                          "weightmap: URL: must be a URL (see weightmap --help)\n")
 
-    def test_says_that_there_is_no_such_file(self):
-        done = run("ls", self.server.url("missing.pt"), code=1)
-        self.assertIn(f"weightmap: {self.server.url('missing.pt')}: ", done.stderr)
-        self.assertIn("404", done.stderr)
-
-    def test_says_that_it_is_no_checkpoint(self):
-        (self.store / "notes.txt").write_bytes(b"some notes\n" * 1000)
-        error = document("ls", self.server.url("notes.txt"), code=1)["error"]
-        self.assertEqual(error["code"], "not_a_checkpoint")
-
     def test_says_that_nothing_listens(self):
         self.server.close()
         self.assertEqual(run("ls", self.url, "--json", code=1).stderr.count(self.url), 1)
 
     def test_opens_a_set_by_its_index(self):
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
-            code=0)
+        self.make_set("4MiB")
         index = self.server.url("model.safetensors.index.json")
         there = document("ls", index)
         self.assertEqual(sorted(names(there)), sorted(names(document("ls", self.file))))
@@ -164,9 +148,6 @@ class Fetching(RemoteCase):
             path.unlink()
         self.server.heal()
         self.server.requests.clear()
-
-    def nothing_is_there(self):
-        self.assertEqual(list(self.folder.glob("here.pt*")), [])
 
     def test_prints_the_path_and_what_was_done(self):
         done = self.fetch()
@@ -228,18 +209,6 @@ class Fetching(RemoteCase):
         done = self.fetch("--order", "@/no/such/file", code=2)
         self.assertIn("--order: cannot read /no/such/file", done.stderr)
 
-    def test_fetches_a_set_into_a_folder(self):
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
-            code=0)
-        folder = self.folder / "models"
-        done = run("fetch", self.server.url("model.safetensors.index.json"), f"{folder}/", *SMALL,
-                   code=0)
-        fetched = sorted(folder.iterdir())
-        self.assertEqual(sorted(done.stdout.splitlines()), [str(path) for path in fetched])
-        self.assertGreater(len(fetched), 2)
-        for path in fetched:
-            self.assertEqual(digest(path), digest(self.store / path.name))
-
     def test_a_server_that_names_no_version_is_refused_by_every_command(self):
         url = self.serve(tags="none").url("model.pt")
         for command in (["fetch", url, self.target], ["fetch", url, f"{self.folder}/new/"],
@@ -264,8 +233,7 @@ class Fetching(RemoteCase):
         self.assertIn("64 hexadecimal digits", self.fetch("--sha256", "12", code=2).stderr)
 
     def test_the_sums_are_those_of_all_files_of_a_set(self):
-        run("convert", self.file, self.store, "--to", "safetensors", "--max-shard-size", "4MiB",
-            code=0)
+        self.make_set("4MiB")
         shards = sorted(self.store.glob("model*safetensors*"))
         sums, folder = self.folder / "sums", self.folder / "models"
         lines = [f"{digest(path)}  ./{path.name}\n" for path in shards]
@@ -286,7 +254,7 @@ class Fetching(RemoteCase):
             sums.write_text(none)
             self.assertIn(words, run(*command, code=2).stderr)
 
-    # One test for each row of the table of failures, or more.
+    # Whichever request it is; lies.py has each lie, for all of them.
 
     def test_a_request_that_fails_is_made_again_whichever_it_is(self):
         count = self.requests_of_a_clean_fetch()
@@ -302,29 +270,18 @@ class Fetching(RemoteCase):
                 self.assertEqual((file["retries"], file["requests"]), (1, count + 1))
                 self.again()
 
-    def test_a_request_that_is_answered_wrongly_gives_no_wrong_byte_whichever_it_is(self):
+    def test_one_wrong_answer_gives_no_wrong_byte_whichever_it_is(self):
         count = self.requests_of_a_clean_fetch()
-        refused = {
-            whole(): "the server ignores ranges: it answers with the whole file ",
-            content_range(first=1): "Content-Range", content_range(last=-1): "Content-Range",
-            content_range(first=CHUNK, last=CHUNK): "Content-Range",
-            content_range(size=1): "changed|Content-Range",
-            without_content_range(): "Content-Range",
-            gzipped(): "Content-Encoding gzip", multipart(): "Content-Range",
-            other_tag(): "changed", status(404): "404", status(412): "412", status(416): "416",
-            status(204): "HTTP 204"}
-        for place, (fault, message) in enumerate(refused.items()):
-            # The ends, which tell the version; pieces of data, all alike, are asked for behind them.
-            for number in range(1, count + 1) if place < 2 else (1, 2, 3, 6):
+        for fault in (whole(), content_range(first=1), status(404)):
+            for number in range(1, count + 1):
                 self.server.fault(fault, first=number)
                 done = self.fetch(code=None)
                 if done.returncode == 0:  # the version was not known yet, and is asked for again
-                    self.assertLessEqual(number, 2, message)
+                    self.assertLessEqual(number, 2)
                     self.is_fetched()
                 else:
-                    self.assertRegex(done.stderr, message)
+                    self.assertEqual((done.returncode, done.stdout), (1, ""))
                     self.is_not_fetched()
-                    self.assertEqual(done.stdout, "")
                 self.again()
 
     def test_an_object_that_changes_is_not_mixed(self):
@@ -338,21 +295,6 @@ class Fetching(RemoteCase):
             self.assertIn("changed", done.stderr)
             self.is_not_fetched()
             self.again()
-
-    def test_an_object_that_is_deleted_is_not_fetched(self):
-        self.server.fault(after(self.file.unlink), first=5)
-        done = self.fetch(code=1)
-        self.assertIn("changed", done.stderr)
-        self.is_not_fetched()
-
-    def test_a_changed_object_is_fetched_from_the_start(self):
-        self.server.fault(status(404), first=6)
-        self.fetch(code=1)
-        self.server.heal()
-        make(self.file, count=7)
-        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
-        self.assertEqual(file["resumed_bytes"], 0)
-        self.is_fetched()
 
     def test_a_versioned_object_is_fetched_whole_though_it_is_replaced(self):
         bucket = self.store / "bucket"
@@ -371,22 +313,6 @@ class Fetching(RemoteCase):
         self.is_fetched()
         self.assertGreaterEqual(file["hedges"] + file["retries"], 1)
 
-    def test_wrong_bytes_are_fetched_once_more(self):
-        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
-        self.server.fault(flipped(offset), match=lambda request: request.has(offset))
-        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
-        self.is_fetched()
-        self.assertEqual(file["verified_bytes"], 12 * MIB)
-        self.assertGreaterEqual(file["received_bytes"], self.file.stat().st_size + 2 * MIB)
-
-    def test_bytes_that_stay_wrong_are_corrupt(self):
-        offset = document("ls", self.file)["tensors"][3]["file_offset"] + 12345
-        self.server.fault(flipped(offset), times=ALWAYS)
-        error = json.loads(self.fetch("--json", code=1).stdout)["error"]
-        self.assertEqual((error["code"], error["file_offset"]), ("corrupt", offset - 12345))
-        self.assertIn('record "data/3" of 2097152 bytes', error["message"])
-        self.is_not_fetched()
-
     def test_credentials_that_are_missing_are_named(self):
         self.server.fault(status(403), times=ALWAYS)
         error = json.loads(self.fetch("--json", code=1).stdout)["error"]
@@ -394,21 +320,6 @@ class Fetching(RemoteCase):
         done = run("ls", "s3://bucket/model.pt",
                    environment={"AWS_ENDPOINT_URL": self.server.url()}, code=1)
         self.assertIn("AWS_ACCESS_KEY_ID is not set", done.stderr)
-
-    def test_credentials_that_expire_leave_what_can_be_resumed(self):
-        self.server.fault(status(403), first=6, times=ALWAYS)
-        self.assertIn("403", self.fetch(code=1).stderr)
-        self.is_not_fetched()
-        self.server.heal()
-        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
-        self.is_fetched()
-        self.assertGreater(file["resumed_bytes"], 0)
-
-    def test_a_store_that_stays_busy_is_given_up(self):
-        self.server.fault(status(503), times=ALWAYS)
-        self.assertIn("HTTP 503", self.fetch(code=1).stderr)
-        self.is_not_fetched()
-        self.assertLess(len(self.server.requests), 20)
 
     def test_there_is_no_room(self):
         def limit():
@@ -418,22 +329,6 @@ class Fetching(RemoteCase):
         self.assertIn("File too large", done.stderr)
         self.is_not_fetched()
         self.assertLessEqual(len(self.server.requests), 3)  # nothing but metadata
-
-    def test_a_full_disk_is_said_before_data_is_fetched(self):
-        disk = self.folder / "disk"
-        disk.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
-        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-            print("SKIPPED: a full disk needs a mount, which needs root", file=sys.stderr)
-            self.skipTest("no mount")
-        try:
-            done = run("fetch", self.url, disk / "here.pt", *SMALL, code=1)
-        finally:
-            left = list(disk.iterdir())
-            subprocess.run(["umount", disk], check=True)
-        self.assertRegex(done.stderr, "its disk has|No space left")
-        self.assertNotIn("here.pt", [path.name for path in left])
-        self.assertLessEqual(len(self.server.requests), 3)
 
     def test_goes_on_where_it_was_interrupted(self):
         for how in (signal.SIGINT, signal.SIGTERM):
@@ -449,56 +344,7 @@ class Fetching(RemoteCase):
             self.assertGreaterEqual(file["resumed_bytes"], 4 * MIB)
             self.assertLess(file["received_bytes"], self.file.stat().st_size - 4 * MIB + 2 * MIB)
 
-    def test_an_interruption_ends_it_while_the_version_is_asked_for(self):
-        self.server.fault(stalled(0), times=ALWAYS)
-        process = self.start("fetch", self.url, self.target, *SMALL)
-        self.server.wait(lambda server: server.requests)
-        self.assertEqual(self.end(process, signal.SIGINT), 1)
-        self.assertIn("cancelled", process.stderr.read())
-        self.nothing_is_there()
-
-    @staticmethod
-    def wait_for_record(journal, size):
-        """Until the journal says that so many bytes are on the disk."""
-        while True:
-            lines = journal.read_text().splitlines(keepends=True)[1:]
-            ranges = [line.split() for line in lines if line.endswith("\n")]
-            if sum(int(length) for _, _, length in ranges) >= size:
-                return
-
-    def test_goes_on_where_it_was_killed(self):
-        make(self.file, count=12)
-        self.server.fault(stalled(), first=11, times=ALWAYS)
-        process = self.start("fetch", self.url, self.target, *SMALL)
-        self.server.wait(lambda server: len(server.requests) >= 11)
-        journal = self.target.with_suffix(".pt.part.journal")
-        self.wait_for_record(journal, 8 * MIB)
-        self.end(process)
-        self.is_not_fetched()
-        self.server.heal()
-        [file] = document("fetch", self.url, self.target, *SMALL)["files"]
-        self.is_fetched()
-        self.assertGreaterEqual(file["resumed_bytes"], 8 * MIB)
-        self.assertEqual([path.name for path in self.folder.glob("here*")], ["here.pt"])
-
-    def test_two_at_a_time_do_not_write_into_one_file(self):
-        self.server.fault(stalled(), first=5, times=ALWAYS,
-                          match=lambda request: "X-Second" not in request.headers)
-        first = self.start("fetch", self.url, self.target, *SMALL)
-        self.server.wait(lambda server: len(server.requests) >= 5)
-        second = self.fetch("--header", "X-Second: 1", code=1)
-        self.assertIn("is being fetched by another process", second.stderr)
-        self.server.heal()
-        self.assertEqual(first.wait(), 0)
-        self.is_fetched()
-
     # Redirects.
-
-    def test_follows_redirects(self):
-        self.server.fault(redirected("/model.pt"), times=ALWAYS,
-                          match=lambda request: request.path == "/old.pt")
-        run("fetch", self.server.url("old.pt"), self.target, *SMALL, code=0)
-        self.is_fetched()
 
     def test_sends_headers_to_its_own_host_only(self):
         other = self.serve()
@@ -509,11 +355,6 @@ class Fetching(RemoteCase):
                          {"Bearer SECRET"})
         self.assertEqual({request.headers.get("Authorization") for request in other.requests},
                          {None})
-
-    def test_a_loop_of_redirects_ends(self):
-        self.server.fault(redirected("/model.pt"), times=ALWAYS)
-        self.assertIn("redirects more than 5 times", self.fetch(code=1).stderr)
-        self.assertLess(len(self.server.requests), 20)
 
     def test_does_not_leave_https(self):
         certificate, key = self.certificate()
@@ -528,15 +369,7 @@ class Fetching(RemoteCase):
         done = run("fetch", url, self.target, *SMALL, environment=trusted, code=1)
         self.assertIn("redirects away from https", done.stderr)
         self.assertEqual(self.server.requests, [])
-        self.nothing_is_there()
-
-    # Servers without strong tags.
-
-    def test_a_file_without_a_strong_tag_is_fetched(self):
-        for tags in ("weak", "none"):
-            server = self.serve(tags=tags)
-            run("fetch", server.url("model.pt"), self.target, *SMALL, "--force", "--unproven", code=0)
-            self.is_fetched()
+        self.assertEqual(list(self.folder.glob("here.pt*")), [])
 
     # Secrets.
 
@@ -619,14 +452,6 @@ class Staging(RemoteCase):
         self.assertFalse(self.copy.exists())
         self.end(stager)
         self.assertFalse(self.copy.exists())
-
-    def test_a_failure_leaves_no_copy(self):
-        offset = document("ls", self.file)["tensors"][3]["file_offset"]
-        for fault in (whole(), gzipped(), other_tag(), status(404), status(403), flipped(offset)):
-            self.server.fault(fault, first=3, times=ALWAYS)
-            run("stage", self.url, "--name", self.name, *SMALL, code=1)
-            self.assertFalse(self.copy.exists())
-            self.server.heal()
 
     def test_is_refused_over_the_budget_before_data_is_fetched(self):
         error = document("stage", self.url, "--budget", "1MiB", code=1)["error"]
