@@ -77,9 +77,13 @@ std::string copied(const std::filesystem::path& from, const std::filesystem::pat
   return read_file(to);
 }
 
+struct Folder {
+  TemporaryFolder folder;
+};
+
 TEST_SUITE("archive writer") {
-  TEST_CASE("writes the records of torch's files to the same bytes, serialization id included") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(
+      Folder, "writes the records of torch's files to the same bytes, serialization id included") {
     struct Case {
       std::string_view name;
       ArchiveWriterOptions options;
@@ -105,8 +109,7 @@ TEST_SUITE("archive writer") {
     }
   }
 
-  TEST_CASE("calls the top folder what torch.save calls it") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "calls the top folder what torch.save calls it") {
     for (const auto& [file, name] : {std::pair{"model.pt", "model"},
                                      {"model.tar.pt", "model.tar"},
                                      {"model", "model"},
@@ -120,8 +123,7 @@ TEST_SUITE("archive writer") {
     }
   }
 
-  TEST_CASE("content that is produced part by part") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "content that is produced part by part") {
     Bytes content((std::size_t{5} << 20) + 3);
     for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::byte>(i % 251);
     const auto produce = [&](const RecordContent::Take& take) -> Result<void> {
@@ -137,8 +139,7 @@ TEST_SUITE("archive writer") {
     CHECK(reopened(folder, made).verify_crc("big").value());
   }
 
-  TEST_CASE("zeros are a hole with the checksum of zeros") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "zeros are a hole with the checksum of zeros") {
     const Bytes zeros(std::size_t{1} << 20);
     const Bytes made = archive_of("zeros", RecordContent::zeros(zeros.size()));
     CHECK(made == archive_of("zeros", RecordContent::bytes(zeros)));
@@ -146,8 +147,7 @@ TEST_SUITE("archive writer") {
     CHECK(archive.find("zeros")->crc32 == 0xA738EA1C);
   }
 
-  TEST_CASE("deflates what becomes smaller, and stores what does not") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "deflates what becomes smaller, and stores what does not") {
     Target target;
     const std::string code(1000, 'x');
     REQUIRE_OK(target.writer.write("code", RecordContent::text(code), Compression::deflated));
@@ -163,8 +163,8 @@ TEST_SUITE("archive writer") {
     CHECK(archive.verify_crc("code").value());
   }
 
-  TEST_CASE("reserved records have the places of a written archive, and no space on the disk") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(
+      Folder, "reserved records have the places of a written archive, and no space on the disk") {
     const std::uint64_t size = std::uint64_t{64} << 20;
     const auto places = [&](const std::filesystem::path& path, const RecordContent& content) {
       ArchiveWriter writer = ArchiveWriter::create(path).value();
@@ -185,14 +185,13 @@ TEST_SUITE("archive writer") {
           std::filesystem::file_size(folder.path() / "full.pt"));
   }
 
-  TEST_CASE("a stream gets zeros for what is reserved") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "a stream gets zeros for what is reserved") {
     const Bytes made = archive_of("data/0", RecordContent::reserved(3000000));
     CHECK(reopened(folder, made).read("data/0").value() == Bytes(3000000));
   }
 
-  TEST_CASE("the version is written at the end, as the highest that somebody needs") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder,
+                    "the version is written at the end, as the highest that somebody needs") {
     struct Case {
       std::vector<std::uint64_t> needs;
       std::string_view name;
@@ -278,8 +277,7 @@ TEST_SUITE("archive writer") {
     }
   }
 
-  TEST_CASE("takes every alignment that it can express") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "takes every alignment that it can express") {
     for (const std::uint64_t alignment : {1u, 3u, 512u, 4096u, 32768u, 65504u}) {
       ArchiveWriterOptions options;
       options.alignment = alignment;
@@ -320,8 +318,8 @@ TEST_SUITE("archive writer") {
     }
   }
 
-  TEST_CASE("an archive of another size than announced is an error, and leaves nothing behind") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(
+      Folder, "an archive of another size than announced is an error, and leaves nothing behind") {
     {
       ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
       REQUIRE_OK(writer.reserve_space(100000));
@@ -341,8 +339,7 @@ TEST_SUITE("archive writer") {
     CHECK_FAILS(target.writer.finish(), ErrorCode::invalid_argument, "the archive is finished");
   }
 
-  TEST_CASE("what the content or the target fails with is passed on, and stays") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "what the content or the target fails with is passed on, and stays") {
     {
       ArchiveWriter writer = ArchiveWriter::create(folder.path() / "new.pt").value();
       const auto vanished =
@@ -362,8 +359,7 @@ TEST_SUITE("archive writer") {
     CHECK_FAILS(full.finish(), ErrorCode::io, "no space left");
   }
 
-  TEST_CASE("stops when the progress says so, and leaves nothing behind") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "stops when the progress says so, and leaves nothing behind") {
     const Bytes zeros(std::size_t{16} << 20);
     {
       ArchiveWriterOptions options;
@@ -378,8 +374,7 @@ TEST_SUITE("archive writer") {
     CHECK(std::filesystem::is_empty(folder.path()));
   }
 
-  TEST_CASE("what had the name stays until the archive is finished") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "what had the name stays until the archive is finished") {
     const std::filesystem::path path = folder.write("model.pt", "old");
     {
       ArchiveWriter writer = ArchiveWriter::create(path).value();
@@ -393,8 +388,7 @@ TEST_SUITE("archive writer") {
     CHECK(text_of(ArchiveReader::open(path).value().read("a").value()) == "new");
   }
 
-  TEST_CASE("records beyond 4 GiB have the fields that torch gives them") {
-    const TemporaryFolder folder;
+  TEST_CASE_FIXTURE(Folder, "records beyond 4 GiB have the fields that torch gives them") {
     const std::filesystem::path path = folder.path() / "large.pt";
     ArchiveWriter writer = ArchiveWriter::create(path).value();
     const std::uint64_t size = 0xFFFFFFFF;

@@ -34,27 +34,31 @@ std::size_t files_in(const fs::path& folder) {
       std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
+// Where orders of the tensors of training.pt are written to.
+struct Orders {
+  TemporaryFolder folder;
+  fs::path path = folder.path() / "order";
+  Checkpoint training = opened(data / "training.pt");
+};
+
 }  // namespace
 
-TEST_CASE("writes a comment and a name a line") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "order";
-  REQUIRE_OK(save_tensor_order(opened(data / "training.pt"), Order{2, 0}, path));
+TEST_CASE_FIXTURE(Orders, "writes a comment and a name a line") {
+  REQUIRE_OK(save_tensor_order(training, Order{2, 0}, path));
   CHECK(test::read_file(path) ==
         "# The order in which tensors are needed first, for: weightmap warm --order\n"
         "model.2.weight\nmodel.0.weight\n");
   CHECK(files_in(folder.path()) == 1);
 }
 
-TEST_CASE("reads back what it wrote, whatever the names are") {
-  const TemporaryFolder folder;
+TEST_CASE_FIXTURE(Orders, "reads back what it wrote, whatever the names are") {
   for (const char* name : {"training.pt", "names.pt", "tensor_root.pt", "colliding_names.pt"}) {
     CAPTURE(name);
     const Checkpoint checkpoint = opened(data / name);
     Order order(checkpoint.tensors().size());
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
-    REQUIRE_OK(save_tensor_order(checkpoint, order, folder.path() / "order"));
-    const Result<TensorOrder> read = load_tensor_order(checkpoint, folder.path() / "order");
+    REQUIRE_OK(save_tensor_order(checkpoint, order, path));
+    const Result<TensorOrder> read = load_tensor_order(checkpoint, path);
     REQUIRE_OK(read);
     CHECK(read->unmatched_lines == 0);
     if (name != std::string("colliding_names.pt")) CHECK(read->tensors == order);
@@ -62,9 +66,7 @@ TEST_CASE("reads back what it wrote, whatever the names are") {
   }
 }
 
-TEST_CASE("escapes what would not be a line or not be a name") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "order";
+TEST_CASE_FIXTURE(Orders, "escapes what would not be a line or not be a name") {
   REQUIRE_OK(save_tensor_order(opened(data / "names.pt"), Order{6, 5, 4, 0}, path));
   CHECK(test::read_file(path).substr(75) ==
         "\\x20\nwith \\x22quotes\\x22 \\x5C and \\x0A newline\n\\\ngröße\n");
@@ -79,8 +81,7 @@ TEST_CASE("takes the lines that people write") {
   CHECK(order->unmatched_lines == 0);
 }
 
-TEST_CASE("takes both of two tensors that share a name") {
-  const TemporaryFolder folder;
+TEST_CASE_FIXTURE(Orders, "takes both of two tensors that share a name") {
   const Checkpoint checkpoint = opened(data / "colliding_names.pt");
   const std::string_view name = checkpoint.tensors()[0].name;
   Order of_this_name;
@@ -109,22 +110,20 @@ TEST_CASE("refuses the order of another model") {
               "none of its lines (2) names a tensor of this one");
 }
 
-TEST_CASE("refuses an order that cannot be read") {
-  const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  const Result<TensorOrder> missing = load_tensor_order(checkpoint, folder.path() / "none");
+TEST_CASE_FIXTURE(Orders, "refuses an order that cannot be read") {
+  const Result<TensorOrder> missing = load_tensor_order(training, folder.path() / "none");
   CHECK_FAILS(missing, ErrorCode::io, "cannot open the file: No such file or directory");
   CHECK(missing.error().file == (folder.path() / "none").string());
 }
 
-TEST_CASE("refuses an order that is no regular file, and does not wait for a FIFO") {
-  const TemporaryFolder folder;
+TEST_CASE_FIXTURE(Orders,
+                  "refuses an order that is no regular file, and does not wait for a FIFO") {
   const fs::path pipe = folder.path() / "model.pt.order";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  const auto refused = load_tensor_order(opened(data / "training.pt"), pipe);
+  const auto refused = load_tensor_order(training, pipe);
   CHECK_FAILS(refused, ErrorCode::io, "is a FIFO (named pipe), expected a regular file");
   CHECK(refused.error().file == pipe);
-  CHECK_FAILS(load_tensor_order(opened(data / "training.pt"), folder.path()), ErrorCode::io,
+  CHECK_FAILS(load_tensor_order(training, folder.path()), ErrorCode::io,
               "is a directory, expected a regular file");
 }
 
@@ -136,12 +135,10 @@ TEST_CASE("refuses a line of more than 1 MiB") {
   CHECK(refused.error().file_offset == 13);
 }
 
-TEST_CASE("refuses an order of more than 64 MiB") {
-  const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  const fs::path path = folder.write("order", "model.0.bias\n");
+TEST_CASE_FIXTURE(Orders, "refuses an order of more than 64 MiB") {
+  folder.write("order", "model.0.bias\n");
   fs::resize_file(path, (64 << 20) + 1);
-  CHECK_FAILS(load_tensor_order(checkpoint, path), ErrorCode::limit_exceeded,
+  CHECK_FAILS(load_tensor_order(training, path), ErrorCode::limit_exceeded,
               "the order has more than 64 MiB");
 }
 
@@ -152,53 +149,45 @@ TEST_CASE("refuses wildcards that would take too long") {
               "lines with wildcards have more than 64 KiB");
 }
 
-TEST_CASE("refuses to save a tensor that is not there") {
-  const TemporaryFolder folder;
-  CHECK_FAILS(
-      save_tensor_order(opened(data / "training.pt"), Order{0, 17}, folder.path() / "order"),
-      ErrorCode::invalid_argument, "there is no tensor 17 of 17");
+TEST_CASE_FIXTURE(Orders, "refuses to save a tensor that is not there") {
+  CHECK_FAILS(save_tensor_order(training, Order{0, 17}, path), ErrorCode::invalid_argument,
+              "there is no tensor 17 of 17");
   CHECK(files_in(folder.path()) == 0);
 }
 
-TEST_CASE("refuses to replace the checkpoint, by whatever name") {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "model.pt";
-  fs::copy_file(data / "training.pt", path);
+TEST_CASE_FIXTURE(Orders, "refuses to replace the checkpoint, by whatever name") {
+  const fs::path model = folder.path() / "model.pt";
+  fs::copy_file(data / "training.pt", model);
   fs::create_symlink("model.pt", folder.path() / "link");
-  const Checkpoint checkpoint = opened(path);
+  const Checkpoint checkpoint = opened(model);
   for (const char* name : {"model.pt", "link"})
     CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, folder.path() / name),
                 ErrorCode::invalid_argument, "would replace the checkpoint");
-  CHECK(fs::file_size(path) == 6599);
+  CHECK(fs::file_size(model) == 6599);
 }
 
-TEST_CASE("refuses to replace what is no file, and to write where it cannot") {
-  const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, folder.path()), ErrorCode::invalid_argument,
+TEST_CASE_FIXTURE(Orders, "refuses to replace what is no file, and to write where it cannot") {
+  CHECK_FAILS(save_tensor_order(training, Order{0}, folder.path()), ErrorCode::invalid_argument,
               "is not a regular file");
   const fs::path pipe = folder.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, pipe), ErrorCode::invalid_argument,
+  CHECK_FAILS(save_tensor_order(training, Order{0}, pipe), ErrorCode::invalid_argument,
               "is not a regular file");
   CHECK(fs::is_fifo(pipe));
-  CHECK_FAILS(save_tensor_order(checkpoint, Order{0}, folder.path() / "none" / "order"),
+  CHECK_FAILS(save_tensor_order(training, Order{0}, folder.path() / "none" / "order"),
               ErrorCode::io, "cannot open the directory: No such file or directory");
 }
 
-TEST_CASE("replaces an order while others read it") {
-  const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(data / "training.pt");
-  const fs::path path = folder.path() / "order";
-  REQUIRE_OK(save_tensor_order(checkpoint, Order{1}, path));
+TEST_CASE_FIXTURE(Orders, "replaces an order while others read it") {
+  REQUIRE_OK(save_tensor_order(training, Order{1}, path));
   std::thread writer([&] {
-    for (int i = 0; i < 100; ++i) (void)save_tensor_order(checkpoint, Order{3, 4, 5}, path);
+    for (int i = 0; i < 100; ++i) (void)save_tensor_order(training, Order{3, 4, 5}, path);
   });
   std::thread other([&] {
-    for (int i = 0; i < 100; ++i) (void)save_tensor_order(checkpoint, Order{1}, path);
+    for (int i = 0; i < 100; ++i) (void)save_tensor_order(training, Order{1}, path);
   });
   for (int i = 0; i < 100; ++i) {
-    const Result<TensorOrder> order = load_tensor_order(checkpoint, path);
+    const Result<TensorOrder> order = load_tensor_order(training, path);
     REQUIRE_OK(order);
     CHECK((order->tensors == Order{1} || order->tensors == Order{3, 4, 5}));
   }
