@@ -16,7 +16,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import ALWAYS, stalled, status, truncated, whole  # noqa: E402
-from remote_case import MIB, RemoteCase, digest, document, make, run, skip  # noqa: E402
+from remote_case import MIB, ModelCase, RemoteCase, digest, document, make, run, skip  # noqa: E402
 
 
 def followed_by(more):
@@ -116,12 +116,10 @@ def html(_request, right):
     return answer
 
 
-class WithoutRanges(RemoteCase):
+class WithoutRanges(ModelCase):
     def setUp(self):
         super().setUp()
-        make(self.file)
         self.server.fault(whole(), times=ALWAYS)
-        self.url = self.server.url("model.pt")
 
     def nothing_is_left(self):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["store"])
@@ -164,10 +162,9 @@ class WithoutRanges(RemoteCase):
                       run("fetch", url, f"{self.folder}/new/", code=1).stderr)
 
 
-class Beside(RemoteCase):
+class Beside(ModelCase):
     def setUp(self):
         super().setUp()
-        make(self.file)
         self.make_set("2MiB")
         self.file.unlink()
         self.index = "model.safetensors.index.json"

@@ -115,3 +115,12 @@ class RemoteCase(FolderCase):
     def end(self, process, how=signal.SIGKILL):
         process.send_signal(how)
         return process.wait()
+
+
+class ModelCase(RemoteCase):
+    """With a checkpoint of six tensors on the server."""
+
+    def setUp(self):
+        super().setUp()
+        make(self.file)
+        self.url = self.server.url("model.pt")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import (  # noqa: E402
     ALWAYS, after, content_range, other_tag, redirected, reset, stalled, status, truncated, whole)
-from remote_case import MIB, SMALL, TOOL, RemoteCase, digest, document, make, run  # noqa: E402
+from remote_case import MIB, SMALL, TOOL, ModelCase, digest, document, make, run  # noqa: E402
 
 
 def names(listed):
@@ -36,24 +36,22 @@ def gguf(path):
                      + struct.pack("<6f", *range(6)))
 
 
-class Looking(RemoteCase):
-    def setUp(self):
-        super().setUp()
-        make(self.file)
-        self.url = self.server.url("model.pt")
-
+class Looking(ModelCase):
     def test_shows_what_it_shows_of_the_file(self):
         for command in (("ls",), ("ls", "--long"), ("ls", "--json"), ("tree",), ("ls", "--sum"),
                         ("ls", "--sum", "--json")):
             there, here = (run(*command, place, code=0).stdout for place in (self.url, self.file))
             self.assertEqual(there, here.replace(str(self.file), self.url), command)
 
-    def test_asks_for_the_ends_and_no_more(self):
-        run("ls", self.url, code=0)
-        self.assertLessEqual(len(self.server.requests), 2)
+    def asks_for_less_than_half(self):
         asked = sum(last - (first or 0) for first, last in
                     (request.span for request in self.server.requests))
         self.assertLess(asked, self.file.stat().st_size / 2)
+
+    def test_asks_for_the_ends_and_no_more(self):
+        run("ls", self.url, code=0)
+        self.assertLessEqual(len(self.server.requests), 2)
+        self.asks_for_less_than_half()
 
     def test_ten_thousand_tensors_take_four_requests(self):
         make(self.file, count=10_000, shape="4")
@@ -78,9 +76,7 @@ class Looking(RemoteCase):
         here = json.loads(run(*command, self.file, "tensor.1", code=0).stdout)
         there = json.loads(run(*command, self.url, "tensor.1", code=0).stdout)
         self.assertEqual((there["values"], there["file"]), (here["values"], self.url))
-        asked = sum(last - (first or 0) for first, last in
-                    (request.span for request in self.server.requests))
-        self.assertLess(asked, self.file.stat().st_size / 2)
+        self.asks_for_less_than_half()
 
     def test_what_needs_the_file_itself_is_refused(self):
         asks = f"{self.url}?X-Amz-Signature=SECRET"
@@ -129,12 +125,7 @@ class Looking(RemoteCase):
                                     separators=(",", ":")) + "\n")
 
 
-class Fetching(RemoteCase):
-    def setUp(self):
-        super().setUp()
-        make(self.file)
-        self.url = self.server.url("model.pt")
-
+class Fetching(ModelCase):
     def requests_of_a_clean_fetch(self):
         self.fetch()
         self.is_fetched()
@@ -407,11 +398,9 @@ class Fetching(RemoteCase):
             "AWS4-HMAC-SHA256 Credential=AKID/"))
 
 
-class Staging(RemoteCase):
+class Staging(ModelCase):
     def setUp(self):
         super().setUp()
-        make(self.file)
-        self.url = self.server.url("model.pt")
         self.name = f"weightmap-remote-{self.name_mark()}"
         self.copy = pathlib.Path("/dev/shm", self.name)
         self.addCleanup(self.copy.unlink, missing_ok=True)
