@@ -5,30 +5,6 @@
 
 namespace weightmap {
 
-std::string_view to_string(ErrorCode code) noexcept {
-  switch (code) {
-    case ErrorCode::io:
-      return "io";
-    case ErrorCode::not_a_checkpoint:
-      return "not_a_checkpoint";
-    case ErrorCode::corrupt:
-      return "corrupt";
-    case ErrorCode::unsupported:
-      return "unsupported";
-    case ErrorCode::unsafe_pickle:
-      return "unsafe_pickle";
-    case ErrorCode::limit_exceeded:
-      return "limit_exceeded";
-    case ErrorCode::invalid_argument:
-      return "invalid_argument";
-    case ErrorCode::not_found:
-      return "not_found";
-    case ErrorCode::cancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
-
 std::string to_string(const Error& error) {
   std::string text;
   if (!error.file.empty()) text += error.file + ": ";

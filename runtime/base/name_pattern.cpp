@@ -1,28 +1,23 @@
 #include "weightmap/name_pattern.hpp"
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <system_error>
 
 namespace weightmap {
 namespace {
 
 using Bytes = std::bitset<256>;
 
-std::optional<unsigned> hex_digit(char c) noexcept {
-  if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-  if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
-  if (c >= 'A' && c <= 'F') return static_cast<unsigned>(c - 'A' + 10);
-  return std::nullopt;
-}
-
 // Decodes "xHH" into a byte.
 std::optional<std::uint8_t> hex_escape(std::string_view text) noexcept {
   if (text.size() < 3 || text[0] != 'x') return std::nullopt;
-  const std::optional<unsigned> high = hex_digit(text[1]);
-  const std::optional<unsigned> low = hex_digit(text[2]);
-  if (!high || !low) return std::nullopt;
-  return static_cast<std::uint8_t>(*high << 4 | *low);
+  std::uint8_t byte = 0;
+  const char* const end = text.data() + 3;
+  const auto [stop, error] = std::from_chars(text.data() + 1, end, byte, 16);
+  return error == std::errc() && stop == end ? std::optional(byte) : std::nullopt;
 }
 
 // Takes one byte, possibly escaped, from the front. Precondition: the text is not empty.

@@ -8,6 +8,7 @@
 
 #include "runtime/base/option_table.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/base/words.hpp"
 
 namespace weightmap {
 namespace {
@@ -33,9 +34,8 @@ template <>
 constexpr std::array<std::string_view, 2> words_of<Repeats> = {"bounded", "any"};
 
 template <class T>
-std::string_view word_of(T value) noexcept {
-  const auto index = static_cast<std::size_t>(value);
-  return index < words_of<T>.size() ? words_of<T>[index] : "unknown";
+std::string_view word(T value) noexcept {
+  return word_of(value, words_of<T>);
 }
 
 enum class CommandLine : bool { leaves_out, offers };
@@ -176,12 +176,12 @@ OpenOptions OpenOptions::to_look() {
   return options;
 }
 
-std::string_view to_string(Sharing sharing) noexcept { return word_of(sharing); }
-std::string_view to_string(Verify verify) noexcept { return word_of(verify); }
-std::string_view to_string(ByteOrder order) noexcept { return word_of(order); }
-std::string_view to_string(Protection how) noexcept { return word_of(how); }
-std::string_view to_string(CopyOnWrite how) noexcept { return word_of(how); }
-std::string_view to_string(Globals globals) noexcept { return word_of(globals); }
-std::string_view to_string(Repeats repeats) noexcept { return word_of(repeats); }
+std::string_view to_string(Sharing sharing) noexcept { return word(sharing); }
+std::string_view to_string(Verify verify) noexcept { return word(verify); }
+std::string_view to_string(ByteOrder order) noexcept { return word(order); }
+std::string_view to_string(Protection how) noexcept { return word(how); }
+std::string_view to_string(CopyOnWrite how) noexcept { return word(how); }
+std::string_view to_string(Globals globals) noexcept { return word(globals); }
+std::string_view to_string(Repeats repeats) noexcept { return word(repeats); }
 
 }  // namespace weightmap

@@ -1,7 +1,6 @@
 #include "weightmap/tensor_view.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <string>

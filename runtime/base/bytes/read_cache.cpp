@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/try.hpp"
 
 namespace weightmap::bytes {
 
@@ -35,7 +36,7 @@ Result<std::span<const std::byte>> ReadCache::bytes(std::uint64_t offset, std::u
   if (const Window* window = find(offset, length))
     return window->bytes.subspan(offset - window->offset, length);
   Buffer copy(length, *memory_);
-  if (Result<void> ok = read(offset, copy.span()); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(read(offset, copy.span()));
   return keep(offset, std::move(copy));
 }
 
@@ -51,8 +52,7 @@ Result<std::span<const std::byte>> ReadCache::extend_back(std::uint64_t offset,
   Buffer joined(length, *memory_);
   const std::uint64_t missing = known->offset - offset;
   std::memcpy(joined.data() + missing, known->bytes.data(), known->bytes.size());
-  if (Result<void> ok = read(offset, joined.span().first(missing)); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(read(offset, joined.span().first(missing)));
   return keep(offset, std::move(joined));
 }
 

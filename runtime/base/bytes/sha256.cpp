@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/base/bytes/number.hpp"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -111,13 +113,6 @@ constexpr auto mix_by_instructions = mix_portably;
 
 #endif
 
-int digit_of(char c) noexcept {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
 
 Sha256::Sha256(bool portable) noexcept
@@ -164,10 +159,9 @@ std::optional<Sha256::Digest> parse_sha256(std::string_view hex) noexcept {
   Sha256::Digest digest;
   if (hex.size() != 2 * digest.size()) return std::nullopt;
   for (std::size_t i = 0; i < digest.size(); ++i) {
-    const int high = digit_of(hex[2 * i]);
-    const int low = digit_of(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    digest[i] = std::byte(16 * high + low);
+    const std::optional<std::uint64_t> byte = number(hex.substr(2 * i, 2), 16);
+    if (!byte) return std::nullopt;
+    digest[i] = std::byte(*byte);
   }
   return digest;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "runtime/base/bytes/checked.hpp"
@@ -39,6 +40,14 @@ std::uint64_t slot_for(std::uint64_t hash, std::uint32_t entry) noexcept {
 }
 
 }  // namespace
+
+Result<void> check_counts(const Counts& counts) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
+  if (counts.dims <= most && counts.path_parts <= most && counts.string_bytes <= most) return {};
+  return failure(ErrorCode::limit_exceeded,
+                 "the names and shapes of the tensors need more than the 4 GiB that a catalog can "
+                 "address");
+}
 
 CatalogBuilder::CatalogBuilder(const Counts& counts, std::pmr::memory_resource& memory) {
   const Layout at(counts);
@@ -128,24 +137,19 @@ bool CatalogBuilder::add_tensor(const TensorInput& tensor) noexcept {
 }
 
 std::string CatalogBuilder::explain(const TensorInput& tensor) const {
-  const std::size_t count = std::size_t{2} * tensor.rank;
-  std::string shape = "shape [";
-  std::string negative;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string dim = std::to_string(tensor.dims[i]);
-    if (i == tensor.rank) shape += "], strides [";
-    if (i % tensor.rank != 0) shape += ", ";
-    shape += dim;
-    if (tensor.dims[i] < 0 && negative.empty())
-      negative = (i < tensor.rank ? "has size " : "has stride ") + dim + " in dimension " +
-                 std::to_string(i % tensor.rank);
-  }
-  if (!negative.empty()) return negative;
+  const std::span sizes(tensor.dims, tensor.rank);
+  const std::span strides(tensor.dims + tensor.rank, tensor.rank);
+  for (const auto& [what, numbers] : {std::pair{"size ", sizes}, std::pair{"stride ", strides}})
+    for (std::size_t dim = 0; dim < numbers.size(); ++dim)
+      if (numbers[dim] < 0)
+        return std::string("has ") + what + std::to_string(numbers[dim]) + " in dimension " +
+               std::to_string(dim);
   const StorageEntry& storage = storages_[tensor.storage];
   return "reaches beyond its storage " +
          bytes::quote({strings_ + storage.key.offset, storage.key.length}) + " of " +
          bytes::counted(storage.nbytes, "byte") + ": storage offset " +
-         std::to_string(tensor.storage_offset) + ", " + shape + "]";
+         std::to_string(tensor.storage_offset) + ", shape " + bytes::listed(sizes) +
+         (tensor.rank == 0 ? "" : ", strides " + bytes::listed(strides));
 }
 
 // Returns false if the name's neighbourhood in the table is crowded.

@@ -15,6 +15,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/catalog/catalog.hpp"
 #include "runtime/base/catalog/view_size.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::catalog {
 
@@ -27,6 +28,9 @@ struct Counts {
   std::uint64_t locations = 0;
   std::uint64_t string_bytes = 0;
 };
+
+// Fails with limit_exceeded if a sum does not fit 32 bits, which the offsets in a catalog have.
+Result<void> check_counts(const Counts& counts);
 
 // One tensor as a file describes it; add_tensor() proves its numbers.
 struct TensorInput {
@@ -41,7 +45,7 @@ struct TensorInput {
   std::uint8_t flags;  // of TensorView and Entry
 };
 
-// Precondition of every add_*: the counts are not exceeded, and each count fits 32 bits.
+// Precondition of every add_*: the counts are not exceeded, and check_counts() accepts them.
 class CatalogBuilder {
  public:
   // Throws std::bad_alloc. `memory` must outlive the catalog.

@@ -83,11 +83,7 @@ Result<Counts> count(std::span<const MergePart> parts, std::uint32_t most_tensor
     return failure(ErrorCode::limit_exceeded, "the files have " + std::to_string(counts.tensors) +
                                                   " tensors, the limit is " +
                                                   std::to_string(most_tensors));
-  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
-  if (counts.dims > most || counts.path_parts > most || counts.string_bytes > most)
-    return failure(ErrorCode::limit_exceeded,
-                   "the names and shapes of the tensors need more than the 4 GiB that a catalog "
-                   "can address");
+  TRY(check_counts(counts));
   return counts;
 }
 

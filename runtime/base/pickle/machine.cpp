@@ -18,7 +18,7 @@ using enum Value::Kind;
 
 }  // namespace
 
-std::string Machine::describe(Value::Kind kind) {
+std::string with_article(Value::Kind kind) {
   const std::string name(to_string(kind));
   return (std::string_view("aeiou").find(name.front()) == std::string_view::npos ? "a " : "an ") +
          name;

@@ -6,7 +6,6 @@
 // difference it changes nothing, and the general handlers are the fallback.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,10 +51,8 @@ class Machine {
   [[gnu::cold]] bool refuse(std::uint8_t opcode);
   [[gnu::cold]] bool fail(ErrorCode code, std::string message);
   [[gnu::cold]] bool fail_budget();
-  // Returns "a tuple", "an object".
-  [[gnu::cold]] static std::string describe(Value::Kind kind);
   [[gnu::cold]] static std::string describe(const value::Cell& cell) {
-    return describe(kind_of(cell));
+    return with_article(kind_of(cell));
   }
   bool stop();
   [[gnu::cold]] void begin_part();

@@ -3,7 +3,6 @@
 // joblib writes the elements of an array raw into the stream, behind the BUILD of an object that
 // describes them. That object becomes the call that numpy's own pickling writes. A str of Python 2
 // in such a call is bytes, which only look like text now and then.
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>

@@ -77,7 +77,7 @@ bool Machine::check_callable(const value::Cell& callable) {
 bool Machine::check_kind(const value::Cell& cell, Value::Kind kind, const char* role) {
   if (kind_of(cell) == kind) return true;
   return fail(ErrorCode::corrupt, "opcode " + opcode_name(*opcode_at_) + " has " + describe(cell) +
-                                      " for " + role + ", expected " + describe(kind));
+                                      " for " + role + ", expected " + with_article(kind));
 }
 
 bool Machine::make_object(const value::Cell& callable, const value::Cell& arguments,

@@ -81,7 +81,8 @@ bool Machine::extend(value::Cell& container, Value::Kind plain,
     return true;
   }
   return fail(ErrorCode::unsafe_pickle, "opcode " + opcode_name(*opcode_at_) + " changes " +
-                                            describe(container) + ", expected " + describe(plain));
+                                            describe(container) + ", expected " +
+                                            with_article(plain));
 }
 
 bool Machine::extend(value::Sequence& sequence, Value::Kind kind, bool is_hashed,

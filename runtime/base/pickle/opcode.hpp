@@ -114,5 +114,7 @@ inline constexpr std::array<OperandForm, 256> operand_forms = [] {
 
 // Returns "REDUCE", or "0xff" for a byte that is no opcode.
 std::string opcode_name(std::uint8_t opcode);
+// Returns "opcode BININT needs 4 bytes, the pickle has 2 left".
+std::string short_of(std::uint8_t opcode, std::uint64_t needed, std::uint64_t left);
 
 }  // namespace weightmap::pickle

@@ -103,7 +103,4 @@ class MemoryOperands {
   LineLimits limits_;
 };
 
-// Returns "opcode BININT needs 4 bytes, the pickle has 2 left".
-std::string short_of(std::uint8_t opcode, std::uint64_t needed, std::uint64_t left);
-
 }  // namespace weightmap::pickle

@@ -11,7 +11,6 @@
 // least one int; PUT and GET come in two widths, ints in four. One straight piece of code
 // recognises it, about ten times faster than 30 steps of the machine. It commits only when the
 // whole run has matched.
-#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/bytes/utf8.hpp"

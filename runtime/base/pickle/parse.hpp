@@ -53,4 +53,7 @@ Result<std::unique_ptr<value::Tree>> parse(bytes::Buffer pickle_memory,
 // scikit-learn had a joblib of its own.
 bool is_joblib_array(std::string_view module, std::string_view name) noexcept;
 
+// Returns "a tuple", "an object".
+[[gnu::cold]] std::string with_article(Value::Kind kind);
+
 }  // namespace weightmap::pickle

@@ -10,7 +10,6 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/little_endian.hpp"
 #include "runtime/base/pickle/operand.hpp"
-#include "runtime/base/try.hpp"
 
 namespace weightmap::pickle {
 namespace {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "runtime/base/value/tree.hpp"
+#include "runtime/base/words.hpp"
 
 namespace weightmap {
 namespace {
@@ -16,6 +17,12 @@ using value::Sequence;
 using value::target_of;
 using value::tuple_element;
 using enum Value::Kind;
+
+constexpr std::string_view kinds[] = {"none",       "boolean", "integer", "big_integer",
+                                      "real",       "string",  "bytes",   "byte_array",
+                                      "tuple",      "list",    "dict",    "set",
+                                      "frozen_set", "global",  "object",  "persistent_id"};
+static_assert(word_of(persistent_id, kinds) == "persistent_id" && word_of(dict, kinds) == "dict");
 
 bool is_packed(const Cell& cell) noexcept { return cell.part != value::whole_value; }
 
@@ -218,42 +225,6 @@ Value::ItemIterator& Value::ItemIterator::operator++() noexcept {
   return *this;
 }
 
-std::string_view to_string(Value::Kind kind) noexcept {
-  switch (kind) {
-    case none:
-      return "none";
-    case boolean:
-      return "boolean";
-    case integer:
-      return "integer";
-    case big_integer:
-      return "big_integer";
-    case real:
-      return "real";
-    case string:
-      return "string";
-    case Value::Kind::bytes:
-      return "bytes";
-    case byte_array:
-      return "byte_array";
-    case tuple:
-      return "tuple";
-    case list:
-      return "list";
-    case dict:
-      return "dict";
-    case set:
-      return "set";
-    case frozen_set:
-      return "frozen_set";
-    case global:
-      return "global";
-    case object:
-      return "object";
-    case persistent_id:
-      return "persistent_id";
-  }
-  return "unknown";
-}
+std::string_view to_string(Value::Kind kind) noexcept { return word_of(kind, kinds); }
 
 }  // namespace weightmap

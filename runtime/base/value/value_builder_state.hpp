@@ -1,7 +1,6 @@
 // The content of a ValueBuilder, for functions that take the finished tree.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "runtime/base/value/builder.hpp"
