@@ -13,7 +13,7 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/unique_fd.hpp"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "runtime/base/zip/crc32.hpp"
-#include "runtime/base/zip/emit.hpp"
+#include "runtime/base/zip/plan.hpp"
 
 namespace weightmap::test {
 

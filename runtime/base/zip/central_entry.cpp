@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "runtime/base/bytes/byte_cursor.hpp"
 #include "runtime/base/bytes/checked.hpp"
@@ -15,29 +16,14 @@ namespace {
 
 using bytes::load_le;
 
+constexpr std::pair<std::uint16_t, std::string_view> unread_methods[] = {
+    {1, "shrunk"},     {6, "imploded"}, {9, "deflate64"}, {12, "bzip2"},        {14, "LZMA"},
+    {93, "Zstandard"}, {95, "xz"},      {98, "PPMd"},     {99, "AES-encrypted"}};
+
 std::string_view method_name(std::uint16_t method) {
-  switch (method) {
-    case 1:
-      return "shrunk";
-    case 6:
-      return "imploded";
-    case 9:
-      return "deflate64";
-    case 12:
-      return "bzip2";
-    case 14:
-      return "LZMA";
-    case 93:
-      return "Zstandard";
-    case 95:
-      return "xz";
-    case 98:
-      return "PPMd";
-    case 99:
-      return "AES-encrypted";
-    default:
-      return "unknown";
-  }
+  for (const auto& [number, name] : unread_methods)
+    if (number == method) return name;
+  return "unknown";
 }
 
 [[gnu::cold]] tl::unexpected<Error> refuse(ErrorCode code, const Record& record,
@@ -91,14 +77,13 @@ Result<void> widen(std::span<const std::byte> extra, Record& record, const Entry
   for (const std::uint64_t* value : values)
     if (*value == in_zip64_32) expected += 8;
   if (extra.empty() && expected == 0) return {};
-  const auto field = find_zip64_field(extra, record, place);
-  if (!field) return tl::unexpected<Error>(field.error());
-  if (expected != 0 && field->size() != expected)
+  TRY_ASSIGN(const auto field, find_zip64_field(extra, record, place));
+  if (expected != 0 && field.size() != expected)
     return refuse(ErrorCode::corrupt, record,
-                  "has a zip64 field of " + std::to_string(field->size()) + " bytes, expected " +
+                  "has a zip64 field of " + std::to_string(field.size()) + " bytes, expected " +
                       std::to_string(expected),
                   place);
-  bytes::ByteCursor cursor(*field);
+  bytes::ByteCursor cursor(field);
   for (std::uint64_t* value : values)
     if (*value == in_zip64_32) *value = cursor.u64();
   return {};

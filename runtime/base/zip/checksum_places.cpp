@@ -1,7 +1,6 @@
 #include "runtime/base/zip/checksum_places.hpp"
 
 #include <array>
-#include <string>
 #include <vector>
 
 #include "runtime/base/bytes/escape.hpp"

@@ -28,13 +28,6 @@ bool ends_before(const Record& record, std::uint64_t limit) noexcept {
          bytes::contains(limit, record.header_offset, length);
 }
 
-std::string lower(std::string_view name) {
-  std::string text(name);
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 // Sets bit 6 of each byte of the result whose input may be a capital: capitals have bit 6 but not
 // bit 5, and so do a few signs that names rarely have.
 std::uint64_t may_be_capitals(const char* bytes) noexcept {
@@ -66,9 +59,8 @@ class DirectoryParser {
 
   Result<void> run() {
     const std::uint64_t length = cache_.source_size() - end_.directory_offset;
-    const auto window = cache_.extend_back(end_.directory_offset, length);
-    if (!window) return tl::unexpected<Error>(window.error());
-    TRY(parse(window->first(end_.directory_size)));
+    TRY_ASSIGN(const auto window, cache_.extend_back(end_.directory_offset, length));
+    TRY(parse(window.first(end_.directory_size)));
     if (!is_in_order_) TRY(check_overlap_sorted());
     return refusals_ == Refusals::all ? index_names() : Result<void>();
   }
@@ -239,9 +231,9 @@ Result<void> DirectoryParser::check_case() {
       out_.odd_names_.push_back(i);
   }
   std::vector<std::pair<std::string, std::uint32_t>> folded;
-  const std::string top_folder = lower(out_.top_folder_);
+  const std::string top_folder = in_lower_case(out_.top_folder_);
   for (const std::uint32_t i : out_.odd_names_) {
-    folded.emplace_back(lower(records[i].full_name()), i);
+    folded.emplace_back(in_lower_case(records[i].full_name()), i);
     const std::string_view name = folded.back().first;
     if (!name.starts_with(top_folder)) continue;
     const Record* plain = out_.find(name.substr(top_folder.size()));
@@ -268,18 +260,15 @@ tl::unexpected<Error> DirectoryParser::twins(const Record& a, const Record& b) c
 
 Result<Directory> Directory::read(bytes::ReadCache& cache, std::uint64_t max_directory_bytes,
                                   Refusals refusals) {
-  const Result<EndOfArchive> end = find_end_of_archive(cache);
-  if (!end) return tl::unexpected<Error>(end.error());
-  if (end->directory_size > max_directory_bytes)
+  TRY_ASSIGN(const EndOfArchive end, find_end_of_archive(cache));
+  if (end.directory_size > max_directory_bytes)
     return failure(ErrorCode::limit_exceeded,
-                   "the archive's directory has " + std::to_string(end->directory_size) +
+                   "the archive's directory has " + std::to_string(end.directory_size) +
                        " bytes, the limit is " + std::to_string(max_directory_bytes),
-                   end->directory_offset);
+                   end.directory_offset);
   Directory directory;
-  if (Result<void> ok = DirectoryParser(directory, *end, cache, refusals).run(); !ok)
-    return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = check_prefix(cache, directory.first_header()); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(DirectoryParser(directory, end, cache, refusals).run());
+  TRY(check_prefix(cache, directory.first_header()));
   return directory;
 }
 
@@ -303,9 +292,9 @@ const Record* Directory::find(std::string_view name) const noexcept {
 }
 
 const Record* Directory::find_in_other_case(std::string_view name) const {
-  const std::string wanted = lower(std::string(top_folder_) + std::string(name));
+  const std::string wanted = in_lower_case(std::string(top_folder_) + std::string(name));
   for (const std::uint32_t i : odd_names_)
-    if (lower(records_[i].full_name()) == wanted && short_name(records_[i]) != name)
+    if (in_lower_case(records_[i].full_name()) == wanted && short_name(records_[i]) != name)
       return &records_[i];
   return nullptr;
 }

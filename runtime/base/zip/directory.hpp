@@ -17,7 +17,6 @@
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/zip/name_index.hpp"
 #include "runtime/base/zip/record.hpp"
-#include "runtime/base/zip/storage_numbers.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::zip {

@@ -10,6 +10,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/little_endian.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/base/zip/signatures.hpp"
 
 namespace weightmap::zip {
@@ -53,17 +54,16 @@ EndSearch search_end(std::span<const std::byte> tail) {
 // Returns the absolute offset of the only end record.
 Result<std::uint64_t> find_end_record(bytes::ReadCache& cache) {
   const std::uint64_t size = cache.source_size();
-  Result<std::span<const std::byte>> tail = std::span<const std::byte>{};
+  std::span<const std::byte> tail;
   EndSearch search;
   for (std::uint64_t wanted : {cache.tail_bytes(), end_bytes + max_comment_bytes}) {
     const std::uint64_t length = std::min(size, wanted);
-    tail = cache.extend_back(size - length, length);
-    if (!tail) return tl::unexpected<Error>(tail.error());
-    if (tail->size() < end_bytes) break;
-    search = search_end(*tail);
+    TRY_ASSIGN(tail, cache.extend_back(size - length, length));
+    if (tail.size() < end_bytes) break;
+    search = search_end(tail);
     if (search.found || length == size) break;
   }
-  const std::uint64_t start = size - tail->size();
+  const std::uint64_t start = size - tail.size();
   if (search.ambiguous)
     return corrupt(
         "the archive has two end records, the other at byte " + text(start + *search.other),
@@ -71,11 +71,11 @@ Result<std::uint64_t> find_end_record(bytes::ReadCache& cache) {
   if (search.found) return start + *search.found;
   if (search.other)
     return corrupt("behind the end record of the archive the file goes on for " +
-                       bytes::counted(tail->size() - *search.other - end_bytes, "byte") +
+                       bytes::counted(tail.size() - *search.other - end_bytes, "byte") +
                        ", and the record announces another number",
                    start + *search.other);
   return failure(ErrorCode::not_a_checkpoint,
-                 "is no zip archive: no end record in the last " + text(tail->size()) + " bytes");
+                 "is no zip archive: no end record in the last " + text(tail.size()) + " bytes");
 }
 
 // The fields of either kind of end record, in the wider one's types.
@@ -90,7 +90,7 @@ struct EndFields {
 
 Result<EndFields> read_end(bytes::ReadCache& cache, std::uint64_t at) {
   std::array<std::byte, end_bytes> record;
-  if (Result<void> ok = cache.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(cache.copy(at, record));
   bytes::ByteCursor cursor(record);
   cursor.skip(4);
   EndFields end{};
@@ -119,7 +119,7 @@ Result<std::optional<std::uint64_t>> read_locator(bytes::ReadCache& cache, std::
   std::array<std::byte, locator_bytes> locator;
   if (end_at < locator_bytes) return std::optional<std::uint64_t>{};
   const std::uint64_t at = end_at - locator_bytes;
-  if (Result<void> ok = cache.copy(at, locator); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(cache.copy(at, locator));
   bytes::ByteCursor cursor(locator);
   if (cursor.u32() != locator_signature) return std::optional<std::uint64_t>{};
   const std::uint32_t disk = cursor.u32();
@@ -131,7 +131,7 @@ Result<std::optional<std::uint64_t>> read_locator(bytes::ReadCache& cache, std::
 
 Result<EndFields> read_end64(bytes::ReadCache& cache, std::uint64_t at) {
   std::array<std::byte, end64_bytes> record;
-  if (Result<void> ok = cache.copy(at, record); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(cache.copy(at, record));
   bytes::ByteCursor cursor(record);
   if (cursor.u32() != end64_signature)
     return corrupt("a zip64 locator, but no zip64 end record directly before it", at);
@@ -195,22 +195,24 @@ Result<EndOfArchive> place_directory(const EndFields& end, std::uint64_t directo
   return EndOfArchive{offset, end.directory_size, end.count, offset - end.directory_offset};
 }
 
+Result<EndOfArchive> place_by_end(const EndFields& end, std::uint64_t at) {
+  TRY(check_one_disk(end, at));
+  TRY(check_complete(end, at));
+  return place_directory(end, at, at);
+}
+
 Result<EndOfArchive> place_by_end64(bytes::ReadCache& cache, const EndFields& end,
                                     std::uint64_t end_at, std::uint64_t located) {
   if (end_at < locator_bytes + end64_bytes)
     return corrupt("a zip64 locator, but no room for a zip64 end record before it", end_at);
   const std::uint64_t at = end_at - locator_bytes - end64_bytes;
-  const Result<EndFields> end64 = read_end64(cache, at);
-  if (!end64) return tl::unexpected<Error>(end64.error());
-  if (Result<void> ok = check_one_disk(*end64, at); !ok) return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = check_agree(end, *end64, end_at); !ok)
-    return tl::unexpected<Error>(ok.error());
-  const Result<EndOfArchive> placed = place_directory(*end64, at, at);
-  if (!placed) return placed;
-  if (located > at || at - located != placed->archive_start)
+  TRY_ASSIGN(const EndFields end64, read_end64(cache, at));
+  TRY(check_one_disk(end64, at));
+  TRY(check_agree(end, end64, end_at));
+  TRY_ASSIGN(const EndOfArchive placed, place_directory(end64, at, at));
+  if (located > at || at - located != placed.archive_start)
     return corrupt("the zip64 locator points to byte " + text(located) +
-                       ", expected the zip64 end record at byte " +
-                       text(at - placed->archive_start),
+                       ", expected the zip64 end record at byte " + text(at - placed.archive_start),
                    end_at - locator_bytes);
   return placed;
 }
@@ -218,23 +220,12 @@ Result<EndOfArchive> place_by_end64(bytes::ReadCache& cache, const EndFields& en
 }  // namespace
 
 Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache, bool expected) {
-  const Result<std::uint64_t> at = find_end_record(cache);
-  if (!at) return tl::unexpected<Error>(at.error());
-  const Result<EndFields> end = read_end(cache, *at);
-  if (!end) return tl::unexpected<Error>(end.error());
-  const Result<std::optional<std::uint64_t>> locator = read_locator(cache, *at);
-  if (!locator) return tl::unexpected<Error>(locator.error());
-  Result<EndOfArchive> placed = EndOfArchive{};
-  if (*locator) {
-    placed = place_by_end64(cache, *end, *at, **locator);
-  } else {
-    if (Result<void> ok = check_one_disk(*end, *at); !ok) return tl::unexpected<Error>(ok.error());
-    if (Result<void> ok = check_complete(*end, *at); !ok) return tl::unexpected<Error>(ok.error());
-    placed = place_directory(*end, *at, *at);
-  }
-  if (!placed) return placed;
-  if (Result<void> ok = expected ? Result<void>() : check_prefix(cache, placed->archive_start); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY_ASSIGN(const std::uint64_t at, find_end_record(cache));
+  TRY_ASSIGN(const EndFields end, read_end(cache, at));
+  TRY_ASSIGN(const std::optional<std::uint64_t> locator, read_locator(cache, at));
+  TRY_ASSIGN(const EndOfArchive placed,
+             locator ? place_by_end64(cache, end, at, *locator) : place_by_end(end, at));
+  if (!expected) TRY(check_prefix(cache, placed.archive_start));
   return placed;
 }
 
@@ -243,7 +234,7 @@ Result<EndOfArchive> find_end_of_archive(bytes::ReadCache& cache, bool expected)
 Result<void> check_prefix(bytes::ReadCache& cache, std::uint64_t first_header) {
   if (first_header == 0) return {};
   std::array<std::byte, 4> head;
-  if (Result<void> ok = cache.copy(0, head); !ok) return ok;
+  TRY(cache.copy(0, head));
   if (bytes::load_le<std::uint32_t>(head.data()) != local_header_signature) return {};
   return corrupt("the archive seems to begin at byte " + text(first_header) +
                      ", but the file begins like an archive too: two archives in one file, or "

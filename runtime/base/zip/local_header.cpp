@@ -8,6 +8,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/try.hpp"
 #include "runtime/base/zip/signatures.hpp"
 
 namespace weightmap::zip {
@@ -93,9 +94,8 @@ Result<std::uint64_t> parse_local_header(std::span<const std::byte> header, cons
                    "no local header of record " + bytes::quote(record.full_name()) +
                        " where the directory says it is",
                    record.header_offset);
-  if (Result<void> ok = check_name(cursor, local, record); !ok)
-    return tl::unexpected<Error>(ok.error());
-  if (Result<void> ok = check_fields(local, record); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(check_name(cursor, local, record));
+  TRY(check_fields(local, record));
   // The directory has proven that header, name and payload fit the file, so this sum does not wrap.
   const std::uint64_t payload =
       record.header_offset + local_header_length(record) + local.extra_length;
@@ -110,16 +110,14 @@ Result<std::uint64_t> parse_local_header(std::span<const std::byte> header, cons
 Result<std::uint64_t> read_local_header(bytes::ReadCache& cache, const Record& record,
                                         std::uint64_t limit) {
   std::vector<std::byte> header(local_header_length(record));
-  if (Result<void> ok = cache.copy(record.header_offset, header); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(cache.copy(record.header_offset, header));
   return parse_local_header(header, record, limit);
 }
 
 Result<std::uint64_t> read_local_header(const bytes::ByteSource& source, const Record& record,
                                         std::uint64_t limit) {
   std::vector<std::byte> header(local_header_length(record));
-  if (Result<void> ok = source.read(record.header_offset, header); !ok)
-    return tl::unexpected<Error>(ok.error());
+  TRY(source.read(record.header_offset, header));
   return parse_local_header(header, record, limit);
 }
 

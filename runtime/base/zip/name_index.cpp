@@ -46,6 +46,13 @@ std::span<const Record> longest_run(std::span<const Record> records, Order order
 
 }  // namespace
 
+std::string in_lower_case(std::string_view name) {
+  std::string text(name);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
 NameIndex::NameIndex(std::span<const Record> records) {
   std::span<const Record> run = longest_run(records, Order::by_length);
   if (run.size() < records.size() / 2) {

@@ -2,34 +2,47 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/utf8.hpp"
-#include "runtime/base/try.hpp"
-#include "runtime/base/zip/storage_numbers.hpp"
+#include "runtime/base/zip/name_index.hpp"
+#include "runtime/base/zip/signatures.hpp"
 
 namespace weightmap::zip {
 namespace {
 
-constexpr std::size_t longest_name = 0xFFFF;
+constexpr std::uint64_t deflated_version = 20;
+constexpr std::uint64_t end64_made_by = 0x031E;
+constexpr std::uint64_t end64_version = 45;
 
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const std::optional<bytes::CodePoint> next = bytes::first_code_point(text);
-    if (!next || (next->code >= 0xD800 && next->code <= 0xDFFF)) return false;
-    text.remove_prefix(next->length);
+std::uint64_t flags_of(const EmittedRecord& record) noexcept {
+  return record.size > 0 ? flag_descriptor | flag_utf8 : flag_utf8;
+}
+
+std::uint64_t version_of(const EmittedRecord& record) noexcept {
+  return record.method == Method::deflated ? deflated_version : 0;
+}
+
+std::uint64_t clamp32(std::uint64_t value) noexcept {
+  return std::min<std::uint64_t>(value, in_zip64_32);
+}
+
+// The local header's stored size is not known yet; like miniz, this writes 0.
+void emit_zip64_field(bytes::ByteSink& sink, const EmittedRecord& record,
+                      std::uint64_t stored_size) {
+  const std::uint64_t length = Layout::zip64_field_bytes(record.size, record.header_offset);
+  if (length == 0) return;
+  sink.u16(zip64_extra_id);
+  sink.u16(length - 4);
+  if (record.size >= Layout::zip64_threshold) {
+    sink.u64(record.size);
+    sink.u64(stored_size);
   }
-  return true;
+  if (record.header_offset >= Layout::zip64_threshold) sink.u64(record.header_offset);
 }
 
-std::string folded(std::string_view name) {
-  std::string small(name);
-  for (char& c : small)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return small;
-}
+constexpr std::size_t longest_name = 0xFFFF;
 
 // Returns the number in a storage's name, "data/17"; bytes::no_number for other names.
 std::uint32_t storage_number(std::string_view name) noexcept {
@@ -51,7 +64,7 @@ bool is_relative_path(std::string_view name) {
 // Returns the fault of a name, or nullptr.
 const char* fault_of(std::string_view name) {
   if (name.empty()) return "is empty";
-  if (!is_utf8(name)) return "is not UTF-8";
+  if (!bytes::is_utf8(name)) return "is not UTF-8";
   if (name.find_first_of(std::string_view("\0\\", 2)) != name.npos)
     return "has a NUL or a backslash in it";
   if (!is_relative_path(name)) return "is not a relative path";
@@ -65,6 +78,81 @@ tl::unexpected<Error> bad_name(std::string_view what, std::string_view name,
 }
 
 }  // namespace
+
+void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const EmittedRecord& record) {
+  const std::uint64_t zip64 = Layout::zip64_field_bytes(record.size, record.header_offset);
+  const std::uint64_t payload =
+      layout.payload_offset(record.header_offset, record.name.size(), record.size).value();
+  const std::uint64_t padding = payload - record.header_offset - local_header_bytes -
+                                record.name.size() - zip64 - Layout::padding_field_bytes;
+  sink.u32(local_header_signature);
+  sink.u16(version_of(record));
+  sink.u16(flags_of(record));
+  sink.u16(static_cast<std::uint64_t>(record.method));
+  sink.fill(4 + 4 + 4 + 4, '\0');  // time and date, CRC, both sizes: they are in the descriptor
+  sink.u16(record.name.size());
+  sink.u16(zip64 + Layout::padding_field_bytes + padding);
+  sink.text(record.name);
+  emit_zip64_field(sink, record, 0);
+  sink.text("FB");
+  sink.u16(padding);
+  sink.fill(padding, 'Z');
+}
+
+void emit_descriptor(bytes::ByteSink& sink, const EmittedRecord& record) {
+  if (record.size == 0) return;
+  sink.u32(descriptor_signature);
+  sink.u32(record.crc32);
+  if (Layout::needs_zip64(record.size, record.header_offset)) {
+    sink.u64(record.stored_size);
+    sink.u64(record.size);
+  } else {
+    sink.u32(record.stored_size);
+    sink.u32(record.size);
+  }
+}
+
+void emit_central_entry(bytes::ByteSink& sink, const EmittedRecord& record) {
+  sink.u32(central_signature);
+  sink.u16(0);  // version made by
+  sink.u16(version_of(record));
+  sink.u16(flags_of(record));
+  sink.u16(static_cast<std::uint64_t>(record.method));
+  sink.u32(0);  // time and date
+  sink.u32(record.crc32);
+  sink.u32(clamp32(record.stored_size));
+  sink.u32(clamp32(record.size));
+  sink.u16(record.name.size());
+  sink.u16(Layout::zip64_field_bytes(record.size, record.header_offset));
+  sink.fill(2 + 2 + 2 + 4, '\0');  // comment length, disk, both attributes
+  sink.u32(clamp32(record.header_offset));
+  sink.text(record.name);
+  emit_zip64_field(sink, record, record.stored_size);
+}
+
+void emit_end(bytes::ByteSink& sink, std::uint64_t directory_offset, std::uint64_t directory_size,
+              std::uint64_t record_count) {
+  sink.u32(end64_signature);
+  sink.u64(end64_bytes - 12);
+  sink.u16(end64_made_by);
+  sink.u16(end64_version);
+  sink.u32(0);  // disks
+  sink.u32(0);
+  for (std::uint64_t value : {record_count, record_count, directory_size, directory_offset})
+    sink.u64(value);
+  sink.u32(locator_signature);
+  sink.u32(0);
+  sink.u64(directory_offset + directory_size);
+  sink.u32(1);  // disks in all
+  sink.u32(end_signature);
+  sink.u32(0);
+  const std::uint64_t count16 = std::min<std::uint64_t>(record_count, in_zip64_16);
+  sink.u16(count16);
+  sink.u16(count16);
+  sink.u32(clamp32(directory_size));
+  sink.u32(clamp32(directory_offset));
+  sink.u16(0);  // comment
+}
 
 Result<Plan> Plan::make(std::string_view top_folder, std::uint64_t alignment) {
   if (const char* fault = fault_of(top_folder))
@@ -124,7 +212,7 @@ std::string_view Plan::name(std::size_t index) const noexcept {
 }
 
 bool Plan::has(std::string_view name) const {
-  const std::string small = folded(name);
+  const std::string small = in_lower_case(name);
   return storage_number(small) < storages_ || folded_names_.contains(small);
 }
 
@@ -135,7 +223,7 @@ bool Plan::add_name(std::string_view name, std::uint32_t number) {
     return true;
   }
   if (has(name)) return false;
-  const auto added = folded_names_.insert(folded(name)).first;
+  const auto added = folded_names_.insert(in_lower_case(name)).first;
   has_storage_among_names_ |= storage_number(*added) != bytes::no_number;
   return true;
 }

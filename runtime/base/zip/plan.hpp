@@ -1,5 +1,6 @@
-// The records of a planned archive in order, with checked names and computed places. Each place is
-// known as soon as the record is added, before a byte is written.
+// The records of a planned archive in order, with checked names and computed places, and the parts
+// of the archive as torch's writer writes them, byte for byte. Each place is known as soon as the
+// record is added, before a byte is written.
 //
 // Offsets count from the start of the archive.
 #pragma once
@@ -13,10 +14,34 @@
 #include <vector>
 
 #include "runtime/base/bytes/byte_sink.hpp"
-#include "runtime/base/zip/emit.hpp"
+#include "runtime/base/zip/layout.hpp"
+#include "runtime/base/zip/record.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::zip {
+
+// The caller writes, for each record in turn: local header, payload, descriptor; then one central
+// entry per record, then the end records. Times are 0, so equal content gives equal bytes.
+
+// The facts about one record that are written. Offsets count from the start of the archive.
+struct EmittedRecord {
+  std::string_view name;  // with the top folder; at most 65535 bytes
+  std::uint64_t header_offset;
+  std::uint64_t size;
+  std::uint64_t stored_size;
+  std::uint32_t crc32;
+  Method method = Method::stored;
+};
+
+// Writes header, name, zip64 field and padding: all bytes up to the payload. Precondition: the
+// layout has a place for the payload, and the padding fits 16 bits (alignment at most 32 KiB).
+void emit_local_header(bytes::ByteSink& sink, const Layout& layout, const EmittedRecord& record);
+// Writes the data descriptor behind the payload; nothing for an empty record.
+void emit_descriptor(bytes::ByteSink& sink, const EmittedRecord& record);
+void emit_central_entry(bytes::ByteSink& sink, const EmittedRecord& record);
+// Writes zip64 end record, locator and end record: 98 bytes.
+void emit_end(bytes::ByteSink& sink, std::uint64_t directory_offset, std::uint64_t directory_size,
+              std::uint64_t record_count);
 
 class Plan {
  public:

@@ -6,7 +6,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/base/zip/local_header.hpp"
 
 namespace weightmap::zip {

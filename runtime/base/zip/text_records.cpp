@@ -1,7 +1,5 @@
 #include "runtime/base/zip/text_records.hpp"
 
-#include <utility>
-
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/number.hpp"

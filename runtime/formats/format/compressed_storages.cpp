@@ -7,7 +7,7 @@
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 
 namespace weightmap::format {
 namespace {

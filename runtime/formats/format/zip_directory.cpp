@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/format/listed_names.hpp"
 #include "runtime/formats/format/strangers.hpp"

@@ -12,7 +12,7 @@
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/base/zip/local_header.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
 #include "runtime/base/zip/text_records.hpp"

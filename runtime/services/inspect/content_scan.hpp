@@ -10,7 +10,7 @@
 
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/base/bytes/part.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/services/inspect/list_globals.hpp"
 #include "runtime/services/inspect/pickle_collector.hpp"
 #include "weightmap/options.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "runtime/base/zip/crc32.hpp"
-#include "runtime/base/zip/inflate.hpp"
+#include "runtime/base/zip/deflate.hpp"
 #include "runtime/base/zip/layout.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
