@@ -26,7 +26,7 @@
 #include "runtime/base/bytes/little_endian.hpp"
 #include "runtime/formats/dcp/metadata.hpp"
 #include "runtime/formats/dcp/parse_dcp.hpp"
-#include "runtime/formats/sets/file_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 #include "weightmap/named_tensor.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/parsing.hpp"
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {

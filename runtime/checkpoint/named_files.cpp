@@ -10,9 +10,9 @@
 #include "runtime/checkpoint/shards.hpp"
 #include "runtime/formats/dcp/parse_dcp.hpp"
 #include "runtime/formats/dcp/saved_offsets.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/select_files.hpp"
 #include "runtime/formats/sets/shard_index.hpp"
-#include "runtime/formats/sets/shard_name.hpp"
 
 namespace weightmap {
 namespace {

@@ -12,7 +12,7 @@
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
-#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 #include "runtime/system/memory/host_memory.hpp"
 
 namespace weightmap {

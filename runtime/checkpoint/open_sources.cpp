@@ -11,7 +11,6 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/members.hpp"
 #include "runtime/formats/sets/select_files.hpp"
-#include "runtime/formats/sets/unfinished_update.hpp"
 #include "runtime/system/file/reflink.hpp"
 #include "runtime/system/process/descriptor_limit.hpp"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/sources.hpp"
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 
 namespace weightmap::cli::start {
 namespace {

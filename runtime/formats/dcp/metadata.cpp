@@ -13,7 +13,7 @@
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/formats/dcp/boxes.hpp"
-#include "runtime/formats/sets/file_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/select_files.hpp"
 #include "runtime/formats/sets/shard_index.hpp"
 #include "runtime/formats/torch/globals.hpp"

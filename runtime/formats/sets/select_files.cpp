@@ -1,12 +1,8 @@
 #include "runtime/formats/sets/select_files.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -14,7 +10,7 @@
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 
 namespace weightmap::sets {
 namespace {
@@ -419,6 +415,16 @@ std::optional<std::string> file_of_another_rank(const path& file) {
     return is_of_a_rank(name) && !name.starts_with(rank) && name.ends_with(".safetensors");
   });
   return other == names->end() ? std::nullopt : std::optional(*other);
+}
+
+Result<void> check_no_update(const std::filesystem::path& folder) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(folder / update_mark, unknown)) return {};
+  return failure(ErrorCode::corrupt,
+                 "is of a folder in which weightmap fetch has replaced some files of a set and not "
+                 "yet the others, so they are of two versions; if it was killed, fetch the set "
+                 "again (" +
+                     std::string(update_mark) + " in the folder says so)");
 }
 
 }  // namespace weightmap::sets

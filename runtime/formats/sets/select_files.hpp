@@ -47,4 +47,11 @@ Result<Selection> select_names(std::vector<std::string> names, std::string_view 
 // form, or if the folder cannot be read.
 std::optional<std::string> file_of_another_rank(const std::filesystem::path& file);
 
+// The mark of a folder whose files are being replaced by those of another version of the set: while
+// it is there, they are of two versions.
+inline constexpr const char* update_mark = ".weightmap-update";
+
+// Fails with corrupt, about no file, if the folder has the mark.
+Result<void> check_no_update(const std::filesystem::path& folder);
+
 }  // namespace weightmap::sets

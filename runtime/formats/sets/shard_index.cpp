@@ -9,7 +9,7 @@
 #include "runtime/base/json/json_tree.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/value/builder.hpp"
-#include "runtime/formats/sets/file_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 
 namespace weightmap::sets {
 namespace {

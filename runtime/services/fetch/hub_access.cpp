@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "runtime/base/bytes/about_file.hpp"
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap {

@@ -11,9 +11,8 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/sets/file_name.hpp"
-#include "runtime/formats/sets/hub_cache.hpp"
-#include "runtime/formats/sets/hub_listing.hpp"
+#include "runtime/formats/sets/file_names.hpp"
+#include "runtime/formats/sets/hub.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap {

@@ -24,7 +24,7 @@
 #include "runtime/base/zip/signatures.hpp"
 #include "runtime/checkpoint/files_of.hpp"
 #include "runtime/formats/format/identify.hpp"
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/services/inspect/surroundings.hpp"
 #include "runtime/system/file/file.hpp"

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "runtime/base/json/json_text.hpp"
-#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 
 namespace weightmap {
 

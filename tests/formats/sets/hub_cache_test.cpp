@@ -1,6 +1,6 @@
 // Models in the cache of huggingface_hub: which names are one, where the cache is, which commit a
 // name stands for, and checkpoints that are opened by such a name.
-#include "runtime/formats/sets/hub_cache.hpp"
+#include "runtime/formats/sets/hub.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,12 +1,11 @@
 // Names of models on the hub, and what the hub says of a model.
-#include "runtime/formats/sets/hub_listing.hpp"
+#include "runtime/formats/sets/hub.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "runtime/formats/sets/hub_cache.hpp"
 #include "tests/support/failures.hpp"
 
 using namespace weightmap;

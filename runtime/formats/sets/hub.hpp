@@ -1,18 +1,21 @@
-// Finds models in the local cache of huggingface_hub, without the network. The layout is documented
-// at huggingface.co/docs/huggingface_hub/guides/manage-cache:
-//
-//   hub/models--ORG--NAME/refs/main                    a commit, as text
-//                        /snapshots/COMMIT/FILE        a link to ../../blobs/HASH
+// Models of the hub: in the local cache of huggingface_hub, without the network, and in its answers.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "weightmap/result.hpp"
 
 namespace weightmap::sets {
+
+// The layout of the cache is documented at huggingface.co/docs/huggingface_hub/guides/manage-cache:
+//
+//   hub/models--ORG--NAME/refs/main                    a commit, as text
+//                        /snapshots/COMMIT/FILE        a link to ../../blobs/HASH
 
 // "org/name", "org/name@revision" or, with a file of it, "org/name@revision/model.gguf". A slash in
 // a revision is then written %2F.
@@ -54,5 +57,31 @@ bool is_current(const HubSnapshot& snapshot);
 // Returns the link to this blob in a snapshot, which is the file's familiar name; the path itself
 // if it is not a blob of such a cache, or has no link.
 std::filesystem::path snapshot_path(const std::filesystem::path& blob);
+
+// What the hub says of a model: its commit and its files.
+//
+//   {"sha": "5c3b...", "siblings": [
+//     {"rfilename": "config.json", "size": 681, "blobId": "6e2c..."},
+//     {"rfilename": "model.safetensors", "size": 988097824, "blobId": "c0b1...",
+//      "lfs": {"sha256": "fdf7...", "size": 988097824, "pointerSize": 135}}]}
+
+struct HubFile {
+  std::string name;  // with folders
+  std::string blob;  // the hash that is its ETag, and its name in the cache
+  std::uint64_t size = 0;
+};
+
+struct HubListing {
+  std::string commit;
+  std::vector<HubFile> files = {};
+
+  const HubFile* find(std::string_view name) const noexcept;
+  // The names of the files that are the checkpoint, as select_names(); those that lead to others
+  // come first. Fails likewise.
+  Result<std::vector<std::string>> checkpoint() const;
+};
+
+// Fails with corrupt for anything else, and for names that lead out of a folder.
+Result<HubListing> read_hub_listing(std::string_view json);
 
 }  // namespace weightmap::sets

@@ -1,4 +1,4 @@
-// Names of the files of a numbered set: "model-00002-of-00003.safetensors".
+// Names of files that occur in other files, and of the files of a numbered set.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,10 @@
 
 namespace weightmap::sets {
 
+// True if every reader, on any system, resolves this name to a file beside the naming one or below.
+bool stays_below(std::string_view name) noexcept;
+
+// "model-00002-of-00003.safetensors".
 // Shard 2 of 3 of "model".
 struct ShardName {
   std::string_view stem;

@@ -1,6 +1,7 @@
-#include "runtime/formats/sets/shard_name.hpp"
+#include "runtime/formats/sets/file_names.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 
 #include "runtime/base/bytes/decimal.hpp"
@@ -17,6 +18,18 @@ std::string padded(std::uint32_t number) {
 }
 
 }  // namespace
+
+bool stays_below(std::string_view name) noexcept {
+  if (name.empty() || name.find_first_of(std::string_view("\\:\0", 3)) != std::string_view::npos)
+    return false;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return false;
+    begin = end + 1;
+  }
+  return true;
+}
 
 std::optional<ShardName> shard_name(std::string_view name, std::string_view extension) {
   constexpr std::size_t tail = 1 + digits + of.size() + digits;
