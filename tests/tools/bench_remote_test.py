@@ -113,22 +113,6 @@ class BenchOfRemoteFiles(RemoteCase):
         self.server.wait(lambda server: len(server.requests) >= 2)
         self.assertEqual(self.end(process, signal.SIGINT), 130)
 
-    def test_wrong_usage(self):
-        for words, arguments in (
-                ("--remote: must be a URL of http or https", ["--remote", "s3://bucket/model.pt"]),
-                ("--remote: must be a URL of http or https", ["--remote", self.file]),
-                ("--remote: ", ["--remote", "http://"]),
-                ("--remote excludes FILE", ["--remote", self.url, self.file]),
-                ("--remote excludes --start", ["--remote", self.url, "--start", "--", "true"]),
-                ("--remote excludes --engines", ["--remote", self.url, "--engines", "map"]),
-                ("--rounds", ["--remote", self.url, "--rounds", "0"]),
-                ("--connections requires --remote", ["--connections", "2", self.file]),
-                ("FILE is required", [])):
-            done = run("bench", *arguments)
-            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
-            self.assertIn(words, done.stderr)
-        self.assertEqual(self.server.requests, [])
-
     def test_a_sample_without_a_task(self):
         for task in ("", "[]", '{"url": 1}'):
             done = subprocess.run([TOOL, "bench-sample-remote", "libcurl"], input=task, env=CLEAN,

@@ -6,31 +6,23 @@
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import FOLDER, ToolCase
 
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 CONTENDERS = ["stock", "stock again", "run"]
 
 
-class BenchOfStarts(FolderCase):
+class BenchOfStarts(ToolCase):
     place = FOLDER
 
     def bench(self, *arguments, code=0):
-        done = subprocess.run([TOOL, "bench", *map(str, arguments)], env=ENVIRONMENT,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
+        return self.ends(code, "bench", *arguments)
 
     def make(self):
         """Makes a file that a start reads, larger than the libraries beside it, and weights."""
-        data, model = self.folder / "data", self.folder / "model.pt"
-        data.write_bytes(bytes(16 << 20))
-        subprocess.run([MAKER, model, "--count", "2", "--shape", "1024x1024"], check=True)
+        data, model = self.write("data", bytes(16 << 20)), super().make(count=2)
         for path in (data, model):
             os.utime(path, (1, 1))
             with open(path, "rb") as file:
@@ -87,15 +79,6 @@ class BenchOfStarts(FolderCase):
         done = self.bench("--start", "--model", self.folder / "none", "--", "sh", "-c",
                           "sleep 0.2", code=1)
         self.assertIn("none", done.stderr)
-
-    def test_wrong_usage(self):
-        for words, arguments in (
-                ("COMMAND is required", ["--start"]),
-                ("must be of cached, model-cold, cold", ["--start", "--scenarios", "warm", "true"]),
-                ("is a time, which measures nothing", ["--start", "--ready", "3s", "true"]),
-                ("--ready requires --start", ["--ready", "80", "model.pt"]),
-                ("--model requires --start", ["--model", "a", "model.pt"])):
-            self.assertIn(words, self.bench(*arguments, code=2).stderr)
 
 
 if __name__ == "__main__":

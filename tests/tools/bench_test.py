@@ -17,32 +17,13 @@ import sys
 import tempfile
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import ENVIRONMENT, FOLDER, TOOL, ToolCase
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from held_pages import cached, keep_cached
 
-from held_pages import cached, keep_cached  # noqa: E402
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 NO_PYTHON = ("--python", "/nonexistent")
+ONE_ROUND = ("--reference", "map", "--scenarios", "warm", "--orders", "file", "--rounds", "1")
 TENSORS, TENSOR_BYTES = 4, 1024 * 1024 * 2
-
-
-def run(*arguments, **options):
-    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, **options}
-    return subprocess.run([TOOL, *map(str, arguments)], check=False, **options)
-
-
-def make(path):
-    subprocess.run([MAKER, path, "--count", str(TENSORS), "--shape", "1024x1024", "--dtype",
-                    "bfloat16"], check=True)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return path
-
-
-def can_be_evicted(path):
-    return run("residency", "--evict", path).returncode == 0
 
 
 def is_running(process):
@@ -54,7 +35,7 @@ def is_running(process):
     return state.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-class Case(FolderCase):
+class Case(ToolCase):
     place = FOLDER
 
     def setUp(self):
@@ -63,12 +44,19 @@ class Case(FolderCase):
         self.addCleanup(orders.cleanup)
         self.orders = pathlib.Path(orders.name)  # where the tool puts temporary files
         self.environment = {**ENVIRONMENT, "TMPDIR": str(self.orders)}
-        self.file = make(self.folder / "model.pt")
+        self.file = self.make()
+
+    def make(self, name="model.pt"):
+        path = super().make(name, TENSORS, dtype="bfloat16")
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        return path
+
+    def can_be_evicted(self, path):
+        return self.run_tool("residency", "--evict", path).returncode == 0
 
     def bench(self, *arguments, code=0, python=NO_PYTHON):
-        done = run("bench", "--json", *python, *arguments, env=self.environment)
-        self.assertEqual((done.returncode, done.stderr), (code, ""), done.stdout)
-        return json.loads(done.stdout)
+        return json.loads(self.text("bench", "--json", *python, *arguments, code=code))
 
     def series(self, *arguments, **options):
         document = self.bench(self.file, "--memory", "as-is", *arguments, **options)
@@ -78,8 +66,7 @@ class Case(FolderCase):
         """The same tensors in two files with an index, in a folder."""
         folder = self.folder / "shards"
         folder.mkdir()
-        done = run("convert", self.file, f"{folder}/", "--max-shard-size", "5MiB")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.ends(0, "convert", self.file, f"{folder}/", "--max-shard-size", "5MiB")
         return folder
 
     def cannot_run(self, why):
@@ -87,7 +74,7 @@ class Case(FolderCase):
         self.skipTest(why)
 
     def needs_a_disk(self):
-        if not can_be_evicted(self.file):
+        if not self.can_be_evicted(self.file):
             self.cannot_run(f"{FOLDER}: its file system does not drop files from the page cache")
 
     def leaves_nothing_behind(self):
@@ -115,8 +102,8 @@ class Measures(Case):
     def test_warm_and_poisoned_samples_read_nothing_from_the_disk(self):
         self.needs_a_disk()
         measure = ("--engines", "populate,map,copy", "--orders", "random", "--rounds", "2")
-        done = run("bench", "--json", *NO_PYTHON, self.file, "--memory", "as-is", *measure,
-                   "--scenarios", "poisoned", env=self.environment)
+        done = self.run_tool("bench", "--json", *NO_PYTHON, self.file, "--memory", "as-is", *measure,
+                             "--scenarios", "poisoned")
         poisoned = json.loads(done.stdout)["files"][0]["series"]  # with or without samples
         with cached(self.file):
             warm = self.series(*measure, "--scenarios", "warm")
@@ -157,23 +144,21 @@ class Measures(Case):
     def checksum_of_tensors(self):
         content = self.file.read_bytes()
         total = 0
-        for one in json.loads(run("ls", "--json", self.file).stdout)["tensors"]:
+        for one in self.document("ls", "--json", self.file)["tensors"]:
             words = memoryview(content)[one["file_offset"]:one["file_offset"] + one["nbytes"]]
             total += sum(words.cast("Q"))
         return total % 2**64
 
     def test_copying_has_memory_of_its_own_and_mapping_has_none(self):
         keep_cached(self, self.file)
-        series = self.series("--engines", "map,copy", "--reference", "map", "--scenarios", "warm",
-                             "--orders", "file", "--rounds", "1")
+        series = self.series("--engines", "map,copy", *ONE_ROUND)
         own = {one["engine"]: one["samples"][0]["anonymous_bytes"] for one in series}
         self.assertLess(own["map"], TENSOR_BYTES)
         self.assertGreaterEqual(own["copy"], TENSORS * TENSOR_BYTES)
 
     def test_counts_system_calls_of_the_sample_alone(self):
         keep_cached(self, self.file)
-        document = self.bench(self.file, "--engines", "map,copy", "--reference", "map",
-                              "--scenarios", "warm", "--orders", "file", "--rounds", "1")
+        document = self.bench(self.file, "--engines", "map,copy", *ONE_ROUND)
         calls = {one["engine"]: one["system_calls"] for one in document["files"][0]["series"]}
         if None in (calls["map"], calls["copy"]):
             self.cannot_run("; ".join(document["warnings"]) or "the file did not stay in the cache")
@@ -189,7 +174,7 @@ class Measures(Case):
         for file in shards.iterdir():
             with open(file, "rb") as opened:
                 os.fsync(opened.fileno())
-        if not can_be_evicted(shards):
+        if not self.can_be_evicted(shards):
             self.cannot_run(f"{FOLDER}: its file system does not drop files from the page cache")
         measure = ("--memory", "as-is", "--engines", "disk,populate,map,copy", "--orders",
                    "random", "--rounds", "1")
@@ -211,18 +196,15 @@ class Measures(Case):
 
     def test_says_which_tensor_is_needed_first(self):
         keep_cached(self, self.file)
-        file = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
-                          "warm", "--rounds", "1", "--tensor", "tensor.2")["files"][0]
+        file = self.bench(self.file, "--engines", "map", *ONE_ROUND, "--tensor", "tensor.2")["files"][0]
         self.assertEqual((file["named_tensor"], file["named_tensor_bytes"], file["tensors"]),
                          ("tensor.2", TENSOR_BYTES, TENSORS))
 
     def test_writes_the_report_as_a_page(self):
         keep_cached(self, self.file)
         html = self.folder / "out.html"
-        done = run("bench", self.file, *NO_PYTHON, "--engines", "map", "--reference", "map",
-                   "--scenarios", "warm", "--orders", "random", "--rounds", "1", "--html", html)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("warm, random order", done.stdout)
+        text = self.text("bench", self.file, *NO_PYTHON, "--engines", "map", *ONE_ROUND, "--html", html)
+        self.assertIn("warm, file order", text)
         self.assertIn("<html", html.read_text(encoding="utf-8"))
         self.assertIn("map again", html.read_text(encoding="utf-8"))
 
@@ -233,42 +215,13 @@ class Measures(Case):
 
 
 class Refuses(Case):
-    def fails(self, message, *arguments, code):
-        done = run("bench", *NO_PYTHON, *arguments, env=self.environment)
-        self.assertEqual((done.stdout, done.stderr, done.returncode),
-                         ("", f"weightmap: {message}\n", code))
-
-    def test_refuses_words_that_it_does_not_know(self):
-        done = run("bench", self.file, "--engines", "map,mapp")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("--engines: must be one of disk, populate, ", done.stderr)
-        self.assertIn('not "mapp"', done.stderr)
-        self.fails('--scenarios: must be of cold, warm, poisoned, not "hot" (see weightmap --help)',
-                   self.file, "--scenarios", "hot", code=2)
-        self.fails('--orders: must be of file, random, not "none" (see weightmap --help)',
-                   self.file, "--orders", "none", code=2)
-        self.fails("FILE is required (see weightmap --help)", code=2)
-
-    def test_refuses_a_file_that_is_no_checkpoint(self):
-        self.file.write_bytes(b"no checkpoint at all")
-        done = run("bench", self.file, *NO_PYTHON)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("model.pt", done.stderr)
-
-    def test_refuses_a_tensor_that_is_not_there(self):
-        self.fails(f'{self.file}: has no tensor "tensor.9" that can be measured',
-                   self.file, "--tensor", "tensor.9", code=1)
-
-    def test_refuses_a_reference_that_cannot_be_measured_here(self):
-        self.fails("the reference torch-mmap cannot be measured: cannot run /nonexistent: "
-                   "No such file or directory", self.file, "--reference", "torch-mmap", code=1)
 
     def test_a_file_that_lives_in_memory_is_never_cold(self):
         shared = pathlib.Path("/dev/shm")
         if not os.access(shared, os.W_OK):
             self.cannot_run("/dev/shm is not there")
         with tempfile.TemporaryDirectory(dir=shared) as folder:
-            file = make(pathlib.Path(folder, "model.pt"))
+            file = self.make(pathlib.Path(folder, "model.pt"))
             series = self.bench(file, "--engines", "map", "--reference", "map", "--scenarios",
                                 "cold", "--rounds", "1", code=1)["files"][0]["series"]
         for one in series:
@@ -277,17 +230,15 @@ class Refuses(Case):
 
     def test_the_disk_alone_is_measured_cold_only(self):
         keep_cached(self, self.file)
-        disk = self.series("--engines", "disk", "--scenarios", "warm", "--orders", "file",
-                           "--rounds", "1")[-1]
+        disk = self.series("--engines", "disk", *ONE_ROUND)[-1]
         self.assertEqual((disk["engine"], disk["samples"]), ("disk", []))
         self.assertIn("past the page cache", disk["why_not"])
 
 
 class Lists(Case):
     def test_lists_engines_without_a_python(self):
-        done = run("bench", "--list", "--json", *NO_PYTHON)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        engines = {one["name"]: one["why_not"] for one in json.loads(done.stdout)["engines"]}
+        listed = self.document("bench", "--list", "--json", *NO_PYTHON)
+        engines = {one["name"]: one["why_not"] for one in listed["engines"]}
         self.assertEqual(list(engines), ["disk", "populate", "window", "map-huge", "map", "copy", "torch-mmap",
                                          "torch-copy", "safetensors-mmap", "safetensors-pread",
                                          "weightmap-torch", "weightmap-python", "fastsafetensors",
@@ -301,10 +252,8 @@ class Lists(Case):
         bare = self.folder / "python"
         bare.write_text(f'#!/bin/sh\nexec {shutil.which("python3")} -I -S "$@"\n', encoding="utf-8")
         bare.chmod(0o755)
-        lists = []
-        for python in (bare, "/nonexistent"):
-            done = run("bench", "--list", "--json", "--python", python)
-            lists.append(json.loads(done.stdout)["engines"])
+        lists = [self.document("bench", "--list", "--json", "--python", python)["engines"]
+                 for python in (bare, "/nonexistent")]
         self.assertEqual(*([one["name"] for one in engines] for engines in lists))
         self.assertEqual(lists[0][-1]["why_not"], "torch is not installed")
 
@@ -328,8 +277,7 @@ case "$3" in
 esac
 """, encoding="utf-8")
         script.chmod(0o755)
-        document = self.bench(self.file, "--reference", "map", "--scenarios", "warm", "--orders",
-                              "file", "--rounds", "1", "--engines",
+        document = self.bench(self.file, *ONE_ROUND, "--engines",
                               "map,torch-mmap,torch-copy,weightmap-torch",
                               python=("--python", script))
         series = {one["engine"]: one for one in document["files"][0]["series"]}
@@ -356,8 +304,7 @@ esac
                           "torch-dcp": dcp + "safetensors in 3 files",
                           "torch-mmap": "reads one file of torch, and this is safetensors in 3 files"})):
             document = self.bench(path, "--memory", "as-is", "--engines", ",".join(expected),
-                                  "--reference", "map", "--scenarios", "warm", "--orders", "file",
-                                  "--rounds", "1", python=("--python", script))
+                                  *ONE_ROUND, python=("--python", script))
             why_not = {one["engine"]: one["why_not"] for one in document["files"][0]["series"]}
             self.assertEqual({name: why_not[name] for name in expected}, expected)
 
@@ -427,8 +374,7 @@ esac
         if not os.access(setting, os.W_OK):
             self.cannot_run(f"{setting} cannot be written")
         before = setting.read_text(encoding="ascii")
-        document = self.bench(self.file, "--engines", "map", "--reference", "map", "--scenarios",
-                              "warm", "--orders", "file", "--rounds", "1", "--read-ahead", "64KiB")
+        document = self.bench(self.file, "--engines", "map", *ONE_ROUND, "--read-ahead", "64KiB")
         self.assertEqual(document["machine"]["read_ahead_bytes"], 65536)
         self.assertEqual(setting.read_text(encoding="ascii"), before)
         self.interrupt(signal.SIGINT, "--read-ahead", "64KiB")

@@ -6,6 +6,7 @@ takes no more memory than 64 MiB and eight times the file, and ends or refuses.
 """
 
 import json
+import math
 import os
 import pathlib
 import struct
@@ -15,12 +16,12 @@ import tempfile
 import unittest
 import zipfile
 
-ROOT, TOOL = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+from tool_case import ENVIRONMENT, ROOT, TOOL
+
 sys.path.insert(0, str(ROOT / "tests" / "hostile"))
 import pickle_builder as p  # noqa: E402
 import torch_files  # noqa: E402
 
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
 REFUSAL = ("has {} elements in a storage of {}, and its strides may repeat each 1024 times; the "
            "option repeats=any (WEIGHTMAP_REPEATS) lifts this bound")
 
@@ -76,13 +77,10 @@ class Bounded(unittest.TestCase):
     def test_statistics_are_of_each_stored_element_as_often_as_it_is_there(self):
         means = {"cube_26": 13, "cube_45": 22.5, "square": 119999, "windows": 9995}
         for name, (shape, _, _) in FILES.items():
-            count = 1
-            for size in shape:
-                count *= size
             with self.subTest(name):
                 out, _ = self.run_tool("stats", f"{name}.pt", "--json", file=f"{name}.pt")
                 [found] = json.loads(out)["tensors"]
-                self.assertEqual((found["count"], found["min"], found["zeros"]), (count, 0, 1))
+                self.assertEqual((found["count"], found["min"], found["zeros"]), (math.prod(shape), 0, 1))
                 self.assertAlmostEqual(found["mean"], means[name])
 
     def test_what_goes_through_all_elements_refuses(self):
@@ -94,14 +92,11 @@ class Bounded(unittest.TestCase):
             "to safetensors": lambda name: ("convert", f"{name}.pt", "new.safetensors"),
         }
         for name, (shape, _, _) in FILES.items():
-            count = 1
-            for size in shape:
-                count *= size
             reached = 1 + sum((n - 1) * stride for n, stride in zip(shape, FILES[name][1]))
             for label, command in commands.items():
                 with self.subTest(label, name=name):
                     _, err = self.run_tool(*command(name), file=f"{name}.pt", status=1)
-                    self.assertIn(REFUSAL.format(count, reached), err)
+                    self.assertIn(REFUSAL.format(math.prod(shape), reached), err)
             for left in ("raw", "array.npy", "new.safetensors"):
                 self.assertFalse((self.folder / left).exists())
 

@@ -7,7 +7,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import pickle
 import random
 import re
@@ -18,15 +17,7 @@ import sys
 import unittest
 import zipfile
 
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
-
-
-def run(*arguments):
-    return subprocess.run([TOOL, *map(str, arguments)], env=ENVIRONMENT, capture_output=True,
-                          text=True)
+from tool_case import DATA, ENVIRONMENT, FOLDER, MAKER, TOOL, ToolCase
 
 
 def header_of(path):
@@ -35,26 +26,20 @@ def header_of(path):
     return json.loads(content[8:8 + length])
 
 
-class Convert(FolderCase):
+class Convert(ToolCase):
     place = FOLDER
 
     def setUp(self):
         super().setUp()
-        self.model = self.folder / "model.pt"
-        subprocess.run([MAKER, self.model, "--count", "5", "--shape", "16x16", "--dtype",
-                        "float32"], check=True)
+        self.model = self.make(count=5)
         self.out = self.folder / "model.safetensors"
 
     def convert(self, *arguments):
-        result = run("convert", *arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
+        return self.ends(0, "convert", *arguments).stdout
 
     def refuses(self, code, words, *arguments):
         before = sorted(os.listdir(self.folder))
-        result = run("convert", *arguments)
-        self.assertEqual(result.returncode, code, result.stdout)
-        self.assertIn(words, result.stderr)
+        self.assertIn(words, self.ends(code, "convert", *arguments).stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before)
 
     def test_values_alone_are_refused(self):
@@ -78,24 +63,21 @@ class Convert(FolderCase):
             self.convert(DATA / f"{name}.pt", self.out)
             self.assertEqual(set(header_of(self.out)), {"__metadata__", name})
             self.convert(DATA / f"{name}.pt", self.folder / "out.pt", "--tensors-only")
-            self.assertEqual(run("ls", "--tsv", self.folder / "out.pt").stdout.split()[-4], name)
+            self.assertEqual(self.run_tool("ls", "--tsv", self.folder / "out.pt").stdout.split()[-4], name)
         self.convert(DATA / "tensor_root.pt", DATA / "parameter_root.pt", self.out)
         self.assertEqual(set(header_of(self.out)), {"__metadata__", "tensor_root", "parameter_root"})
 
-    def make(self, name, count, shape="16x16"):
-        path = self.folder / name
-        subprocess.run([MAKER, path, "--count", str(count), "--shape", shape, "--dtype",
-                        "float32"], check=True)
-        return path
+    def make(self, name="model.pt", count=4, shape="16x16"):
+        return super().make(name, count, shape)
 
     def listed(self, path):
-        return json.loads(run("ls", "--json", path).stdout)["tensors"]
+        return self.document("ls", "--json", path)["tensors"]
 
     def contents(self, path):
         """Name, type, shape and digits of each tensor."""
         return {tensor["name"]: (tensor["dtype"], tensor["shape"],
-                                 json.loads(run("cat", "--json", path, tensor["name"]).stdout)["values"])
-                for tensor in json.loads(run("ls", "--json", path).stdout)["tensors"]}
+                                 self.document("cat", "--json", path, tensor["name"])["values"])
+                for tensor in self.listed(path)}
 
     # --- which of a folder's files, and which dtypes ----------------------------------------------
 
@@ -114,7 +96,7 @@ class Convert(FolderCase):
         self.refuses(1, 'the tensor "a" is of opaque[2]', path, self.out)
         for name in ("told.safetensors", "told.pt"):
             self.convert("--dtype-of", "a=bfloat16", path, self.folder / name)
-            self.assertEqual(run("cat", self.folder / name, "a").stdout,
+            self.assertEqual(self.run_tool("cat", self.folder / name, "a").stdout,
                              "a: bfloat16 [3]\n[ 1. -2. inf]\n")
 
     def test_two_dtypes_of_one_array_are_refused(self):
@@ -129,7 +111,7 @@ class Convert(FolderCase):
                 "int4": [0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1],
                 "uint4": list(range(16)), "int2": [0, 1, -2, -1] * 4, "uint2": [0, 1, 2, 3] * 4}.items():
             with self.subTest(dtype):
-                done = run("cat", "--dtype-of", f"a={dtype}", path, "a")
+                done = self.run_tool("cat", "--dtype-of", f"a={dtype}", path, "a")
                 shown = done.stdout.split("\n", 1)[1].strip("[] \n").split()
                 self.assertEqual([int(word) for word in shown], numbers)
 
@@ -153,8 +135,8 @@ class Convert(FolderCase):
             back = self.folder / f"back.{ending}"
             self.assertEqual(self.convert(self.out, back), f"{back}\n")
             self.assertEqual(self.contents(back), self.contents(self.model))
-            self.assertEqual(run("verify", "--crc", back).returncode, 0)
-            self.assertEqual(json.loads(run("ls", "--info", "--json", back).stdout)["format"], "torch_zip")
+            self.ends(0, "verify", "--crc", back)
+            self.assertEqual(self.document("ls", "--info", "--json", back)["format"], "torch_zip")
 
     def test_json(self):
         document = json.loads(self.convert(self.model, self.out, "--json"))
@@ -192,7 +174,7 @@ class Convert(FolderCase):
                 to = self.folder / f"copy.{ending}"
                 self.convert(DATA / name, to, *options)
                 self.assertEqual(self.contents(to), self.contents(DATA / name))
-                self.assertEqual(run("verify", to).returncode, 0)
+                self.ends(0, "verify", to)
 
     def test_a_torch_file_keeps_strides(self):
         to = self.folder / "copy.pt"
@@ -204,8 +186,7 @@ class Convert(FolderCase):
 
     def left_out(self, *arguments):
         """The names, which standard error has, too."""
-        result = run("convert", *arguments, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.ends(0, "convert", *arguments, "--json")
         names = json.loads(result.stdout)["left_out"]
         said = "weightmap: left out: " + ", ".join(names[:8])
         if len(names) > 8:
@@ -232,7 +213,7 @@ class Convert(FolderCase):
 
     def test_what_has_more_to_it_than_its_parts_is_named(self):
         names = self.left_out(DATA / "sparse.pt", self.out, "--shared", "copy")
-        composed = json.loads(run("ls", "--json", DATA / "sparse.pt").stdout)["composed"]
+        composed = self.document("ls", "--json", DATA / "sparse.pt")["composed"]
         self.assertEqual(names, [tensor["name"] + " (all but its tensors)" for tensor in composed])
 
     def test_an_object_whose_tensors_are_written_is_not_said_to_be_left_out_whole(self):
@@ -246,9 +227,9 @@ class Convert(FolderCase):
         self.assertEqual(self.left_out(source, self.out), ["rank", "lr"])
         self.assertEqual(self.left_out(source, to, "--tensors-only"), ["rank", "lr"])
         self.assertEqual(self.left_out(source, to), [])
-        self.assertEqual(run("cat", to, "lr").stdout, "0.1\n")
-        self.assertEqual(run("tree", to).stdout, run("tree", source).stdout)
-        self.assertNotIn("not listed", run("ls", "--info", source).stdout)
+        self.assertEqual(self.run_tool("cat", to, "lr").stdout, "0.1\n")
+        self.assertEqual(self.run_tool("tree", to).stdout, self.run_tool("tree", source).stdout)
+        self.assertNotIn("not listed", self.run_tool("ls", "--info", source).stdout)
 
     def test_a_program_and_its_records_are_named(self):
         names = self.left_out(DATA / "scripted.pt", self.out, "--shared", "copy")
@@ -270,7 +251,7 @@ class Convert(FolderCase):
         for name in ("training.pt", "scripted.pt", "sparse.pt", "list_root.pt", "quantized.pt"):
             to = self.folder / name
             self.assertEqual(self.left_out(DATA / name, to), [])
-            self.assertEqual(run("diff", "--exit-code", DATA / name, to).returncode, 0)
+            self.ends(0, "diff", "--exit-code", DATA / name, to)
         self.assertEqual(self.left_out(DATA / "legacy" / "module.pt", self.folder / "l.pt"), [])
 
     def test_metadata(self):
@@ -316,7 +297,6 @@ class Convert(FolderCase):
                                  (("--order", self.folder / "nowhere"), "No such file")):
             for more in ((), ("--tensors-only",)):
                 self.refuses(1, message, self.model, self.model, *options, *more)
-        self.refuses(1, "complex128", DATA / "dtypes.pt", str(self.folder / "folder") + "/")
         self.assertEqual(self.model.read_bytes(), before)
 
     # --- sets of a torch file -------------------------------------------------------------------
@@ -349,7 +329,7 @@ class Convert(FolderCase):
                            "tensor.3": names[1], "tensor.4": names[2]}})
         self.assertTrue(self.index.read_text().startswith('{\n  "metadata": {\n    "total_size"'))
         for name in names[:3]:
-            self.assertEqual(run("verify", "--crc", self.shards / name).returncode, 0)
+            self.ends(0, "verify", "--crc", self.shards / name)
 
     def test_shards_are_put_together_again(self):
         self.split()
@@ -358,7 +338,7 @@ class Convert(FolderCase):
             report = json.loads(self.convert(*sources, merged, "--json"))
             self.assertEqual((report["tensors"], report["left_out"]), (5, []))
             self.assertEqual(self.contents(merged), self.contents(self.model))
-            self.assertEqual(run("verify", "--crc", merged).returncode, 0)
+            self.ends(0, "verify", "--crc", merged)
 
     def test_an_index_may_be_asked_for(self):
         for ending in ("bin", "safetensors"):
@@ -450,40 +430,8 @@ class Convert(FolderCase):
         to = self.folder / "tied.pt"
         self.convert(self.tied(), to, "--tensors-only")
         self.assertEqual(self.contents(to), self.contents(self.tied()))
-        storages = {tensor["storage"]
-                    for tensor in json.loads(run("ls", "--json", to).stdout)["tensors"]}
+        storages = {tensor["storage"] for tensor in self.listed(to)}
         self.assertLess(len(storages), len(self.contents(to)))
-
-    # --- refusals -------------------------------------------------------------------------------
-
-    def test_lazy_conjugates(self):
-        self.refuses(1, "conjugate", DATA / "conjugate.pt", self.out)
-        self.refuses(1, "conjugate", DATA / "conjugate.pt", self.folder / "c.pt", "--tensors-only")
-
-    def test_wrong_usage(self):
-        self.refuses(2, "must end in .safetensors, .pt, .pth, .bin", self.model,
-                     self.folder / "model.gguf")
-        self.refuses(2, "OUT is required", self.model)
-        to = self.folder / "other.pt"
-        self.refuses(2, "metadata is for safetensors only", self.model, to, "--metadata", "a=b")
-        self.refuses(2, "shared is for safetensors only", self.model, to, "--shared", "drop")
-        self.refuses(2, "an alignment is for torch files only", self.model, self.out, "--align",
-                     "4096")
-        self.refuses(2, "crc is for torch files only", self.model, self.out, "--crc", "off")
-        self.refuses(2, "must be like KEY=TEXT", self.model, self.out, "--metadata", "a")
-        self.refuses(2, "--shared", self.model, self.out, "--shared", "keep")
-        self.refuses(2, "--to", self.model, self.out, "--to", "gguf")
-        self.refuses(2, "--crc", self.model, to, "--crc", "maybe")
-        self.refuses(2, "must be a size", self.model, to, "--align", "many")
-        self.refuses(2, "must have an ending", self.model, self.folder / "x", "--to", "pt",
-                     "--max-shard-size", "1G")
-        exported = self.folder / "x.pt2"
-        for options in (("--tensors-only",), ("--max-shard-size", "1G")):
-            self.refuses(2, "a .pt2 archive is one file of its own kind", self.model, exported,
-                         *options)
-        self.refuses(2, "a .pt2 archive is one file; say its name", self.model,
-                     f"{self.folder}/", "--to", "pt2")
-        self.refuses(1, "is no single archive of torch.export", self.model, exported)
 
     def test_an_interrupted_or_killed_run_leaves_the_old_file_or_the_new(self):
         subprocess.run([MAKER, self.model, "--count", "8", "--shape", "1024x1024"], check=True)
@@ -509,10 +457,6 @@ class Convert(FolderCase):
         self.assertEqual(sorted(os.listdir(self.folder)), names)
         print(f"{ended_by_it} of 60 ended by the signal", file=sys.stderr)
         self.assertGreater(ended_by_it, 0)
-
-    def test_files_that_are_not_there(self):
-        self.refuses(1, "no.pt: cannot open the file: No such file", self.folder / "no.pt", self.out)
-        self.refuses(1, "No such file", self.model, self.folder / "none" / "m.safetensors")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import collections
 import datetime
 import json
 import os
-import pathlib
 import pickle
 import shutil
 import struct
@@ -17,13 +16,12 @@ import sys
 import unittest
 import zipfile
 
-from tool_case import ENVIRONMENT, FolderCase
-
-ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-DATA = ROOT / "tests" / "data"
+from tool_case import DATA, ENVIRONMENT, MAKER, TOOL, ToolCase
 
 
-class Case(FolderCase):
+class Case(ToolCase):
+    words = ("diff",)
+
     def copy(self, source, name, **records):
         """A fixture with other records, each made of its bytes by a function."""
         changes = {key.replace("data_", "data/").replace("pickle", "data.pkl"): change
@@ -41,23 +39,8 @@ class Case(FolderCase):
         """A checkpoint without tensors."""
         return self.copy("no_tensors.pt", name, pickle=lambda _: pickle.dumps(value, protocol))
 
-    def run_tool(self, *arguments):
-        return subprocess.run([TOOL, "diff", *map(str, arguments)], cwd=self.folder,
-                              env=ENVIRONMENT, capture_output=True, text=True)
-
-    def prints(self, text, *arguments, status=0):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stdout, done.stderr, done.returncode), (text, "", status))
-
-    def fails(self, message, *arguments, status=1):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stdout, done.stderr, done.returncode),
-                         ("", f"weightmap: {message}\n", status))
-
-    def document(self, *arguments):
-        done = self.run_tool("--json", *arguments)
-        self.assertEqual((done.stderr, done.returncode), ("", 0))
-        return json.loads(done.stdout)
+    def document(self, *arguments, **options):
+        return super().document("--json", *arguments, **options)
 
     def values(self, old, new, protocol=2):
         """Rows of the document: (name, change, old, new), ... where there is one."""
@@ -240,23 +223,46 @@ class Tensors(Case):
                              "steps")
         self.assertEqual((done.stdout, done.stderr), ("2 tensors: 1 removed, 1 added\n", ""))
 
-    def test_a_pattern_that_matches_nothing_fails(self):
-        old = self.copy("state_dict.pt", "old.pt")
-        self.fails('old.pt: no tensor matches "x.*"', old, old, "x.*")
+
+MANY_KINDS = {"a": [1, 2.5, None, True, b"x", "y"], ("t", 1): {"set", 3}, 10**30: -(10**30)}
+# Two values, and the rows of the document of their difference.
+DIFFERENCES = {
+    "equal values": (MANY_KINDS, MANY_KINDS, []),
+    "numbers and words": (
+        {"epoch": 3, "lr": 0.1, "name": "tiny", "done": False, "none": None},
+        {"epoch": 4, "lr": 0.01, "name": "small", "done": True, "none": 0},
+        [("epoch", "changed", 3, 4), ("lr", "changed", 0.1, 0.01), ("name", "changed", "tiny", "small"),
+         ("done", "changed", False, True), ("none", "changed", None, 0)]),
+    "kinds are told apart": (
+        {"a": 3, "b": [1], "c": 0.0, "d": 1}, {"a": 3.0, "b": (1,), "c": -0.0, "d": True},
+        [("a", "changed", 3, 3.0), ("b", "changed", {"$text": "[1]"}, {"$text": "(1,)"}),
+         ("c", "changed", 0.0, -0.0), ("d", "changed", 1, True)]),
+    "keys of two types are two keys": (
+        {0: "a"}, {"0": "a"}, [("0", "removed", "a"), ("0", "added", "a")]),
+    "the order of a dict does not matter": (
+        {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}, []),
+    "a longer list": ([1, 2], [1, 3, 4], [("1", "changed", 2, 3), ("2", "added", 4)]),
+    "a shorter list": ([1, 2], [1], [("1", "removed", 2)]),
+    "large integers": (
+        {"n": 10**30}, {"n": -(10**30)},
+        [("n", "changed", {"$text": "1000000000000000000000000000000"},
+          {"$text": "-1000000000000000000000000000000"})]),
+    "another mapping has its items compared": (
+        {"a": 1, "b": 2}, collections.OrderedDict(a=1, b=3),
+        [("", "changed", {"$text": "dict, 2 items"}, {"$text": "collections.OrderedDict, 2 items"}),
+         ("b", "changed", 2, 3)]),
+    "objects that fit a line are told as a whole": (
+        {"day": datetime.date(2024, 1, 2)}, {"day": datetime.date(2024, 1, 3)},
+        [("day", "changed", {"$text": "datetime.date 2024-01-02"},
+          {"$text": "datetime.date 2024-01-03"})]),
+}
 
 
 class Values(Case):
-    def test_equal_values(self):
-        value = {"a": [1, 2.5, None, True, b"x", "y"], ("t", 1): {"set", 3}, 10**30: -(10**30)}
-        self.assertEqual(self.values(value, value), [])
-
-    def test_numbers_and_words(self):
-        self.assertEqual(
-            self.values({"epoch": 3, "lr": 0.1, "name": "tiny", "done": False, "none": None},
-                        {"epoch": 4, "lr": 0.01, "name": "small", "done": True, "none": 0}),
-            [("epoch", "changed", 3, 4), ("lr", "changed", 0.1, 0.01),
-             ("name", "changed", "tiny", "small"), ("done", "changed", False, True),
-             ("none", "changed", None, 0)])
+    def test_differences(self):
+        for name, (old, new, rows) in DIFFERENCES.items():
+            with self.subTest(name):
+                self.assertEqual(self.values(old, new), rows)
 
     def test_the_table_shows_them_after_the_tensors(self):
         old = self.value("old.pt", {"epoch": 3, "betas": (0.9, 0.999), "gone": "x"})
@@ -269,21 +275,6 @@ class Values(Case):
             "here     added    -      [1, [2], {}]          -      -        -        -  -\n"
             "0 tensors; values: 2 changed, 1 removed, 1 added\n",
             old, new)
-
-    def test_kinds_are_told_apart(self):
-        self.assertEqual(self.values({"a": 3, "b": [1], "c": 0.0, "d": 1},
-                                     {"a": 3.0, "b": (1,), "c": -0.0, "d": True}),
-                         [("a", "changed", 3, 3.0),
-                          ("b", "changed", {"$text": "[1]"}, {"$text": "(1,)"}),
-                          ("c", "changed", 0.0, -0.0), ("d", "changed", 1, True)])
-
-    def test_keys_of_two_types_are_two_keys(self):
-        self.assertEqual(self.values({0: "a"}, {"0": "a"}),
-                         [("0", "removed", "a"), ("0", "added", "a")])
-
-    def test_the_order_of_a_dict_does_not_matter(self):
-        self.assertEqual(self.values({"a": 1, "b": {"c": 2, "d": 3}},
-                                     {"b": {"d": 3, "c": 2}, "a": 1}), [])
 
     def test_the_order_of_a_set_does_not_matter(self):
         # Both are for the first place of a table of eight, so that it matters which comes first.
@@ -299,34 +290,12 @@ class Values(Case):
         self.assertEqual([row[:2] for row in self.values([{1}], [frozenset({1})])],
                          [("0", "changed")])
 
-    def test_lists_are_compared_by_index(self):
-        self.assertEqual(self.values([1, 2], [1, 3, 4]), [("1", "changed", 2, 3), ("2", "added", 4)])
-        self.assertEqual(self.values([1, 2], [1]), [("1", "removed", 2)])
-
     def test_long_words_that_begin_alike_differ(self):
         old, new = 5000 * "x" + "a", 5000 * "x" + "b"
         shown = {"$text": "'" + 80 * "x" + "'... (5001 bytes)"}
         self.assertEqual(self.values({"w": old}, {"w": new}), [("w", "changed", shown, shown)])
         self.assertEqual(self.values({old: 1}, {new: 1}),
                          [(200 * "x" + "...", "removed", 1), (200 * "x" + "...", "added", 1)])
-
-    def test_large_integers(self):
-        self.assertEqual(self.values({"n": 10**30}, {"n": -(10**30)}),
-                         [("n", "changed", {"$text": "1000000000000000000000000000000"},
-                           {"$text": "-1000000000000000000000000000000"})])
-
-    def test_another_mapping_has_its_items_compared(self):
-        self.assertEqual(
-            self.values({"a": 1, "b": 2}, collections.OrderedDict(a=1, b=3)),
-            [("", "changed", {"$text": "dict, 2 items"},
-              {"$text": "collections.OrderedDict, 2 items"}),
-             ("b", "changed", 2, 3)])
-
-    def test_objects_that_fit_a_line_are_told_as_a_whole(self):
-        self.assertEqual(
-            self.values({"day": datetime.date(2024, 1, 2)}, {"day": datetime.date(2024, 1, 3)}),
-            [("day", "changed", {"$text": "datetime.date 2024-01-02"},
-              {"$text": "datetime.date 2024-01-03"})])
 
     def test_values_that_contain_themselves(self):
         value = {"list": []}
@@ -388,7 +357,7 @@ class Use(Case):
     def test_the_status_tells_of_a_difference_on_request(self):
         said = "0 tensors; values: 1 changed\n"
         self.prints(said, "-q", "old.pt", "new.pt")
-        self.prints(said, "-q", "--exit-code", "old.pt", "new.pt", status=1)
+        self.prints(said, "-q", "--exit-code", "old.pt", "new.pt", code=1)
         self.prints("0 tensors; values: equal\n", "-q", "--exit-code", "old.pt", "old.pt")
 
     def test_quiet_json_has_the_counts(self):
@@ -407,14 +376,6 @@ class Use(Case):
         self.assertRegex(done.stdout.splitlines()[1],
                          r"^layers\.1\.weight\tchanged\tfloat64\[4,4\]\tfloat64\[4,4\]\t1\t16\t0\t"
                          r"1e\+09\t\[1,2\]$")
-
-    def test_each_file_that_cannot_be_opened_is_named(self):
-        self.fails("no.pt: cannot open the file: No such file or directory", "no.pt", "old.pt")
-        self.fails("no.pt: cannot open the file: No such file or directory", "old.pt", "no.pt")
-
-    def test_wrong_usage(self):
-        self.fails("OTHER is required (see weightmap --help)", "old.pt", status=2)
-        self.assertEqual(self.run_tool("--tsv", "--quiet", "old.pt", "new.pt").returncode, 2)
 
 
 if __name__ == "__main__":

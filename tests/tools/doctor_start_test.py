@@ -12,9 +12,7 @@ import sys
 import time
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+from tool_case import FOLDER, ToolCase
 
 # Says that it is ready, and waits for a signal, of which a child tells, too.
 SERVES = """
@@ -39,23 +37,15 @@ def wait_for(path):
         time.sleep(0.01)
 
 
-class DoctorOfStarts(FolderCase):
+class DoctorOfStarts(ToolCase):
     place = FOLDER
-
-    def doctor(self, *arguments, code=0):
-        done = subprocess.run([TOOL, "doctor", *map(str, arguments)], env=ENVIRONMENT,
-                              capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
+    words = ("doctor",)
 
     def facts(self, *arguments):
-        return json.loads(self.doctor("--json", *arguments).stdout)
-
-    def assert_usage(self, words, *arguments):
-        self.assertIn(words, self.doctor(*arguments, code=2).stderr)
+        return json.loads(self.ends(0, "--json", *arguments).stdout)
 
     def test_three_sentences(self):
-        done = self.doctor("--", "sh", "-c", "sleep 0.3; echo to standard output")
+        done = self.ends(0, "--", "sh", "-c", "sleep 0.3; echo to standard output")
         first, second, third = done.stdout.splitlines()
         self.assertRegex(first, r"^The start of sh took \d\.\d s until it ended: .*\.$")
         self.assertRegex(second, r"^It waited most for .*: \d\.\d s, \d+ % of the whole\.$")
@@ -63,8 +53,7 @@ class DoctorOfStarts(FolderCase):
         self.assertEqual(done.stderr, "to standard output\n")
 
     def test_the_facts_of_a_program_with_weights(self):
-        model = self.folder / "model.pt"
-        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        model = self.make()
         facts = self.facts("--", sys.executable, "-c", HOLDS_WEIGHTS, model)
         self.assertEqual(facts["program"], pathlib.Path(sys.executable).name)
         self.assertEqual(facts["exit_status"], 0)
@@ -86,43 +75,31 @@ class DoctorOfStarts(FolderCase):
 
     def test_a_command_that_does_not_end(self):
         ready, asked = self.folder / "ready", self.folder / "asked"
-        command = [TOOL, "doctor", "--", "sh", "-c", HOLDS_OUT, ready, asked]
-        with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
-            wait_for(ready)
+        process = self.start("--", "sh", "-c", HOLDS_OUT, ready, asked)
+        for told in (ready, asked):
+            wait_for(told)
             process.send_signal(signal.SIGINT)
-            wait_for(asked)
-            process.send_signal(signal.SIGINT)
-            self.assertEqual(process.communicate()[0], b"")
-            self.assertEqual(process.returncode, 130)
+        self.assertEqual((process.communicate()[0], process.returncode), ("", 130))
 
     def test_a_command_that_fails(self):
-        done = self.doctor("--", "sh", "-c", "exit 3")
+        done = self.ends(0, "--", "sh", "-c", "exit 3")
         self.assertEqual(done.stderr, "weightmap: the command ended with status 3\n")
         self.assertEqual(self.facts("--", "sh", "-c", "kill -9 $$")["exit_status"], 137)
 
     def test_a_command_that_is_not_there(self):
-        done = self.doctor("--", "no-such-command", code=1)
-        self.assertEqual((done.stdout, done.stderr), (
-            "", "weightmap: cannot run no-such-command: No such file or directory\n"))
+        self.fails("cannot run no-such-command: No such file or directory", "--", "no-such-command")
 
     def test_signals_mean_what_they_meant(self):
         look = ["grep", "SigIgn", "/proc/self/status"]
-        done = self.doctor("--", *look)
+        done = self.ends(0, "--", *look)
         plain = subprocess.run(look, capture_output=True, text=True, check=True)
         # glibc's posix_spawn() has a program ignore the two signals that are glibc's own.
         ignored = int(done.stderr.split()[1], 16) & 0x7FFFFFFF
         self.assertEqual(ignored, int(plain.stdout.split()[1], 16))
 
     def test_words_of_the_command_are_no_options(self):
-        done = self.doctor("--", "sh", "-c", "echo \"$@\"", "sh", "--json", "--", "--dtype")
+        done = self.ends(0, "--", "sh", "-c", "echo \"$@\"", "sh", "--json", "--", "--dtype")
         self.assertEqual(done.stderr, "--json -- --dtype\n")
-
-    def test_wrong_usage(self):
-        self.assert_usage("COMMAND is required", "--")
-        self.assert_usage("--ready requires -- COMMAND", "--ready", "1s", "model.pt")
-        self.assert_usage("--ready is \"soon\"", "--ready", "soon", "--", "true")
-        self.assert_usage("COMMAND excludes --python", "--python", "python3", "--", "true")
-        self.assert_usage("not expected: other.pt", "model.pt", "other.pt")
 
 
 if __name__ == "__main__":

@@ -6,20 +6,15 @@
 
 import json
 import os
-import pathlib
 import shlex
 import subprocess
 import sys
 import unittest
 
-from tool_case import FolderCase
+from tool_case import DATA, TOOL, ToolCase
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from held_pages import cached
 
-from held_pages import cached  # noqa: E402
-
-ROOT, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-DATA = ROOT / "tests" / "data"
 TOPICS = ["file system", "read-ahead", "fragmentation", "page cache", "pages", "memory", "dtype",
           "alignment", "copies", "kernel"]
 # Not in builds with shared libraries.
@@ -27,15 +22,9 @@ if "\n  run " in subprocess.run([TOOL, "--help"], capture_output=True, text=True
     TOPICS.append("snapshots")
 
 
-class Doctor(FolderCase):
-    def run_tool(self, *arguments, code=0):
-        done = subprocess.run([TOOL, *map(str, arguments)], cwd=self.folder, capture_output=True,
-                              text=True, check=False)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
-
+class Doctor(ToolCase):
     def findings(self, file, *arguments):
-        answer = json.loads(self.run_tool("doctor", "--json", *arguments, file).stdout)
+        answer = self.document("doctor", "--json", *arguments, file)
         self.assertEqual(answer["file"], str(file))
         self.assertEqual([finding["topic"] for finding in answer["findings"]], TOPICS)
         return {finding["topic"]: finding for finding in answer["findings"]}
@@ -45,7 +34,7 @@ class Doctor(FolderCase):
         for command in advice.split(" && "):
             words = shlex.split(command)
             self.assertEqual(words[0], "weightmap")
-            self.run_tool(*words[1:])
+            self.ends(0, *words[1:])
         return words[3]
 
     def assert_helps(self, file, topic, *arguments):
@@ -56,10 +45,7 @@ class Doctor(FolderCase):
         return made
 
     def make(self, shape="64x64"):
-        path = self.folder / "model.pt"
-        subprocess.run([MAKER, path, "--count", "2", "--shape", shape, "--dtype", "float32"],
-                       check=True)
-        return path
+        return super().make(count=2, shape=shape)
 
     def write_safetensors(self, name, tensors, padding=0):
         header = json.dumps(tensors).encode()
@@ -70,7 +56,7 @@ class Doctor(FolderCase):
         return name
 
     def test_says_a_line_for_each_topic_and_one_for_what_to_do(self):
-        lines = self.run_tool("doctor", self.make()).stdout.splitlines()
+        lines = self.text("doctor", self.make()).splitlines()
         told = [line for line in lines if not line.startswith(" ")]
         self.assertEqual([line[9:24].rstrip() for line in told], TOPICS)
         for line in told:
@@ -114,18 +100,18 @@ class Doctor(FolderCase):
         with open(file, "rb") as opened:
             os.fsync(opened.fileno())
         for _ in range(1000):  # again while the system is about to take a page itself
-            if subprocess.run([TOOL, "residency", "--evict", file], capture_output=True).returncode == 0:
+            if self.run_tool("residency", "--evict", file).returncode == 0:
                 break
         finding = self.findings(file)["page cache"]
         if finding["state"] != "slow":
             self.skipTest("nothing can be evicted here")
-        self.run_tool(*shlex.split(finding["advice"])[1:])
+        self.ends(0, *shlex.split(finding["advice"])[1:])
         with cached(file):
             self.assertEqual(self.findings(file)["page cache"]["state"], "good")
 
     def test_takes_a_folder(self):
         (self.folder / "set").mkdir()
-        self.run_tool("convert", self.make(), "set/model.safetensors", "--max-shard-size", "20K")
+        self.ends(0, "convert", self.make(), "set/model.safetensors", "--max-shard-size", "20K")
         self.assertEqual(self.findings("set")["dtype"]["found"],
                          "float32 32.0 KiB; --dtype says what another one would cost")
 
@@ -158,27 +144,14 @@ class Doctor(FolderCase):
                                        "advice": advice})
 
     def doctor_of_python(self, python):
-        done = subprocess.run([TOOL, "doctor", "--json", "--python", python], capture_output=True,
-                              env={**os.environ, "PYTHONPATH": str(self.folder)}, check=True)
-        return json.loads(done.stdout)["findings"]
+        return self.document("doctor", "--json", "--python", python,
+                             environment={"PYTHONPATH": str(self.folder)})["findings"]
 
     def patching(self, python):
         """Without the advice, which names folders of this machine."""
         [finding] = self.doctor_of_python(python)
         self.assertEqual(finding.pop("advice") is None, finding["state"] != "slow")
         return finding
-
-    def test_what_cannot_be_opened_is_an_error(self):
-        done = self.run_tool("doctor", "missing.pt", code=1)
-        self.assertEqual(done.stderr, "weightmap: missing.pt: cannot open the file: No such file "
-                                      "or directory\n")
-
-    def test_a_type_that_nothing_is_converted_to_is_wrong_usage(self):
-        done = self.run_tool("doctor", code=2)
-        self.assertIn("FILE or --python is required", done.stderr)
-        done = self.run_tool("doctor", "--dtype", "int8", self.make(), code=2)
-        self.assertIn('--dtype: must be float64, float32, float16 or bfloat16, not "int8"',
-                      done.stderr)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,14 @@ import mmap
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import unittest
 
-from tool_case import ENVIRONMENT, FolderCase, stop
+import mounts
+from tool_case import ENVIRONMENT, FOLDER, ToolCase, stop
 
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 SMALL = 1 << 20  # beside a model of 16 MiB: headers, and what is read ahead of them
 DROPS = ("its file system drops what is in memory of a file whenever anybody opens the file; "
          "weightmap stage copies it into shared memory")
@@ -39,24 +37,16 @@ print(re.search(r"Rss: +([0-9]+) kB", area)[1])
 """
 
 
-class Mounted(FolderCase):
+class Mounted(ToolCase):
     place = FOLDER
     outlived = True
     options = ()  # of bindfs
 
     def setUp(self):
         super().setUp()
-        lower, upper = self.folder / "lower", self.folder / "upper"
-        lower.mkdir()
-        upper.mkdir()
-        subprocess.run([MAKER, lower / "model.pt", "--count", "16", "--shape", "256x1024",
-                        "--dtype", "float32"], check=True)
-        self.server = subprocess.Popen(["bindfs", "-f", *self.options, lower, upper])
-        self.addCleanup(self.server.wait)
-        self.addCleanup(subprocess.run, ["umount", "-l", upper])
-        self.model = upper / "model.pt"
-        while not self.model.exists():
-            self.assertIsNone(self.server.poll(), "bindfs has ended")
+        self.make("lower/model.pt", count=16, shape="256x1024")
+        self.server = mounts.bindfs(self, self.folder / "lower", self.folder / "upper", *self.options)
+        self.model = self.folder / "upper" / "model.pt"
         self.bytes = self.model.stat().st_size
         (self.folder / "runtime").mkdir(mode=0o700)
         self.environment = {**ENVIRONMENT, "WEIGHTMAP_START_DIR": str(self.folder / "starts"),
@@ -66,27 +56,17 @@ class Mounted(FolderCase):
         text = pathlib.Path(f"/proc/{self.server.pid}/io").read_text(encoding="ascii")
         return int(re.search("rchar: ([0-9]+)", text)[1])
 
-    def run_tool(self, *arguments, code=0):
-        done = subprocess.run([TOOL, *map(str, arguments)], check=False, env=self.environment,
-                              capture_output=True, text=True, timeout=100)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
-
     def keeper(self, *arguments):
         """A daemon, and what it holds by now."""
-        process = subprocess.Popen([TOOL, "hold", "--json", *map(str, arguments)],
-                                   env=self.environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, text=True)
+        process = self.start("hold", "--json", *arguments, stderr=subprocess.DEVNULL)
         limit = threading.Timer(100, process.kill)
         limit.start()
         self.addCleanup(limit.cancel)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
         return process, json.loads(process.stdout.readline())["files"]
 
-    def served_for(self, *arguments, **options):
+    def served_for(self, *arguments, code=0):
         before = self.served()
-        done = self.run_tool(*arguments, **options)
+        done = self.ends(code, *arguments, timeout=100)
         return done, self.served() - before
 
     def served_for_starts(self):
@@ -152,7 +132,7 @@ class DropsAtOpen(Mounted):
         self.assertEqual((report["bytes_in_memory"], report["drops_pages_at_open"]),
                          (self.bytes * self.memory_after_warm, True))
         self.assertLess(served, self.bytes + SMALL)
-        text = self.run_tool("warm", self.model, code=self.warm_status).stdout
+        text = self.ends(self.warm_status, "warm", self.model).stdout
         self.assertRegex(text, r"\A" + ("" if self.memory_after_warm else r"0 B of ") +
                          r"16\.0 MiB in memory after [0-9.]+ s \(.*\)\n"
                          r"not kept: the file system drops what is in memory of a file whenever "
@@ -162,8 +142,7 @@ class DropsAtOpen(Mounted):
     def test_warm_of_tensors_in_any_way_reads_them_once(self):
         for ways in self.ways:
             before = self.served()
-            done = subprocess.run([TOOL, "warm", self.model, "*", *ways], check=False,
-                                  env=self.environment, capture_output=True, text=True)
+            done = self.run_tool("warm", self.model, "*", *ways)
             self.assertLess(self.served() - before, self.bytes + SMALL, ways)
             self.assertIn("\nnot kept: ", done.stdout, ways)
 
@@ -175,14 +154,14 @@ class DropsAtOpen(Mounted):
             done, _ = self.served_for_starts()[0]
 
     def test_run_drops_nothing_of_what_the_command_has_mapped(self):
-        done = self.run_tool("run", "--ready", "0s", "--model", self.model, "--", sys.executable,
-                             "-c", MAPS, self.model)
+        done = self.ends(0, "run", "--ready", "0s", "--model", self.model, "--", sys.executable,
+                         "-c", MAPS, self.model)
         self.assertEqual(int(done.stdout) << 10, -(-self.bytes // 4096) * 4096)
 
     def test_doctor_does_not_advise_to_warm_it(self):
-        done = self.run_tool("doctor", "--json", self.model)
-        self.assertNotIn("weightmap warm", done.stdout)
-        [found] = [finding for finding in json.loads(done.stdout)["findings"]
+        text = self.ends(0, "doctor", "--json", self.model).stdout
+        self.assertNotIn("weightmap warm", text)
+        [found] = [finding for finding in json.loads(text)["findings"]
                    if finding["topic"] == "page cache"]
         self.assertEqual(found, {
             "topic": "page cache", "state": "slow",
@@ -192,13 +171,11 @@ class DropsAtOpen(Mounted):
     def test_hold_refuses_it_at_the_start_and_when_asked(self):
         error = ("cannot be held: its file system drops what is in memory of a file, locked or "
                  "not, whenever anybody opens the file; weightmap stage copies it into shared "
-                 "memory, which stays\n")
-        done = self.run_tool("hold", self.model, code=1)
-        self.assertEqual((done.stdout, done.stderr), ("", f"weightmap: {self.model}: {error}"))
+                 "memory, which stays")
+        self.fails(f"{self.model}: {error}", "hold", self.model)
         self.keeper()
-        done = self.run_tool("hold", "--add", self.model, code=1)
-        status = json.loads(self.run_tool("hold", "--status", "--json").stdout)
-        self.assertEqual((done.stderr, status["files"]), (f"weightmap: {error}", []))
+        self.fails(error, "hold", "--add", self.model)
+        self.assertEqual(self.document("hold", "--status", "--json")["files"], [])
 
 
 class KeepsNothing(DropsAtOpen):
@@ -209,7 +186,4 @@ class KeepsNothing(DropsAtOpen):
 
 
 if __name__ == "__main__":
-    if os.geteuid() != 0 or not shutil.which("bindfs") or not os.path.exists("/dev/fuse"):
-        print("SKIPPED: needs root, bindfs and /dev/fuse")
-        sys.exit(77)
-    unittest.main(argv=sys.argv[:1])
+    mounts.main(sys.argv[:1])

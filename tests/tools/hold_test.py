@@ -17,20 +17,15 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from tool_case import ENVIRONMENT, FOLDER, TOOL, ToolCase, stop
 
-from held_pages import keep_cached  # noqa: E402
-from tool_case import stop  # noqa: E402
+from held_pages import keep_cached
 
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items()
-               if not key.startswith(("WEIGHTMAP_", "NOTIFY_", "WATCHDOG_"))}
 INTERVAL = "0.05"  # seconds between two looks
 IS_SANITIZED = b"AddressSanitizer" in TOOL.read_bytes()
 
@@ -68,45 +63,28 @@ class Client:
         return self.receive()
 
 
-class Case(unittest.TestCase):
-    maxDiff = None
-
+class Case(ToolCase):
     def setUp(self):
-        # A socket's path is short, so not below the build folder.
-        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()  # a socket's path is short, so not below the build folder
         self.shared = self.folder / "shared"
         self.socket = self.shared / "hold.sock"
-        self.environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(self.shared)}
+        self.environment = {key: text for key, text in ENVIRONMENT.items()
+                            if not key.startswith(("NOTIFY_", "WATCHDOG_"))}
+        self.environment["WEIGHTMAP_RUNTIME_DIR"] = str(self.shared)
         files = tempfile.TemporaryDirectory(dir=FOLDER)
         self.addCleanup(files.cleanup)
         self.file = self.make(pathlib.Path(files.name) / "model.pt")
 
     def make(self, path, count=4):
-        subprocess.run([MAKER, path, "--count", str(count), "--shape", "256x1024", "--dtype",
-                        "float32"], check=True)
-        return path
+        return super().make(path, count, "256x1024")
 
     def keeper(self, *arguments, **options):
         """Running, with what it is given in memory; what it said then is `.report`."""
-        options = {"env": self.environment, **options}
-        process = subprocess.Popen(
-            [TOOL, "hold", "--json", "--interval", INTERVAL, *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-        self.addCleanup(self.end, process)
+        process = self.start("hold", "--json", "--interval", INTERVAL, *arguments, **options)
         line = process.stdout.readline()
         self.assertTrue(line, process.poll() is not None and process.stderr.read())
         process.report = json.loads(line)
         return process
-
-    @staticmethod
-    def end(process):
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
     def stop(self, process):
         """Ends it as systemd does; answers what it wrote to standard error."""
@@ -115,11 +93,8 @@ class Case(unittest.TestCase):
         self.assertEqual((process.returncode, out), (0, ""), errors)
         return errors
 
-    def run_tool(self, *arguments, code=0, **options):
-        options = {"env": self.environment, "capture_output": True, "text": True, **options}
-        done = subprocess.run([TOOL, "hold", *map(str, arguments)], check=False, **options)
-        self.assertEqual(done.returncode, code, done.stderr)
-        return done
+    def asked(self, *arguments, code=0, **options):
+        return self.ends(code, "hold", *arguments, **options)
 
     def status(self):
         with Client(self.socket) as client:
@@ -190,18 +165,18 @@ class Holds(Case):
             self.keeper("--no-lock", file, **other)
         except PermissionError as refusal:
             self.skipTest(f"another user cannot run the tool here: {refusal}")
-        done = self.run_tool("--status", **other)
+        done = self.asked("--status", **other)
         self.assertRegex(done.stdout, r"other\.pt +4\.0 MiB +\?  held, not locked\n"
                                       r"1 file, \? resident, held by process \d+\n\Z")
         self.assertIsNone(self.status()["resident_bytes"])
 
     def test_opens_as_it_needs_whatever_the_environment_asks_for(self):
-        listed = subprocess.run([TOOL, "ls", "--json", self.file], capture_output=True, check=True)
+        tensors = self.document("ls", "--json", self.file)["tensors"]
         with open(self.file, "r+b") as file:
-            file.seek(json.loads(listed.stdout)["tensors"][0]["file_offset"])
+            file.seek(tensors[0]["file_offset"])
             file.write(b"\xff")  # which only a sum of it all would tell
-        environment = {**self.environment, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1"}
-        keeper = self.keeper(self.file, env=environment)
+        environment = {"WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1"}
+        keeper = self.keeper(self.file, environment=environment)
         self.assertEqual([file["file"] for file in keeper.report["files"]], [str(self.file)])
         maps = pathlib.Path(f"/proc/{keeper.pid}/maps").read_text()
         [mapping] = [line for line in maps.splitlines() if line.endswith(str(self.file))]
@@ -258,16 +233,6 @@ class Holds(Case):
             self.assertEqual(keeper.returncode, 0)
             self.assertEqual(list(self.shared.iterdir()), [])
 
-    def test_refuses_what_is_no_checkpoint_at_the_start(self):
-        bad = self.folder / "bad.pt"
-        bad.write_bytes(b"nothing")
-        done = self.run_tool("--json", bad, code=1)
-        self.assertIn("bad.pt: ", done.stderr)
-        self.assertEqual(json.loads(done.stdout)["error"]["code"], "not_a_checkpoint")
-        done = self.run_tool("missing.pt", code=1)
-        self.assertIn("missing.pt: cannot open the file: No such file or directory", done.stderr)
-        self.assertEqual(list(self.shared.iterdir()), [])
-
 
 class Compared(Case):
     def sums(self, *files, **others):
@@ -290,7 +255,7 @@ class Compared(Case):
         self.assertIs(file["sha256_compared"], False)
 
     def test_a_file_of_another_digest_ends_the_start(self):
-        done = self.run_tool("--sha256", "0" * 64, self.file, code=1)
+        done = self.asked("--sha256", "0" * 64, self.file, code=1)
         self.assertEqual(done.stdout, "")
         self.assertEqual(done.stderr,  # once
                          f"weightmap: {self.file}: has the SHA-256 {self.sha256()}, and should "
@@ -298,7 +263,7 @@ class Compared(Case):
 
     def test_a_file_without_a_digest_is_refused(self):
         other = self.make(self.file.with_name("other.pt"))
-        done = self.run_tool("--sums", self.sums(other), self.file, code=1)
+        done = self.asked("--sums", self.sums(other), self.file, code=1)
         self.assertEqual(done.stderr, f"weightmap: {self.file}: cannot be held: --sums has no line "
                                       "for model.pt\n")
         self.keeper("--sums", self.sums(other), other)
@@ -318,7 +283,7 @@ class Compared(Case):
         self.assertIn(f"has the SHA-256 {self.sha256()}, and should have ", file["problem"])
         self.assertEqual(memory_that_is_locked(keeper.pid), 0)
         self.assertIn("refused, not locked; has the SHA-256 ",
-                      self.run_tool("--status", code=1).stdout)
+                      self.asked("--status", code=1).stdout)
         self.assertIn("; it is not held\n", self.stop(keeper))
 
     def test_a_new_version_of_another_digest_does_not_take_the_place(self):
@@ -336,15 +301,6 @@ class Compared(Case):
                 "fetch or copy it again"), file["problem"])
         self.assertIn("; what is held stays held\n", self.stop(keeper))
         self.keeper("--sha256", hashlib.sha256(third.read_bytes()).hexdigest(), third)
-
-    def test_what_cannot_be_asked(self):
-        for words, error in (
-                (["--sha256", "0" * 63, self.file], "expected 64 hexadecimal digits"),
-                (["--sha256", "0" * 64, self.file, self.file], "is for one FILE"),
-                (["--sha256", "0" * 64, "--sums", self.sums(self.file), self.file], "excludes"),
-                (["--status", "--sha256", "0" * 64], "excludes"),
-                (["--sums", self.folder / "none", self.file], "cannot")):
-            self.assertIn(error, self.run_tool(*words, code=2).stderr)
 
 
 class Replaced(Case):
@@ -428,28 +384,18 @@ class Asked(Case):
 
     def test_is_asked_by_the_command_line(self):
         self.keeper()
-        done = self.run_tool("--add", os.path.relpath(self.file, self.folder), cwd=self.folder)
+        done = self.asked("--add", os.path.relpath(self.file, self.folder), cwd=self.folder)
         self.assertRegex(done.stdout, rf"^{re.escape(str(self.file))}: (warming|held), ")
         self.status_when(lambda status: status["files"][0]["state"] == "held")
-        done = self.run_tool("--status")
+        done = self.asked("--status")
         self.assertRegex(done.stdout, r"\AFILE +SIZE +RESIDENT  STATE\n"
                                       r".*model\.pt +4\.0 MiB +4\.0 MiB  held, (not )?locked\n"
                                       r"1 file, 4\.0 MiB resident, held by process \d+\n\Z")
-        status = json.loads(self.run_tool("--status", "--json").stdout)
+        status = json.loads(self.asked("--status", "--json").stdout)
         self.assertEqual(status["files"][0]["file"], str(self.file))
-        self.assertEqual(self.run_tool("--release", self.file).stdout, f"{self.file}: released\n")
-        done = self.run_tool("--release", self.file, code=1)
+        self.assertEqual(self.asked("--release", self.file).stdout, f"{self.file}: released\n")
+        done = self.asked("--release", self.file, code=1)
         self.assertEqual(done.stderr, f"weightmap: {self.file} is not held\n")
-
-    def test_says_that_no_keeper_answers(self):
-        done = self.run_tool("--status", code=1)
-        self.assertEqual(done.stderr, f"weightmap: cannot reach a daemon on {self.socket}: "
-                                      "No such file or directory\n")
-
-    def test_refuses_what_cannot_be_asked_together(self):
-        for arguments in (("--status", "--add", "a"), ("--add", "a", "--release", "b"),
-                          ("--status", "a"), ("--interval", "0")):
-            self.run_tool(*arguments, code=2)
 
     def test_answers_garbage_with_an_error(self):
         self.keeper()
@@ -594,7 +540,7 @@ class Sockets(Case):
         os.close(theirs)
         self.assertEqual(os.read(ours, 7), b"listens")
         path.chmod(0o666)
-        done = self.run_tool("--socket", path, "--add", "http://127.0.0.1:1/m.pt?sig=secret", code=1)
+        done = self.asked("--socket", path, "--add", "http://127.0.0.1:1/m.pt?sig=secret", code=1)
         with os.fdopen(ours, "rb") as heard:
             asked = heard.read()
         os.waitpid(child, 0)
@@ -611,10 +557,7 @@ class Sockets(Case):
         self.addCleanup(listener.close)
         listener.bind(str(path))
         listener.listen()
-        process = subprocess.Popen([TOOL, "hold", "--socket", path, "--status"],
-                                   env=self.environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
-        self.addCleanup(self.end, process)
+        process = self.start("hold", "--socket", path, "--status")
         client, _ = listener.accept()
         self.addCleanup(client.close)
         self.assertEqual(client.recv(1 << 16), b'{"op":"status"}\n')
@@ -639,17 +582,13 @@ class Sockets(Case):
 
     def test_a_second_keeper_is_refused(self):
         self.keeper(self.file)
-        done = self.run_tool(self.file, code=1)
+        done = self.asked(self.file, code=1)
         self.assertEqual(done.stderr, f"weightmap: a daemon answers already on {self.socket}; "
                                       "weightmap hold --add FILE asks it to hold one more\n")
         self.assertTrue(self.status()["ok"])
 
     def test_of_many_that_start_at_once_one_keeps(self):
-        keepers = [subprocess.Popen([TOOL, "hold", "--json"], env=self.environment,
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                   for _ in range(8)]
-        for keeper in keepers:
-            self.addCleanup(self.end, keeper)
+        keepers = [self.start("hold", "--json") for _ in range(8)]
         reports = [keeper.stdout.readline() for keeper in keepers]
         self.assertEqual(sum("pid" in report for report in reports), 1)
 
@@ -666,7 +605,7 @@ class Sockets(Case):
     def test_does_not_remove_what_is_no_socket(self):
         self.shared.mkdir(mode=0o700)
         self.socket.write_text("precious")
-        done = self.run_tool(self.file, code=1)
+        done = self.asked(self.file, code=1)
         self.assertEqual(done.stderr, f"weightmap: {self.socket} exists and is not a socket\n")
         self.assertEqual(self.socket.read_text(), "precious")
 
@@ -677,10 +616,6 @@ class Sockets(Case):
         self.stop(keeper)
         self.assertTrue(self.socket.exists())
         self.assertEqual(self.status()["pid"], other.pid)
-
-    def test_says_that_a_path_is_too_long_for_a_socket(self):
-        done = self.run_tool("--socket", "/tmp/" + "x" * 200, code=1)
-        self.assertIn("a socket's path has 1 to 107 bytes, not 205: ", done.stderr)
 
 
 def parse_metrics(text):
@@ -744,8 +679,7 @@ class Measured(Case):
         self.wait_until(lambda: self.labels in self.metrics.read_text())
 
     def test_counts_the_warm_ups_that_it_was_elected_for(self):
-        evicted = subprocess.run([TOOL, "residency", "--evict", "--json", self.file], capture_output=True,
-                                 check=False)
+        evicted = self.run_tool("residency", "--evict", "--json", self.file)
         [report] = json.loads(evicted.stdout)["files"]
         if report["cached_after"] > 0:
             self.skipTest("nothing can be evicted here")
@@ -758,10 +692,9 @@ class Measured(Case):
         before = self.measured("evicted_bytes_total")
         stop(keeper)
         page_out(keeper.pid, self.file)
-        looked = subprocess.run([TOOL, "residency", "--json", self.file], capture_output=True,
-                                check=True)
+        looked = self.document("residency", "--json", self.file)
         keeper.send_signal(signal.SIGCONT)
-        if json.loads(looked.stdout)["cached_bytes"] == self.file.stat().st_size:
+        if looked["cached_bytes"] == self.file.stat().st_size:
             self.skipTest("another process's pages cannot be taken here")
 
         def is_counted():
@@ -778,7 +711,7 @@ class Measured(Case):
     def test_does_not_replace_what_is_no_metrics(self):
         for path, content in ((self.metrics, b"precious"), (self.file, self.file.read_bytes())):
             path.write_bytes(content)
-            done = self.run_tool("--metrics", path, self.file, code=1)
+            done = self.asked("--metrics", path, self.file, code=1)
             self.assertEqual(done.stderr, f"weightmap: {path} exists and is no metrics of a "
                                           "daemon\n")
             self.assertEqual(path.read_bytes(), content)
@@ -798,11 +731,8 @@ class Measured(Case):
         self.assertEqual(self.stop(keeper).count("; the metrics are old\n"), 1)
 
     def test_fails_where_the_metrics_cannot_be_written_at_the_start(self):
-        done = self.run_tool("--metrics", self.folder / "missing" / "a.prom", self.file, code=1)
+        done = self.asked("--metrics", self.folder / "missing" / "a.prom", self.file, code=1)
         self.assertIn("No such file or directory", done.stderr)
-
-    def test_metrics_are_for_a_daemon(self):
-        self.run_tool("--status", "--metrics", self.metrics, code=2)
 
 
 def page_out(process, file):
@@ -837,7 +767,7 @@ class Notified(Case):
                 return message
 
     def tells_all(self, listener, name):
-        keeper = self.keeper(self.file, env={**self.environment, "NOTIFY_SOCKET": name})
+        keeper = self.keeper(self.file, environment={"NOTIFY_SOCKET": name})
         self.assertEqual(self.notified(listener, ""), "READY=1\nSTATUS=holding 1 file, 4.0 MiB")
         os.rename(self.make(self.file.with_name("new.pt"), count=8), self.file)
         self.assertRegex(self.notified(listener, ""),
@@ -857,14 +787,13 @@ class Notified(Case):
     def test_says_that_it_is_alive(self):
         name = str(self.folder / "notify")
         listener = self.listen(name)
-        environment = {**self.environment, "NOTIFY_SOCKET": name, "WATCHDOG_USEC": "100000"}
-        self.keeper(self.file, env=environment)
+        self.keeper(self.file, environment={"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "100000"})
         for _ in range(3):
             self.notified(listener, "WATCHDOG=1")
 
     def test_goes_on_where_nobody_listens(self):
         for name in (str(self.folder / "nobody"), "@nobody", "relative", "/" + "x" * 300):
-            self.stop(self.keeper(self.file, env={**self.environment, "NOTIFY_SOCKET": name}))
+            self.stop(self.keeper(self.file, environment={"NOTIFY_SOCKET": name}))
 
 
 if __name__ == "__main__":

@@ -7,52 +7,29 @@
 import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import unittest
 import zipfile
 
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import DATA, ToolCase
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-
-from safetensors_files import file_of  # noqa: E402
-
-DATA = pathlib.Path(sys.argv[1], "tests", "data").resolve()
-TOOL = pathlib.Path(sys.argv[2]).resolve()
+from safetensors_files import file_of
 
 
-class Case(FolderCase):
-    def run_tool(self, *arguments):
-        return subprocess.run([TOOL, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT,
-                              capture_output=True, check=False, text=True)
-
-    def prints(self, *arguments, code=0, errors=""):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stderr, done.returncode), (errors, code), done.stdout)
-        return done.stdout
-
-    def fails(self, message, *arguments):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stdout, done.stderr, done.returncode),
-                         ("", f"weightmap: {message}\n", 1))
-
-
-class Columns(Case):
+class Columns(ToolCase):
     def test_a_tenth_of_the_rows_with_the_longest_names_shift_their_own_line_alone(self):
         names = [f"w{i}" for i in range(10)] + [f"{'m' * 88}{i:02}" for i in range(3)] + ["n" * 200]
         (self.folder / "a.safetensors").write_bytes(
             file_of({name: ("U8", [1], b"x") for name in names}))
-        lines = {line.split()[0]: line for line in self.prints("ls", "a.safetensors").splitlines()}
+        lines = {line.split()[0]: line for line in self.text("ls", "a.safetensors").splitlines()}
         self.assertEqual(lines["w0"].index("uint8"), 90 + 2)
         self.assertEqual(lines["n" * 200].index("uint8"), 200 + 2)
 
 
-class NotListed(Case):
+class NotListed(ToolCase):
     """Arrays that are no tensors, of numpy's own file."""
 
     KINDS = ("no array, pickled, compressed, of no dtype of a tensor or without elements of whole "
@@ -64,11 +41,11 @@ class NotListed(Case):
             shutil.copy(DATA / "npz" / "objects.npz", self.folder / name)
 
     def test_ls_and_info_name_it(self):
-        self.assertEqual(self.prints("ls", "a.npz").splitlines()[-1],
+        self.assertEqual(self.text("ls", "a.npz").splitlines()[-1],
                          f"not listed: 1 name, of what is {self.KINDS}: w (|O)")
         self.assertIn(f"\nnot listed  1 name, of what is {self.KINDS}: w (|O)\n",
-                      self.prints("ls", "--info", "a.npz"))
-        self.assertEqual(json.loads(self.prints("ls", "--json", "a.npz"))["unsupported"],
+                      self.text("ls", "--info", "a.npz"))
+        self.assertEqual(json.loads(self.text("ls", "--json", "a.npz"))["unsupported"],
                          ["w (|O)"])
 
     def test_ls_counts_arrays_that_are_values(self):
@@ -77,9 +54,9 @@ class NotListed(Case):
                 "read them)")
         for name, arrays in (("python2_cpickle_2", "2 arrays"), ("joblib_1.1_objects", "1 array")):
             shutil.copy(DATA / "pickles" / f"{name}.pkl", self.folder)
-            self.assertEqual(self.prints("ls", f"{name}.pkl").splitlines()[-1],
+            self.assertEqual(self.text("ls", f"{name}.pkl").splitlines()[-1],
                              said.format(arrays))
-            self.assertNotIn("kept", self.prints("ls", "--tsv", f"{name}.pkl"))
+            self.assertNotIn("kept", self.text("ls", "--tsv", f"{name}.pkl"))
         encoded = b"c_codecs\nencode\n(%sX\6\0\0\0latin1tR"
         array = (b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\0t"
                  + encoded % b"X\1\0\0\0b" + b"tR(K\1(K\2tcnumpy\ndtype\n(X\2\0\0\0f4K\0K\1tR(K\3"
@@ -91,9 +68,9 @@ class NotListed(Case):
             with zipfile.ZipFile(self.folder / "x.pt", "w") as target:
                 target.writestr("x/data.pkl", b"\x80\2" + root.replace(b"%b", array) + b".")
                 target.writestr("x/version", "3\n")
-            self.assertEqual(self.prints("ls", "x.pt").splitlines()[-1], said.format(arrays))
+            self.assertEqual(self.text("ls", "x.pt").splitlines()[-1], said.format(arrays))
         shutil.copy(DATA / "training.pt", self.folder)
-        self.assertNotIn("kept", self.prints("ls", "training.pt"))
+        self.assertNotIn("kept", self.text("ls", "training.pt"))
 
     def test_cat_says_why_it_is_none(self):
         self.fails(f"a.npz: has w (|O), which is not listed as a tensor: it is {self.KINDS}",
@@ -108,7 +85,7 @@ class NotListed(Case):
                 target.writestr("README.txt", "About the arrays.")
                 target.writestr("mask.npy", array)
                 target.writestr("notes/a.json", "{}")
-            lines = self.prints("ls", "c.npz").splitlines()
+            lines = self.text("ls", "c.npz").splitlines()
             self.assertEqual(lines[1].split()[0], "mask")
             self.assertEqual(lines[-1], f"not listed: 2 names, of what is {self.KINDS}: "
                              "README.txt (no .npy array), notes/a.json (no .npy array)")
@@ -116,29 +93,29 @@ class NotListed(Case):
                        f"it is {self.KINDS}", "cat", "c.npz", "README.txt")
 
     def test_tree_says_what_it_does_not_show(self):
-        self.assertEqual(self.prints("tree", "a.npz"), f"{{}}\nnot shown: 1 name, of what is {self.KINDS}: w (|O)\n")
+        self.assertEqual(self.text("tree", "a.npz"), f"{{}}\nnot shown: 1 name, of what is {self.KINDS}: w (|O)\n")
 
     def test_diff_does_not_call_it_equal(self):
         said = "weightmap: w (|O): not compared: it is not listed as a tensor\n"
-        self.assertEqual(self.prints("diff", "a.npz", "b.npz", code=1, errors=said),
+        self.assertEqual(self.text("diff", "a.npz", "b.npz", code=1, stderr=said),
                          "0 tensors; values: 1 not compared\n")
-        self.assertIs(json.loads(self.prints("diff", "--json", "a.npz", "b.npz", code=1,
-                                             errors=said))["equal"], False)
+        self.assertIs(json.loads(self.text("diff", "--json", "a.npz", "b.npz", code=1,
+                                             stderr=said))["equal"], False)
         os.remove(self.folder / "b.npz")
         os.link(self.folder / "a.npz", self.folder / "b.npz")
-        self.prints("diff", "a.npz", "b.npz")
+        self.text("diff", "a.npz", "b.npz")
 
 
-class Verified(Case):
+class Verified(ToolCase):
     def test_offsets_are_compared_with_what_the_file_has(self):
         for name, said in (
             ("state_dict.pt", "its local header"), ("npz/stored.npz", "its local header"),
             ("legacy/dict.pt", "what its file says"), ("pickles/joblib_1.6.pkl", "what its file says"),
         ):
-            self.assertIn(f", every offset against {said}", self.prints("verify", DATA / name))
+            self.assertIn(f", every offset against {said}", self.text("verify", DATA / name))
 
 
-class LoneFiles(Case):
+class LoneFiles(ToolCase):
     """A folder in which one file is the model, whatever its format."""
 
     def test_a_file_that_opens_opens_as_its_folder(self):
@@ -149,8 +126,8 @@ class LoneFiles(Case):
                 folder.mkdir()
                 (folder / "config.json").write_text("{}")
                 shutil.copy(source, folder / f"thing{ending}")
-                self.assertEqual(self.prints("ls", folder.name), self.prints("ls", source))
-                self.assertEqual(json.loads(self.prints("ls", "--info", "--json", folder.name))["files"][0]["path"],
+                self.assertEqual(self.text("ls", folder.name), self.text("ls", source))
+                self.assertEqual(json.loads(self.text("ls", "--info", "--json", folder.name))["files"][0]["path"],
                                  str(folder / f"thing{ending}"))
 
     def test_a_file_that_does_not_is_named_with_what_to_do(self):
@@ -161,7 +138,7 @@ class LoneFiles(Case):
                    "keras or h5py, and save its arrays as safetensors", "ls", "nemo")
 
 
-class Archives(Case):
+class Archives(ToolCase):
     """Of other programs: sound, but no checkpoint."""
 
     def test_verify_says_what_it_is_and_what_is_in_it(self):
@@ -181,9 +158,9 @@ class Archives(Case):
             self.fails(f"{name}: {said}", "verify", name)
             self.fails(f"{name}: {said}", "ls", name)
             self.assertRegex(
-                self.prints("verify", "--sha256", hashlib.sha256(content).hexdigest(), name),
+                self.text("verify", "--sha256", hashlib.sha256(content).hexdigest(), name),
                 f"^OK SHA-256 of 1 file, .*; nothing else was checked: it {re.escape(said)}\n$")
-            self.assertIn("FAULT ", self.prints("verify", "--sha256", "0" * 64, name, code=1))
+            self.assertIn("FAULT ", self.text("verify", "--sha256", "0" * 64, name, code=1))
         with zipfile.ZipFile(self.folder / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
             made.write(DATA / "state_dict.pt", "x.pt")
         self.fails("m.zip//x.pt: the zip archive has this member compressed or encrypted, so it "

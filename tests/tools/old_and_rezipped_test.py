@@ -4,34 +4,17 @@
     old_and_rezipped_test.py FOLDER WEIGHTMAP DATA
 """
 
-import json
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-FOLDER, TOOL, DATA = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
+from tool_case import DATA, FOLDER, ToolCase
+
 LEGACY = DATA / "legacy" / "dict.pt"
 REZIPPED = DATA / "rezipped_deflated.pt"
 
 
-class OldAndRezipped(unittest.TestCase):
-    def run_tool(self, *arguments, status=0, environment=()):
-        done = subprocess.run([TOOL, *map(str, arguments)], env={**ENVIRONMENT, **dict(environment)},
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done
-
-    def text(self, *arguments):
-        done = self.run_tool(*arguments)
-        self.assertEqual(done.stderr, "")
-        return done.stdout
-
-    def document(self, *arguments):
-        return json.loads(self.text(*arguments))
+class OldAndRezipped(ToolCase):
+    place = FOLDER
 
     def test_info_tells_what_they_are(self):
         info = self.document("ls", "--info", "--json", LEGACY)
@@ -45,13 +28,11 @@ class OldAndRezipped(unittest.TestCase):
                       self.text("ls", "--info", REZIPPED))
 
     def test_info_tells_of_a_second_stream(self):
-        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-            two = pathlib.Path(folder) / "two.pt"
-            two.write_bytes(2 * LEGACY.read_bytes())
-            self.assertEqual(self.document("ls", "--info", "--json", two)["unread_bytes"],
-                             LEGACY.stat().st_size)
-            self.assertIn("behind the stream: only the first one of a file is read",
-                          self.text("ls", "--info", two))
+        two = self.write("two.pt", 2 * LEGACY.read_bytes())
+        self.assertEqual(self.document("ls", "--info", "--json", two)["unread_bytes"],
+                         LEGACY.stat().st_size)
+        self.assertIn("behind the stream: only the first one of a file is read",
+                      self.text("ls", "--info", two))
 
     def test_ls_marks_what_is_copied(self):
         for tensor in self.document("ls", "--json", LEGACY)["tensors"]:
@@ -73,26 +54,22 @@ class OldAndRezipped(unittest.TestCase):
         for command in ("verify", "stats", "tree", "ls --sum", "residency", "warm",
                         "residency --evict"):
             with self.subTest(command):
-                self.run_tool(*command.split(), REZIPPED)
+                self.ends(0, *command.split(), REZIPPED)
 
     def test_strict_refuses_copies(self):
         for arguments, environment in (
             (("ls", "--strict"), {}), (("ls",), {"WEIGHTMAP_ZERO_COPY_ONLY": "1"}),
         ):
-            refused = self.run_tool(*arguments, REZIPPED, status=1, environment=environment)
+            refused = self.ends(1, *arguments, REZIPPED, environment=environment)
             self.assertIn('record "state_dict/data/0" is compressed', refused.stderr)
-        self.run_tool("ls", "--strict", LEGACY)
-        self.assertIn("is big-endian",
-                      self.run_tool("ls", "--strict", DATA / "big_endian.pt", status=1).stderr)
+        self.ends(0, "ls", "--strict", LEGACY)
+        self.assertIn("is big-endian", self.ends(1, "ls", "--strict", DATA / "big_endian.pt").stderr)
 
     def test_convert_makes_archives_of_both(self):
-        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-            for path in (LEGACY, REZIPPED):
-                copy = pathlib.Path(folder) / "copy.pt"
-                self.run_tool("convert", path, copy)
-                self.run_tool("verify", "--crc", "--strict", copy)
-                self.assertEqual(self.text("stats", "--tsv", copy), self.text("stats", "--tsv", path))
-                copy.unlink()
+        for path in (LEGACY, REZIPPED):
+            self.ends(0, "convert", path, "copy.pt")
+            self.ends(0, "verify", "--crc", "--strict", "copy.pt")
+            self.prints(self.text("stats", "--tsv", path), "stats", "--tsv", "copy.pt")
 
 
 if __name__ == "__main__":

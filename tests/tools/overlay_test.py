@@ -8,29 +8,23 @@ FOLDER is on a disk, or there is nothing that could be unwritten.
 
 import json
 import os
-import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 
 import mounts
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+from tool_case import ENVIRONMENT, FOLDER, TOOL, ToolCase
 
 
-class OnOverlay(FolderCase):
+class OnOverlay(ToolCase):
     place = FOLDER
 
     def setUp(self):
         super().setUp()
         self.lower = self.folder / "lower"
-        self.lower.mkdir()
-        subprocess.run([MAKER, self.lower / "model.pt", "--count", "8", "--shape", "1024x1024",
-                        "--dtype", "float32"], check=True)
+        self.make("lower/model.pt", count=8)
         os.sync()
         self.merged = mounts.overlay(self, self.folder)
         self.file = self.merged / "model.pt"
@@ -48,23 +42,21 @@ class OnOverlay(FolderCase):
         self.assertNotEqual(worker.stdout.readline(), "")
         return worker
 
-    def run_tool(self, *arguments, code=0, **options):
-        done = subprocess.run([TOOL, *map(str, arguments)], env=ENVIRONMENT, capture_output=True,
-                              text=True, timeout=60, **options)
-        self.assertEqual((done.returncode, done.stderr), (code, ""))
-        return done.stdout
+
+    def evict(self, path):
+        done = self.run_tool("residency", "--evict", "--json", path, timeout=60)
+        return json.loads(done.stdout)["files"][0]
+
+    def ps(self, path):
+        return self.document("ps", "--json", path, timeout=60)
 
 
 class Hold(OnOverlay):
     def test_another_file_of_the_same_content_is_held_once_it_is_there(self):
         shared = self.folder / "shared"
         shared.mkdir(mode=0o700)
-        environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(shared)}
-        keeper = subprocess.Popen([TOOL, "hold", "--json", "--interval", "0.05", self.file],
-                                  env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  text=True)
-        self.addCleanup(keeper.communicate)
-        self.addCleanup(keeper.send_signal, signal.SIGTERM)
+        keeper = self.start("hold", "--json", "--interval", "0.05", self.file,
+                            environment={"WEIGHTMAP_RUNTIME_DIR": str(shared)})
         limit = threading.Timer(60, keeper.kill)
         limit.start()
         self.addCleanup(limit.cancel)
@@ -82,18 +74,11 @@ class Hold(OnOverlay):
         self.assertIn(f"{self.file}: was copied to the upper layer of its overlay file system, as "
                       "chmod does; the new file is in memory, the old one released", lines[-1])
         # Nothing but the upper file is held now: it cannot be evicted, and the lower one can.
-        self.assertNotEqual(json.loads(self.run_tool("residency", "--evict", "--json", self.file, code=1))
-                            ["files"][0]["cached_after"], 0)
-        self.assertEqual(json.loads(self.run_tool("residency", "--evict", "--json", self.lower / "model.pt"))
-                         ["files"][0]["cached_after"], 0)
+        self.assertNotEqual(self.evict(self.file)["cached_after"], 0)
+        self.assertEqual(self.evict(self.lower / "model.pt")["cached_after"], 0)
 
 
 class Evict(OnOverlay):
-    def evict(self, path):
-        done = subprocess.run([TOOL, "residency", "--evict", "--json", path], env=ENVIRONMENT, text=True,
-                              capture_output=True, timeout=60)
-        return json.loads(done.stdout)["files"][0]
-
     def test_what_is_not_on_the_disk_yet_is_called_so(self):
         for _ in range(20):  # the system may be faster
             shutil.copy(self.lower / "model.pt", self.merged / "new.pt")
@@ -131,7 +116,7 @@ class Ps(OnOverlay):
         other = mounts.overlay(self, self.folder, "other", upper="other-upper",
                                base=self.folder.parent) / "model.pt"
         workers = [self.worker(path) for path in (self.file, other, self.lower / "model.pt")]
-        report = json.loads(self.run_tool("ps", "--json", self.lower / "model.pt"))
+        report = self.ps(self.lower / "model.pt")
         self.assertEqual(
             [(line["pid"], line["version"], line["file"]) for line in report["processes"]],
             sorted((worker.pid, "current", str(self.lower / "model.pt")) for worker in workers))
@@ -141,10 +126,10 @@ class Ps(OnOverlay):
         self.assertLessEqual(total["pss_bytes"], size + (3 << 20))
         # Another file is shown there now.
         other.chmod(0o640)
-        report = json.loads(self.run_tool("ps", "--json", self.lower / "model.pt"))
+        report = self.ps(self.lower / "model.pt")
         self.assertEqual({line["pid"] for line in report["processes"]},
                          {workers[0].pid, workers[2].pid})
-        report = json.loads(self.run_tool("ps", "--json", self.file))
+        report = self.ps(self.file)
         self.assertEqual([line["pid"] for line in report["processes"]], [workers[0].pid])
 
 

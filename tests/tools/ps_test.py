@@ -17,9 +17,8 @@ import sys
 import unittest
 
 import mounts
-from tool_case import ENVIRONMENT, FolderCase, stop
+from tool_case import ENVIRONMENT, FOLDER, TOOL, ToolCase, stop
 
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 MIB = 1 << 20
 
 # Maps a file whole, touches every page, writes to as many as it is told, says so, and stays. What it
@@ -43,36 +42,27 @@ sys.stdin.read()
 """
 
 
-class Case(FolderCase):
+class Case(ToolCase):
     place = FOLDER
+    words = ("ps",)
 
     def setUp(self):
         super().setUp()
-        self.file = self.make("model.pt")
+        self.file = self.make(count=8)
 
-    def make(self, name, count=8):
-        path = self.folder / name
-        subprocess.run([MAKER, path, "--count", str(count), "--shape", "1024x1024", "--dtype",
-                        "float32"], check=True)
-        return path
+    def worker(self, path, mode="shared", writes=0, within=(), more=(), code=WORKER, **options):
+        words = [*within, sys.executable, "-c", code, path, mode, str(writes), *more]
+        return self.ready(words, **options)
 
-    def worker(self, path, mode="shared", writes=0, within=(), more=(), **options):
-        process = subprocess.Popen([*within, sys.executable, "-c", WORKER, path, mode, str(writes),
-                                    *more],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    def ready(self, words, **options):
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    **options)
         self.addCleanup(process.communicate)
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
 
-    def ps(self, *arguments):
-        done = subprocess.run([TOOL, "ps", *map(str, arguments)], env=ENVIRONMENT,
-                              capture_output=True)
-        self.assertEqual((done.returncode, done.stderr), (0, b""))
-        return done.stdout
-
     def document(self, *files):
-        return json.loads(self.ps("--json", *files))
+        return super().document("--json", *files)
 
     def lines_of(self, *processes, files=()):
         """By process, what is said of it; other processes of the machine are left out."""
@@ -109,7 +99,7 @@ class Ps(Case):
     def test_prints_a_table_and_what_copies_would_take(self):
         self.worker(self.file)
         self.worker(self.file)
-        lines = self.ps(self.file).decode().splitlines()
+        lines = self.text(self.file).splitlines()
         self.assertEqual(lines[0].split(), ["PID", "RSS", "PSS", "ANON", "HUGE", "LOCKED",
                                             "VERSION", "MODE", "FILE", "COMMAND"])
         self.assertEqual(len({line.index("model.pt") for line in lines[1:3]}), 1)
@@ -119,7 +109,7 @@ class Ps(Case):
     def test_one_process_is_not_compared_with_copies(self):
         self.worker(self.file)
         self.assertIn(f"{self.file}: 1 process: 32.0 MiB",
-                      self.ps(self.file).decode().splitlines())
+                      self.text(self.file).splitlines())
 
     def test_finds_every_checkpoint_without_being_told_which(self):
         other = self.folder / "no_such_ending"
@@ -133,7 +123,7 @@ class Ps(Case):
 
     def test_tells_who_is_on_an_older_version(self):
         old = self.worker(self.file)
-        os.replace(self.make("new.pt", count=4), self.file)
+        os.replace(self.make("new.pt"), self.file)
         new = self.worker(self.file)
         for files in ((self.file,), ()):
             lines = self.lines_of(old, new, files=files)
@@ -164,8 +154,8 @@ class Ps(Case):
             [line] = self.lines_of(worker, files=[name]).values()
             self.assertEqual((line["version"], line["file"]), ("current", str(self.file)))
         self.assertIn(f"{link} is a symbolic link, now to {self.file}: whoever opened it when it "
-                      "led elsewhere", self.ps(link).decode())
-        relative = os.path.relpath(self.file)
+                      "led elsewhere", self.text(link))
+        relative = os.path.relpath(self.file, self.folder)
         self.assertEqual(len(self.lines_of(worker, files=[relative])), 1)
 
     def test_counts_what_a_process_copied_by_writing(self):
@@ -179,18 +169,16 @@ class Ps(Case):
 
     def test_a_file_that_nobody_has_is_no_failure(self):
         self.assertEqual(self.document(self.file)["processes"], [])
-        begin = b"^no process (that this user may look at )?has "
-        self.assertRegex(self.ps(self.file), begin + b"it mapped\n")
+        begin = "^no process (that this user may look at )?has "
+        self.assertRegex(self.text(self.file), begin + "it mapped\n")
         other = self.make("other.pt", count=1)
-        self.assertRegex(self.ps(self.file, other), begin + b"them mapped\n")
+        self.assertRegex(self.text(self.file, other), begin + "them mapped\n")
 
     def test_a_file_that_is_not_there_is_refused_unless_somebody_has_it_mapped(self):
         message = "is not there, and no process has a deleted file of this name mapped"
         missing = self.folder / "missing.pt"
-        done = subprocess.run([TOOL, "ps", missing], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr),
-                         (1, "", f"weightmap: {missing}: {message}\n"))
-        done = subprocess.run([TOOL, "ps", "--json", missing], capture_output=True, text=True)
+        self.fails(f"{missing}: {message}", missing)
+        done = self.ends(1, "--json", missing)
         self.assertEqual(json.loads(done.stdout)["error"]["message"], message)
         worker = self.worker(self.file)
         self.file.unlink()
@@ -202,8 +190,7 @@ class Ps(Case):
         for bad in (self.folder / "missing.pt", self.folder / "empty", "/dev/zero"):
             for files in ((bad, self.file), (self.file, bad)):
                 with self.subTest(files):
-                    done = subprocess.run([TOOL, "ps", "--json", *files], capture_output=True, text=True)
-                    self.assertEqual(done.returncode, 1)
+                    done = self.ends(1, "--json", *files)
                     self.assertIn(f"weightmap: {bad}: ", done.stderr)
                     self.assertEqual([row["pid"] for row in json.loads(done.stdout)["processes"]],
                                      [worker.pid])
@@ -218,7 +205,7 @@ class Ps(Case):
         size = sum(shard.stat().st_size for shard in shards)
         workers = [self.worker(shard, more=shards[:2]) for shard in (shards[2], shards[2])]
         half = self.worker(shards[0])
-        lines = self.ps(self.folder / "llama").decode().splitlines()
+        lines = self.text(self.folder / "llama").splitlines()
         self.assertEqual([line.split()[0] for line in lines[1:4]],
                          [str(pid) for pid in sorted(each.pid for each in (*workers, half))])
         for worker in workers:
@@ -228,41 +215,28 @@ class Ps(Case):
         self.assertEqual(lines[4:5], [f"{self.folder}/llama/model-*-of-00003.bin: 3 processes: "
                                       f"24.0 MiB instead of {mib:.1f} MiB"])
         self.assertEqual(len(self.document(self.folder / "llama")["processes"]), 7)
-        self.assertEqual(len(self.ps("--tsv", self.folder / "llama").splitlines()), 8)
+        self.assertEqual(len(self.text("--tsv", self.folder / "llama").splitlines()), 8)
 
     def test_of_a_link_to_a_folder_says_where_it_leads_now(self):
         old, new = self.make_set("v1"), self.make_set("v2")
         link = self.folder / "current"
         link.symlink_to("v2")
         late, early = self.worker(new[0]), self.worker(old[0])
-        self.assertIn(f"{link} is a symbolic link, now to v2: ", self.ps(link).decode())
+        self.assertIn(f"{link} is a symbolic link, now to v2: ", self.text(link))
         self.assertEqual([line["pid"] for line in self.document(link)["processes"]], [late.pid])
         self.assertIn(early.pid, [line["pid"] for line in self.document()["processes"]])
 
     def test_says_that_nothing_was_touched_yet(self):
-        untouched = WORKER.replace("total = ", "total = 0 and ")
-        process = subprocess.Popen([sys.executable, "-c", untouched, self.file, "shared", "0"],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.communicate)
-        self.assertEqual(process.stdout.readline(), "ready\n")
+        self.worker(self.file, code=WORKER.replace("total = ", "total = 0 and "))
         self.assertIn(f"{self.file}: 1 process, nothing of it touched yet",
-                      self.ps(self.file).decode().splitlines())
-
-    def test_a_directory_is_refused(self):
-        (empty := self.folder / "empty").mkdir()
-        done = subprocess.run([TOOL, "ps", empty], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("is a directory, expected a regular file", done.stderr)
+                      self.text(self.file).splitlines())
 
     def test_commands_cannot_write_on_the_terminal(self):
-        worker = subprocess.Popen(
-            ["\x1b[31mred\nline\xff", "-c", WORKER, self.file, "shared", "0"],
-            executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(worker.communicate)
-        self.assertEqual(worker.stdout.readline(), "ready\n")
-        table = self.ps(self.file)
-        self.assertIn(rb"\x1B[31mred\x0Aline", table)
-        self.assertNotIn(b"\x1b", table)
+        worker = self.ready(["\x1b[31mred\nline\xff", "-c", WORKER, self.file, "shared", "0"],
+                            executable=sys.executable)
+        table = self.text(self.file)
+        self.assertIn(r"\x1B[31mred\x0Aline", table)
+        self.assertNotIn("\x1b", table)
         [line] = self.lines_of(worker, files=[self.file]).values()
         self.assertTrue(line["command"].startswith("\x1b[31mred\nline"))
 
@@ -290,10 +264,7 @@ class Ps(Case):
                               "for i in range(0, min(8000, len(mapped) // mmap.PAGESIZE), 2):\n"
                               "    assert libc.mprotect(base + i * mmap.PAGESIZE, mmap.PAGESIZE, 1) == 0\n"
                               'print("ready"')
-        process = subprocess.Popen([sys.executable, "-c", many, self.file, "private", "0"],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.communicate)
-        self.assertEqual(process.stdout.readline(), "ready\n")
+        process = self.worker(self.file, "private", code=many)
         [line] = self.lines_of(process, files=[self.file]).values()
         self.assertGreaterEqual(line["mapped_bytes"], self.file.stat().st_size)
         self.assertTrue(line["writable"])
@@ -327,8 +298,7 @@ class Ps(Case):
             os.setuid(65534)
 
         try:
-            done = subprocess.run([TOOL, "ps"], capture_output=True, text=True, env=ENVIRONMENT,
-                                  preexec_fn=become_nobody)
+            done = self.run_tool(preexec_fn=become_nobody)
         except PermissionError:
             self.skipTest("the tool lies where only root may run it")
         self.assertEqual(done.returncode, 0)
@@ -344,8 +314,7 @@ class Ps(Case):
         worker = self.worker(served)
         stop(server)
         try:
-            done = subprocess.run([TOOL, "ps", "--json"], capture_output=True, check=True,
-                                  env=ENVIRONMENT, timeout=60)
+            done = self.ends(0, "--json", timeout=60)
         finally:
             server.send_signal(signal.SIGCONT)
         [line] = [line for line in json.loads(done.stdout)["processes"]
@@ -360,8 +329,7 @@ class Ps(Case):
         (self.folder / "link.pt").symlink_to(self.folder / "upper" / "model.pt")
         stop(server)
         try:
-            asked = [subprocess.Popen([TOOL, "ps", self.folder / name], stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+            asked = [self.start(self.folder / name)
                      for name in ("upper/model.pt", "link.pt", self.file.name)]
             said = [each.communicate(timeout=60) for each in asked]
         finally:
@@ -375,7 +343,7 @@ class Ps(Case):
 
 class Staged(Case):
     def test_a_catalog_in_memory_is_no_checkpoint(self):
-        holder = subprocess.Popen([sys.executable, "-c", """
+        holder = self.ready([sys.executable, "-c", """
 import mmap, os, sys
 content = open(sys.argv[1], "rb").read()
 mapped = []
@@ -385,9 +353,7 @@ for name in ("weightmap-catalog", "weightmap:staged.pt"):
     mapped.append(mmap.mmap(memory, 0, mmap.MAP_SHARED, mmap.PROT_READ))
 print("ready", flush=True)
 sys.stdin.read()
-""", self.make("small.pt", count=1)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(holder.communicate)
-        self.assertEqual(holder.stdout.readline(), "ready\n")
+""", self.make("small.pt", count=1)])
         files = [line["file"] for line in self.document()["processes"] if line["pid"] == holder.pid]
         self.assertEqual(files, ["/memfd:weightmap:staged.pt"])
 

@@ -6,7 +6,6 @@
 
 import json
 import os
-import pathlib
 import resource
 import signal
 import socket
@@ -15,9 +14,7 @@ import subprocess
 import sys
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+from tool_case import ENVIRONMENT, FOLDER, TOOL, ToolCase
 
 # Has a file open, says so, and goes on until its input ends.
 HOLDS_A_FILE = """
@@ -49,17 +46,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class Run(FolderCase):
+class Run(ToolCase):
     place = FOLDER
+    is_inside = False
+    words = ("run",)
 
     def setUp(self):
         super().setUp()
         # Where nothing can be kept: what goes on beside a command may outlive the test.
         self.environment = {**ENVIRONMENT, "WEIGHTMAP_START_DIR": "/proc/none"}
-
-    def run_tool(self, *arguments, **options):
-        options = {"env": self.environment, "capture_output": True, "text": True, **options}
-        return subprocess.run([TOOL, "run", *map(str, arguments)], **options)
 
     def shell(self, text, *arguments, **options):
         return self.run_tool(*arguments, "--", "sh", "-c", text, **options)
@@ -72,17 +67,13 @@ class Run(FolderCase):
             return False
 
     def plan(self, *command):
-        done = self.run_tool("--show-plan", "--", *command)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return json.loads(done.stdout)
+        return self.document("--show-plan", "--", *command)
 
     # --- the command ---
 
     def test_the_command_has_the_process(self):
-        with subprocess.Popen([TOOL, "run", "--", "sh", "-c", "echo $$; exit 3"],
-                              env=self.environment, stdout=subprocess.PIPE, text=True) as process:
-            self.assertEqual(process.communicate()[0], f"{process.pid}\n")
-            self.assertEqual(process.returncode, 3)
+        process = self.start("--", "sh", "-c", "echo $$; exit 3")
+        self.assertEqual((process.communicate()[0], process.returncode), (f"{process.pid}\n", 3))
 
     def test_an_init_process_is_run_too(self):
         alone = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -94,12 +85,10 @@ class Run(FolderCase):
         self.assertEqual((done.returncode, done.stdout), (3, "1\n"))
 
     def test_a_signal_ends_the_command(self):
-        with subprocess.Popen([TOOL, "run", "--", "sh", "-c", "echo there; read line"],
-                              env=self.environment, stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True) as process:
-            process.stdout.readline()
-            process.terminate()
-            self.assertEqual(process.wait(), -signal.SIGTERM)
+        process = self.start("--", "sh", "-c", "echo there; read line", stdin=subprocess.PIPE)
+        process.stdout.readline()
+        process.terminate()
+        self.assertEqual(process.wait(), -signal.SIGTERM)
 
     def test_the_command_has_no_child_that_it_does_not_know(self):
         done = self.shell("read children < /proc/$$/task/$$/children; echo \"[$children]\"")
@@ -111,48 +100,35 @@ class Run(FolderCase):
         self.assertEqual(self.run_tool("--", *look).stdout, plain.stdout)
 
     def test_input_and_output_are_the_command_s(self):
-        done = self.run_tool("--", "cat", input="through\n")
-        self.assertEqual((done.stdout, done.stderr, done.returncode), ("through\n", "", 0))
-
-    def test_no_command_is_wrong_usage(self):
-        done = self.run_tool()
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("COMMAND is required", done.stderr)
+        self.prints("through\n", "--", "cat", input="through\n")
 
     def test_a_command_that_is_not_there(self):
-        done = self.run_tool("--", "no-such-command")
-        self.assertEqual((done.returncode, done.stderr),
-                         (127, "weightmap: cannot run no-such-command: No such file or directory\n"))
-        done = self.run_tool("--", "./no-such-command")
-        self.assertEqual(done.returncode, 127)
+        for command in ("no-such-command", "./no-such-command"):
+            for drawn in ([], ["--timeline", self.folder / "start.html"]):
+                self.fails(f"cannot run {command}: No such file or directory", *drawn, "--", command,
+                           code=127)
 
     def test_a_command_that_may_not_be_run(self):
         self.write("plain.txt", b"no program")
-        self.assertEqual(self.run_tool("--", self.folder / "plain.txt").returncode, 126)
-
-    def test_a_wrong_ready_is_wrong_usage(self):
-        done = self.shell("echo ran", "--ready", "soon")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("--ready is \"soon\", expected http://HOST:PORT/PATH", done.stderr)
+        self.ends(126, "--", self.folder / "plain.txt")
 
     # --- what is learned ---
 
-    def write(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content)
-        return path
-
-    def learn(self, *options, secret="a-secret-word"):
-        """Learns the start of a program that holds a file; returns the command and the file."""
+    def held(self):
+        """A file that a start may learn; plans can be kept from now on."""
         self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
         held = self.write("held.bin", b"x" * 5000)
         os.utime(held, (1, 1))
+        return held
+
+    def learn(self, *options, secret="a-secret-word"):
+        """Learns the start of a program that holds a file; returns the command and the file."""
+        held = self.held()
         ready = self.folder / "ready"
         program = self.write("program.py", HOLDS_A_FILE.encode())
         command = [sys.executable, str(program), str(held), str(ready), secret]
-        with subprocess.Popen([TOOL, "run", "-v", "--ready", str(ready), *options, "--", *command],
-                              env=self.environment, stdin=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True) as process:
+        with self.start("-v", "--ready", ready, *options, "--", *command,
+                        stdin=subprocess.PIPE) as process:
             line = process.stderr.readline()
             self.assertRegex(line, r"^weightmap run: learned \d+ files, .*, for the next start\n")
             process.stdin.close()
@@ -175,8 +151,7 @@ class Run(FolderCase):
         self.folder.chmod(0o777)
         if not self.is_for_others():
             self.skipTest("another user cannot run the command here")
-        held = self.write("held.bin", b"x" * 5000)
-        os.utime(held, (1, 1))
+        held = self.held()
         plan = self.folder / "plan.json"
         done = self.run_tool("-v", "--plan", plan, "--", "sh", "-c", f"exec 3< {held}; sleep 1",
                              user=65534, group=65534, extra_groups=[])
@@ -186,21 +161,23 @@ class Run(FolderCase):
 
     def test_a_start_is_over_when_its_address_answers(self):
         port = free_port()
-        with subprocess.Popen(
-                [TOOL, "run", "-v", "--ready", f"http://127.0.0.1:{port}/ready", "--",
-                 sys.executable, "-c", SERVES, str(port)], env=self.environment,
-                stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            said = []
-            while not said or "the command had started after " not in said[-1]:
-                said.append(process.stderr.readline())
-                self.assertTrue(said[-1], said)
-            process.communicate("")
+        process = self.start("-v", "--ready", f"http://127.0.0.1:{port}/ready", "--",
+                             sys.executable, "-c", SERVES, port, stdin=subprocess.PIPE)
+        self.read_until(process, "the command had started after ")
+        process.communicate("")
+
+    def read_until(self, process, words):
+        """The lines of standard error up to the one that has these words."""
+        said = []
+        while not said or words not in said[-1]:
+            said.append(process.stderr.readline())
+            self.assertTrue(said[-1], said)
+        return said
 
     def test_another_port_is_the_same_start_and_another_script_is_not(self):
         command, _ = self.learn()
         self.plan(*command[:-1], "another-word")
-        other = self.run_tool("--show-plan", "--", command[0], "other.py")
-        self.assertEqual(other.returncode, 1)
+        other = self.ends(1, "--show-plan", "--", command[0], "other.py")
         self.assertIn("there is no plan of this start", other.stderr)
 
     def test_a_start_that_was_learned_is_read(self):
@@ -218,34 +195,28 @@ class Run(FolderCase):
 
     # --- what is wrong costs a line ---
 
-    def remarks(self, plan, mode=0o644):
-        path = self.write("plan.json", plan if isinstance(plan, bytes) else json.dumps(plan).encode())
-        path.chmod(mode)
-        done = self.shell("echo ran", "-v", "--plan", path)
+    def remarks(self):
+        done = self.shell("echo ran", "-v", "--plan", self.folder / "plan.json")
         self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
         return done.stderr
 
     def test_a_damaged_plan(self):
-        self.assertIn("plan.json: the plan of a start: is no JSON", self.remarks(b'{"kind"'))
+        self.write("plan.json", '{"kind"')
+        self.assertIn("plan.json: the plan of a start: is no JSON", self.remarks())
 
     def test_a_plan_that_others_may_write_to(self):
         plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": []}
-        self.assertIn("others may write to this plan", self.remarks(plan, 0o666))
+        self.write("plan.json", json.dumps(plan)).chmod(0o666)
+        self.assertIn("others may write to this plan", self.remarks())
 
     @unittest.skipIf(os.geteuid() != 0, "only root gives files away")
     def test_a_plan_of_another_user(self):
-        plan = self.write("plan.json", b"{}")
-        os.chown(plan, 65534, 65534)
-        done = self.shell("echo ran", "-v", "--plan", plan)
-        self.assertIn("others may write to this plan", done.stderr)
-        self.assertEqual(done.stdout, "ran\n")
+        os.chown(self.write("plan.json", "{}"), 65534, 65534)
+        self.assertIn("others may write to this plan", self.remarks())
 
     def test_a_plan_that_is_too_large(self):
-        with open(self.folder / "plan.json", "wb") as plan:
-            plan.truncate(1 << 30)
-        done = self.shell("echo ran", "-v", "--plan", self.folder / "plan.json")
-        self.assertIn("a plan of a start has at most 33554432 bytes", done.stderr)
-        self.assertEqual(done.stdout, "ran\n")
+        os.truncate(self.write("plan.json", ""), 1 << 30)
+        self.assertIn("a plan of a start has at most 33554432 bytes", self.remarks())
 
     def test_a_pipe_in_a_plan_is_not_opened(self):
         os.mkfifo(self.folder / "pipe")
@@ -255,7 +226,7 @@ class Run(FolderCase):
                  {"path": str(held), "size": 1, "mtime_ns": 0}]
         plan = {"kind": "weightmap start plan", "version": 1, "key": "", "files": files}
         path = self.write("plan.json", json.dumps(plan).encode())
-        said = b"".join(self.said_beside("--plan", path, "--", "cat")).decode()
+        said = "".join(self.said_beside("--plan", path, "--", "cat"))
         self.assertIn("left out 1 changed and 2 missing", said)
         self.assertIn("much of the plan has changed; --learn makes a new one", said)
         self.assertTrue((self.folder / "plan.json").exists())
@@ -267,7 +238,7 @@ class Run(FolderCase):
         for file in content["files"]:
             file["size"] += 1
         plan.write_text(json.dumps(content))
-        said = b"".join(self.said_beside("--", *command)).decode()
+        said = "".join(self.said_beside("--", *command))
         self.assertIn("much of the plan has changed; the next start is learned", said)
         self.assertFalse(plan.exists())
 
@@ -280,11 +251,10 @@ class Run(FolderCase):
     def test_a_model_that_is_damaged(self):
         model = self.write("model.pt", b"no weights")
         said = self.said_beside("--model", model, "--", "cat")
-        self.assertTrue(any(b"model.pt: " in line for line in said), said)
+        self.assertTrue(any("model.pt: " in line for line in said), said)
 
     def test_the_weights_of_a_named_model_are_read(self):
-        model = self.folder / "model.pt"
-        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        model = self.make()
         self.assert_weights_are_read("cat", "-", model)
         self.assert_weights_are_read("sh", "-c", "read line", f"--model={model}")
         self.environment["MODEL_PATH"] = str(model)
@@ -292,25 +262,20 @@ class Run(FolderCase):
 
     def assert_weights_are_read(self, *command):
         said = self.said_beside("--", *command)
-        self.assertTrue(any(b"of weights until " in line for line in said), said)
+        self.assertTrue(any("of weights until " in line for line in said), said)
 
     def said_beside(self, *arguments):
         """By what goes on beside a command that waits for its input, until it has ended."""
-        command = [TOOL, "run", "-v", "--ready", "0s", *arguments]
-        with subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-            said = []
-            while not said or b"it waited for the disk" not in said[-1]:
-                said.append(process.stderr.readline())
-                self.assertTrue(said[-1], said)
-            process.communicate(b"")
+        process = self.start("-v", "--ready", "0s", *arguments, stdin=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL)
+        said = self.read_until(process, "it waited for the disk")
+        process.communicate("")
         return said
 
     # --- for a process that runs already ---
 
     def test_the_weights_of_a_process_that_runs_are_read(self):
-        model = self.folder / "model.pt"
-        subprocess.run([MAKER, model, "--count", "4", "--shape", "1024x1024"], check=True)
+        model = self.make()
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
             done = subprocess.run([TOOL, "read-ahead", "-v", f"--for={process.pid}", "--", "cat", model],
                                   env=self.environment, capture_output=True, text=True)
@@ -332,8 +297,7 @@ class Run(FolderCase):
 
     def draw(self, name, *command):
         picture = self.folder / name
-        done = self.run_tool("--timeline", picture, "--", *command)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.text("--timeline", picture, "--", *command)
         return picture.read_text()
 
     def assert_is_self_contained(self, text):
@@ -358,11 +322,6 @@ class Run(FolderCase):
         self.assertIn("&lt;b&gt;&amp;&quot;&#39;\\x1B\xff\\xEF\\xBF\\xBF", text)
         self.assertNotIn("<b>", text)
 
-    def test_a_picture_of_another_kind_is_wrong_usage(self):
-        done = self.shell("echo ran", "--timeline", "start.png")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn('must end in .html, not "start.png"', done.stderr)
-
     def test_a_picture_that_cannot_be_written_is_a_line(self):
         done = self.shell("echo ran", "--timeline", "/proc/none/start.html")
         self.assertEqual((done.returncode, done.stdout), (0, "ran\n"))
@@ -371,8 +330,7 @@ class Run(FolderCase):
     def start_without_pipes(self, *arguments):
         """As a shell does: nothing but the process itself is waited for."""
         with open(os.devnull, "w") as nothing:
-            return subprocess.run([TOOL, "run", *map(str, arguments)], env=self.environment,
-                                  stdout=nothing, stderr=nothing, check=False).returncode
+            return self.run_tool(*arguments, stdout=nothing, stderr=nothing).returncode
 
     def test_the_picture_is_there_when_the_command_returns(self):
         for code in (0, 7):
@@ -381,9 +339,7 @@ class Run(FolderCase):
             self.assertEqual((status, picture.exists()), (code, True))
 
     def test_the_next_start_knows_the_plan(self):
-        self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
-        held = self.write("held.bin", b"x")
-        os.utime(held, (1, 1))
+        held = self.held()
         command = ["--", "sh", "-c", f"exec 3< {held}; sleep 0.3"]
         self.assertEqual(self.start_without_pipes(*command), 0)
         self.assertNotIn("learned", self.run_tool("-v", *command).stderr)
@@ -391,18 +347,15 @@ class Run(FolderCase):
 
     def test_a_start_does_not_wait_for_one_that_goes_on(self):
         self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
-        with subprocess.Popen([TOOL, "run", "-v", "--ready", "100s", "--", "cat"],
-                              env=self.environment, stdin=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL) as first:
-            while not list(self.folder.glob("starts/*.learning")):
-                self.assertIsNone(first.poll())
-            done = self.run_tool("-v", "--ready", "100s", "--", "cat", stdin=subprocess.DEVNULL)
-            self.assertEqual(done.returncode, 0)
+        first = self.start("-v", "--ready", "100s", "--", "cat", stdin=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL)
+        while not list(self.folder.glob("starts/*.learning")):
+            self.assertIsNone(first.poll())
+        self.ends(0, "-v", "--ready", "100s", "--", "cat", stdin=subprocess.DEVNULL)
+        first.communicate("")
 
     def test_a_mark_that_a_killed_learner_has_left(self):
-        self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
-        held = self.write("held.bin", b"x")
-        os.utime(held, (1, 1))
+        held = self.held()
         command = ["sh", "-c", f"exec 3< {held}; sleep 0.3"]
         self.run_tool("-v", "--", *command)
         [plan] = (self.folder / "starts").iterdir()
@@ -411,9 +364,7 @@ class Run(FolderCase):
         self.assertEqual(list((self.folder / "starts").iterdir()), [plan])
 
     def drawn_process(self, text, **options):
-        return subprocess.Popen([TOOL, "run", "--timeline", self.folder / "start.html", "--", "sh",
-                                 "-c", text], env=self.environment, stdout=subprocess.PIPE,
-                                text=True, **options)
+        return self.start("--timeline", self.folder / "start.html", "--", "sh", "-c", text, **options)
 
     def test_a_drawn_command_gets_signals_and_ends_as_itself(self):
         with self.drawn_process("trap 'echo got; exit 4' TERM; echo ready; "
@@ -431,11 +382,6 @@ class Run(FolderCase):
         with self.drawn_process("read word; echo $word", stdin=subprocess.PIPE) as process:
             self.assertEqual(process.communicate("said\n")[0], "said\n")
 
-    def test_a_drawn_command_that_is_not_there(self):
-        done = self.run_tool("--timeline", self.folder / "start.html", "--", "./none")
-        self.assertEqual((done.returncode, done.stderr),
-                         (127, "weightmap: cannot run ./none: No such file or directory\n"))
-
     def test_bars_are_part_of_what_is_said(self):
         done = self.shell("sleep 0.3", "-v")
         self.assertRegex(done.stderr, r"weightmap run: work +\[[#.]{40}\] \d\.\d s")
@@ -449,9 +395,7 @@ class Run(FolderCase):
         self.assertIn("there is no place for plans of starts", done.stderr)
 
     def test_a_place_that_is_full(self):
-        self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
-        held = self.write("held.bin", b"x")
-        os.utime(held, (1, 1))
+        held = self.held()
         # A learner that sees a file: the shell opens it for as long as it waits.
         done = self.shell(f"exec 3< {held}; sleep 1", "-v", preexec_fn=lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (10, 10)))

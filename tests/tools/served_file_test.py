@@ -10,9 +10,7 @@ import subprocess
 import sys
 
 import mounts
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+from tool_case import FOLDER, ToolCase
 
 # Maps files whole and touches each page once, so that what is dropped then does not come back.
 WORKER = """
@@ -30,17 +28,15 @@ LOOKS = (["ps"], ["residency"], ["doctor"], ["scan"], ["scan", "--names"], ["ls"
          ["ls", "--records"], ["ls", "--sum"], ["tree"])
 
 
-class OnFuse(FolderCase):
+class OnFuse(ToolCase):
     place = FOLDER
 
     def setUp(self):
         super().setUp()
         lower, self.served = self.folder / "lower", self.folder / "served"
-        lower.mkdir()
         self.names = [f"model-0000{number}-of-00002.bin" for number in (1, 2)]
         for name in self.names:
-            subprocess.run([MAKER, lower / name, "--count", "2", "--shape", "1024x1024", "--dtype",
-                            "float32"], check=True)
+            self.make(f"lower/{name}", count=2)
         (lower / "model.bin.index.json").write_text(json.dumps(
             {"weight_map": {"tensor.0": self.names[0]}}))
         mounts.bindfs(self, lower, self.served)
@@ -62,10 +58,6 @@ class OnFuse(FolderCase):
             elif "-" in line.split()[0]:
                 counts = str(folder or self.served) in line
         return total
-
-    def run_tool(self, *arguments):
-        return subprocess.run([TOOL, *map(str, arguments)], env=ENVIRONMENT, capture_output=True,
-                              text=True, timeout=60)
 
     def test_no_look_drops_a_page_that_a_process_has_mapped(self):
         worker = self.worker(*self.names)

@@ -6,24 +6,15 @@
 
 import json
 import os
-import pathlib
 import struct
 import subprocess
 import sys
 import unittest
 
-from tool_case import FolderCase
+from tool_case import ENVIRONMENT, TOOL, ToolCase
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import safetensors_files
 
-import safetensors_files  # noqa: E402
-
-TOOL = pathlib.Path(sys.argv[2])
-ENVIRONMENT = {
-    key: text
-    for key, text in os.environ.items()
-    if not key.startswith(("WEIGHTMAP_", "HF_", "HUGGINGFACE_", "XDG_CACHE"))
-}
 INDEX = "model.safetensors.index.json"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
@@ -33,7 +24,11 @@ def shard_of(tensors):
     return safetensors_files.file_of(tensors, {"format": "pt"}, align=64)
 
 
-class Case(FolderCase):
+class Case(ToolCase):
+    # In which nothing leads to a cache of the hub.
+    environment = {key: text for key, text in ENVIRONMENT.items()
+                   if not key.startswith(("HF_", "HUGGINGFACE_", "XDG_CACHE"))}
+
     def setUp(self):
         super().setUp()
         self.model = self.folder / "model"
@@ -45,35 +40,13 @@ class Case(FolderCase):
         index = {"metadata": {"total_size": 24}, "weight_map": weight_map}
         (self.model / INDEX).write_text(json.dumps(index))
 
-    def run_tool(self, *arguments, **environment):
-        return subprocess.run(
-            [TOOL, *map(str, arguments)], cwd=self.folder, env=ENVIRONMENT | environment,
-            capture_output=True, check=False, text=True,
-        )
-
     def first_name(self, done):
         return done.stdout.splitlines()[1].split("\t")[0]
 
-    def prints(self, text, *arguments):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stdout, done.stderr, done.returncode), (text, "", 0))
-
-    def fails(self, message, *arguments, **environment):
-        done = self.run_tool(*arguments, **environment)
-        self.assertEqual(
-            (done.stdout, done.stderr, done.returncode), ("", f"weightmap: {message}\n", 1)
-        )
-
-    def document(self, *arguments):
-        done = self.run_tool(*arguments)
-        self.assertEqual((done.stderr, done.returncode), ("", 0))
-        return json.loads(done.stdout)
-
     def lines(self, *arguments, **environment):
         """Of a block of labels: label -> text."""
-        done = self.run_tool(*arguments, **environment)
-        self.assertEqual((done.stderr, done.returncode), ("", 0))
-        return {line[:12].strip(): line[12:] for line in done.stdout.splitlines()}
+        text = self.text(*arguments, environment=environment)
+        return {line[:12].strip(): line[12:] for line in text.splitlines()}
 
 
 class Sets(Case):
@@ -136,10 +109,6 @@ class Sets(Case):
             "with nothing: they have no CRC (--sha256 or --sums compares whole files)\n",
             "verify", "model",
         )
-
-    def test_what_needs_records_says_that_there_are_none(self):
-        path = f"model/{SHARDS[0]}"
-        self.fails(f"{path}: is a safetensors file, which is no archive", "ls", "--records", path)
 
     def test_a_missing_shard_is_named_with_the_index(self):
         (self.model / SHARDS[1]).unlink()
@@ -256,10 +225,8 @@ class Sets(Case):
         for number in range(1, 61):
             shard = folder / f"m-{number:05}-of-00060.safetensors"
             shard.write_bytes(shard_of({f"t{number}": [1]}))
-        done = subprocess.run(
-            ["sh", "-c", 'ulimit -n 40; exec "$0" ls many', TOOL], cwd=self.folder, env=ENVIRONMENT,
-            capture_output=True, check=False, text=True,
-        )
+        done = subprocess.run(["sh", "-c", 'ulimit -n 40; exec "$0" ls many', TOOL], cwd=self.folder,
+                              env=self.environment, capture_output=True, check=False, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "Too many open files with 59 more files; allow more open "
                                       r"files \(ulimit -n\)\n$")
@@ -299,19 +266,19 @@ class HubCache(Case):
         missing = "cannot open the file: No such file or directory"
         self.fails(
             f'org/other: {missing}; there is no model "org/other" {place}',
-            "ls", "org/other", **self.cache,
+            "ls", "org/other", environment=self.cache,
         )
         self.fails(
             f'org/name@dev: {missing}; there is no revision "dev" of "org/name" {place}',
-            "ls", "org/name@dev", **self.cache,
+            "ls", "org/name@dev", environment=self.cache,
         )
-        self.fails(f"model/nosuch.pt: {missing}", "ls", "model/nosuch.pt", **self.cache)
+        self.fails(f"model/nosuch.pt: {missing}", "ls", "model/nosuch.pt", environment=self.cache)
 
     def test_a_reference_of_any_length_takes_no_memory(self):
         with open(self.repository / "refs" / "main", "wb") as reference:
             reference.truncate(1 << 30)
         tool = subprocess.Popen([TOOL, "ls", "org/name"], cwd=self.folder,
-                                env=ENVIRONMENT | self.cache, stderr=subprocess.PIPE, text=True)
+                                env=self.environment | self.cache, stderr=subprocess.PIPE, text=True)
         with tool.stderr as stderr:
             self.assertIn('there is no revision "main" of "org/name"', stderr.read())
         _, tool.returncode, used = os.wait4(tool.pid, 0)
@@ -322,20 +289,13 @@ class HubCache(Case):
         self.fails(
             f"{self.snapshot}/{SHARDS[0]}: cannot open the file: No such file or directory; the "
             f"index {self.snapshot}/{INDEX} names it",
-            "ls", "org/name", **self.cache,
+            "ls", "org/name", environment=self.cache,
         )
 
     def test_ps_shows_the_snapshot_and_not_the_blob(self):
-        with subprocess.Popen(
-            [TOOL, "warm", "--lock", "org/name"], cwd=self.folder, env=ENVIRONMENT | self.cache,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as holder:
-            try:
-                holder.stdout.readline()  # it is in memory, and mapped until this ends
-                done = self.run_tool("ps", "--json", "org/name", **self.cache)
-                mapped = json.loads(done.stdout)["processes"]
-            finally:
-                holder.terminate()
+        holder = self.start("warm", "--lock", "org/name", environment=self.cache)
+        holder.stdout.readline()  # it is in memory, and mapped until this ends
+        mapped = self.document("ps", "--json", "org/name", environment=self.cache)["processes"]
         files = {entry["file"] for entry in mapped if entry["pid"] == holder.pid}
         self.assertEqual(files, {str(self.snapshot / name) for name in (INDEX, *SHARDS)})
 

@@ -20,9 +20,7 @@ import time
 import unittest
 import urllib.request
 
-from tool_case import ENVIRONMENT, FolderCase
-
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
+from tool_case import ENVIRONMENT, FOLDER, MAKER, TOOL, FolderCase, ToolCase
 
 
 # Answers at a port with what it knows, and does what the path of a request says.
@@ -121,8 +119,9 @@ if TROUBLE:
     print(f"SKIPPED: most tests of snapshots: {TROUBLE}", file=sys.stderr)
 
 
-class SnapshotCase(FolderCase):
+class SnapshotCase(ToolCase):
     place = FOLDER
+    is_inside = False
     outlived = True
 
     def setUp(self):
@@ -135,10 +134,6 @@ class SnapshotCase(FolderCase):
         path.write_text(text)
         path.chmod(mode)
         return path
-
-    def run_tool(self, *arguments, **options):
-        options = {"env": self.environment, "capture_output": True, "text": True, **options}
-        return subprocess.run([TOOL, *map(str, arguments)], **options)
 
     def run_command(self, *command, **options):
         return self.run_tool("run", "--snapshot", self.snapshots, "--", *command, **options)
@@ -188,16 +183,6 @@ class Refusals(SnapshotCase):
         self.folder.chmod(0o777)
         self.assert_runs_without("the capability CAP_SYS_ADMIN is missing, which root has, and a "
                                  "container with --cap-add", user=65534, group=65534, extra_groups=[])
-
-    def test_no_name_of_a_folder_is_wrong_usage(self):
-        done = self.run_tool("run", "--snapshot", "", "--", "echo", "ran")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("--snapshot: must name a folder", done.stderr)
-
-    def test_a_folder_that_is_not_there_has_no_list(self):
-        done = self.run_tool("run", "--list", self.folder / "none")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("none: No such file or directory", done.stderr)
 
 
 @unittest.skipIf(TROUBLE, TROUBLE)
@@ -286,10 +271,9 @@ class Snapshots(SnapshotCase):
 
     def test_one_of_two_starts_makes_the_snapshot(self):
         command = [sys.executable, self.write("calls.py", CALLS)]
-        words = [TOOL, "run", "--snapshot", self.snapshots, "--", *command]
+        words = ["run", "--snapshot", self.snapshots, "--", *command]
         self.run_command("true")  # makes the folder
-        processes = [subprocess.Popen(words, env=self.environment, stdout=subprocess.PIPE,
-                                      stderr=subprocess.PIPE, text=True) for _ in range(4)]
+        processes = [self.start(*words) for _ in range(4)]
         said = [process.communicate() for process in processes]
         for output, complaint in said:
             self.assertRegex(output, "^(original|restored) ")
@@ -318,7 +302,7 @@ class Snapshots(SnapshotCase):
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"http://127.0.0.1:{self.port}/quit")
                 self.assertEqual(process.wait(), 7)
-            self.run_tool("run", "--remove", self.snapshots, "all", check=True)
+            self.ends(0, "run", "--remove", self.snapshots, "all")
         with self.served() as process:
             pass
         self.assertEqual(process.returncode, -signal.SIGTERM)
@@ -344,10 +328,8 @@ class Snapshots(SnapshotCase):
         first = self.run_command(*command)
         word, number, token = first.stdout.split(" ", 2)
         self.assertEqual((word, token, first.stderr), ("original", "[]\n", ""))
-        words = [TOOL, "run", "--snapshot", self.snapshots, "--", *command]
-        processes = [subprocess.Popen(words, env={**self.environment, "TOKEN": f"worker {i}"},
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                     for i in range(4)]
+        words = ["run", "--snapshot", self.snapshots, "--", *command]
+        processes = [self.start(*words, environment={"TOKEN": f"worker {i}"}) for i in range(4)]
         for i, process in enumerate(processes):
             self.assertEqual(process.communicate(),
                              (f"restored {number} ['TOKEN=worker {i}']\n", ""))
@@ -393,16 +375,6 @@ class Snapshots(SnapshotCase):
         os.utime(module, (2, 2))
         self.assert_is_refused(f"{module} was written to or replaced")
 
-    def test_a_file_that_changed_in_time_alone(self):
-        self.make()
-        os.utime(self.program, (2, 2))
-        self.assert_is_refused(f"{self.program} was written to or replaced")
-
-    def test_a_file_that_is_longer(self):
-        self.make()
-        self.program.write_text(SERVES + "\n")
-        self.assert_is_refused(rf"{self.program} has \d+ bytes, and had \d+")
-
     def test_a_refused_image_is_removed_and_made_anew(self):
         self.make()
         os.utime(self.program, (2, 2))
@@ -412,33 +384,67 @@ class Snapshots(SnapshotCase):
         with self.served() as process:
             self.assertEqual(self.ask(process), known)
 
-    def edit_manifest(self, change):
+    def image(self):
+        return max(self.snapshots.glob("*/image/pages-*.img"), key=lambda path: path.stat().st_size)
+
+    def change_manifest(self, **machine):
         [path] = self.manifests()
         manifest = json.loads(path.read_text())
-        change(manifest)
+        manifest["machine"].update(machine)
         path.write_text(json.dumps(manifest))
 
-    def test_another_kernel(self):
-        self.make()
-        self.edit_manifest(lambda manifest: manifest["machine"].update(kernel="2.4"))
-        self.assert_is_refused(f"it is of the kernel 2.4, this is {os.uname().release} ")
+    def damage_image(self):
+        with open(self.image(), "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
 
-    def test_another_processor(self):
-        self.make()
-        self.edit_manifest(lambda manifest: manifest["machine"].update(processor="Z80"))
-        self.assert_is_refused("it is of the processor Z80, this is .*, features [0-9a-f]{16}")
+    def move_snapshots(self):
+        self.snapshots = self.snapshots.rename(self.folder / "moved")
 
-    def test_a_folder_that_was_moved(self):
-        self.make()
-        old = self.snapshots
-        self.snapshots = old.rename(self.folder / "moved")
-        self.assert_is_refused(f"its processes look for {old}/here")
+    def cut_manifest(self):
+        [path] = self.manifests()
+        path.write_text(path.read_text()[:-10])
 
-    def test_another_environment(self):
-        self.environment["SECRET"] = "old"
-        self.make()
-        self.environment["SECRET"] = "new"
-        self.assert_is_refused("the environment has another SECRET")
+    # What is done to a snapshot or to what it belongs to, and why it is refused then.
+    CHANGES = {
+        "a file that changed in time alone": (
+            lambda case: os.utime(case.program, (2, 2)), r".*/serves\.py was written to or replaced"),
+        "a file that is longer": (
+            lambda case: case.program.write_text(SERVES + "\n"), r".*/serves\.py has \d+ bytes, and had \d+"),
+        "another kernel": (
+            lambda case: case.change_manifest(kernel="2.4"), rf"it is of the kernel 2\.4, this is {os.uname().release} "),
+        "another processor": (
+            lambda case: case.change_manifest(processor="Z80"),
+            "it is of the processor Z80, this is .*, features [0-9a-f]{16}"),
+        "another environment": (
+            lambda case: case.environment.update(SECRET="new"), "the environment has another SECRET"),
+        "a folder that was moved": (move_snapshots, "its processes look for .*/snapshots-[0-9]+/here"),
+        "a damaged image": (damage_image, r".*/pages-.*: its checksum is [0-9a-f]+, expected [0-9a-f]+"),
+        "a truncated image": (
+            lambda case: os.truncate(case.image(), 4096), r".*/pages-.*: has 4096 bytes, expected \d+"),
+        "an image without a file": (
+            lambda case: case.image().unlink(), ".*/pages-1.img: cannot look at the file: No such file"),
+        "an image of another user": (
+            lambda case: os.chown(case.image(), 65534, 65534), ".*/pages-.*: belongs to user 65534, not to user 0"),
+        "an image that others may write to": (
+            lambda case: case.image().chmod(0o666), ".*/pages-.*: others may write to it"),
+        "a folder of an image that others may write to": (
+            lambda case: case.image().parent.chmod(0o777), ".*/image: others may write to it"),
+        "a damaged manifest": (cut_manifest, ".*: the manifest of a snapshot: is no JSON"),
+    }
+
+    def test_a_snapshot_that_does_not_fit_is_refused(self):
+        for number, (name, (change, reason)) in enumerate(self.CHANGES.items()):
+            with self.subTest(name):
+                self.snapshots = self.folder / f"snapshots-{number}"
+                self.environment["SECRET"] = "old"
+                self.program.write_text(SERVES)
+                os.utime(self.program, (1, 1))
+                self.make()
+                change(self)
+                self.assert_is_refused(reason)
 
     def calls(self, *new, **variables):
         """What a program says that calls with these names, and what the tool says."""
@@ -448,23 +454,25 @@ class Snapshots(SnapshotCase):
         done = self.run_command(sys.executable, self.folder / "calls.py", *new)
         return done.stdout.split(" ")[0], done.stderr
 
-    def test_another_variable_than_those_that_a_call_names(self):
-        self.assertEqual(self.calls("TOKEN", MODEL="a", TOKEN="1"), ("original", ""))
-        self.assertEqual(self.calls("TOKEN", MODEL="a", TOKEN="2"), ("restored", ""))
-        refused = "weightmap run: the snapshot is not used: the environment has another MODEL\n"
-        self.assertEqual(self.calls("TOKEN", MODEL="b", TOKEN="2"), ("original", refused))
-        self.assertEqual(self.calls("TOKEN", MODEL="b", TOKEN="1"), ("restored", ""))
-
-    def test_a_call_without_names(self):
-        self.assertEqual(self.calls(MODEL="a"), ("original", ""))
-        self.assertEqual(self.calls(MODEL="a"), ("restored", ""))
-        refused = "weightmap run: the snapshot is not used: the environment has another MODEL\n"
-        self.assertEqual(self.calls(MODEL="b"), ("original", refused))
-
-    def test_a_variable_that_only_the_new_start_has(self):
-        self.assertEqual(self.calls("TOKEN"), ("original", ""))
-        refused = "weightmap run: the snapshot is not used: the environment has MORE, and had none\n"
-        self.assertEqual(self.calls("TOKEN", TOKEN="1", MORE=""), ("original", refused))
+    def test_variables_count_but_for_those_that_a_call_names(self):
+        """Starts of a call one after the other: the names, the variables, and what becomes of it."""
+        for starts in (
+            ((["TOKEN"], {"MODEL": "a", "TOKEN": "1"}, "original", ""),
+             (["TOKEN"], {"MODEL": "a", "TOKEN": "2"}, "restored", ""),
+             (["TOKEN"], {"MODEL": "b", "TOKEN": "2"}, "original", "another MODEL"),
+             (["TOKEN"], {"MODEL": "b", "TOKEN": "1"}, "restored", "")),
+            (([], {"MODEL": "a"}, "original", ""), ([], {"MODEL": "a"}, "restored", ""),
+             ([], {"MODEL": "b"}, "original", "another MODEL")),
+            ((["TOKEN"], {}, "original", ""),
+             (["TOKEN"], {"TOKEN": "1", "MORE": ""}, "original", "MORE, and had none")),
+        ):
+            self.snapshots = self.snapshots.with_name(self.snapshots.name + "+")
+            before = dict(self.environment)
+            for names, variables, said, refusal in starts:
+                with self.subTest(names=names, variables=variables):
+                    complaint = f"weightmap run: the snapshot is not used: the environment has {refusal}\n"
+                    self.assertEqual(self.calls(*names, **variables), (said, complaint if refusal else ""))
+            self.environment = before
 
     # --- files that were read, wherever they are ---
 
@@ -552,51 +560,6 @@ class Snapshots(SnapshotCase):
             self.assertEqual(self.ask(process)["words"][-1], "more")
         self.assertEqual((self.said, self.complaint), ("started\n", ""))
 
-    # --- images that are not what was made ---
-
-    def image(self):
-        return max(self.snapshots.glob("*/image/pages-*.img"), key=lambda path: path.stat().st_size)
-
-    def test_a_damaged_image(self):
-        self.make()
-        with open(self.image(), "r+b") as file:
-            file.seek(5000)
-            byte = file.read(1)
-            file.seek(5000)
-            file.write(bytes([byte[0] ^ 1]))
-        self.assert_is_refused(rf"{self.image()}: its checksum is [0-9a-f]+, expected [0-9a-f]+")
-
-    def test_a_truncated_image(self):
-        self.make()
-        os.truncate(self.image(), 4096)
-        self.assert_is_refused(rf"{self.image()}: has 4096 bytes, expected \d+")
-
-    def test_an_image_without_a_file(self):
-        self.make()
-        self.image().unlink()
-        self.assert_is_refused(r".*/pages-1.img: cannot look at the file: No such file")
-
-    def test_an_image_of_another_user(self):
-        self.make()
-        os.chown(self.image(), 65534, 65534)
-        self.assert_is_refused(f"{self.image()}: belongs to user 65534, not to user 0")
-
-    def test_an_image_that_others_may_write_to(self):
-        self.make()
-        self.image().chmod(0o666)
-        self.assert_is_refused(f"{self.image()}: others may write to it")
-
-    def test_a_folder_of_an_image_that_others_may_write_to(self):
-        self.make()
-        self.image().parent.chmod(0o777)
-        self.assert_is_refused(f"{self.image().parent}: others may write to it")
-
-    def test_a_damaged_manifest(self):
-        self.make()
-        [path] = self.manifests()
-        path.write_text(path.read_text()[:-10])
-        self.assert_is_refused(f"{path}: the manifest of a snapshot: is no JSON")
-
     # --- starts and restores that fail ---
 
     def test_a_file_that_changes_while_the_command_starts(self):
@@ -604,15 +567,15 @@ class Snapshots(SnapshotCase):
         os.utime(self.program, (1, 1))
         time.sleep(0.02)  # so that the start is later than this change
         ready = self.folder / "ready"
-        words = [TOOL, "run", "--snapshot", self.snapshots, "--ready", ready, "--", *self.command]
-        with subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True) as process:
-            self.ask(process)
-            self.held.write_text("other content")
-            ready.touch()
-            self.assertEqual(process.stderr.readline(), "weightmap run: no snapshot is made: "
-                             f"{self.held} was changed while the command started\n")
-            process.terminate()
+        words = ["run", "--snapshot", self.snapshots, "--ready", ready, "--", *self.command]
+        process = self.start(*words, stdout=subprocess.DEVNULL)
+        self.ask(process)
+        self.held.write_text("other content")
+        ready.touch()
+        self.assertEqual(process.stderr.readline(), "weightmap run: no snapshot is made: "
+                         f"{self.held} was changed while the command started\n")
+        process.terminate()
+        process.wait()
 
     def test_what_the_command_writes_is_not_what_it_is_made_of(self):
         log, output = self.folder / "log", self.folder / "output"
@@ -716,10 +679,9 @@ class Snapshots(SnapshotCase):
 
     def test_one_of_several_restored_at_once_gets_the_port(self):
         self.make()
-        words = [TOOL, "run", "-v", "--snapshot", self.snapshots, "--ready",
+        words = ["run", "-v", "--snapshot", self.snapshots, "--ready",
                  f"http://127.0.0.1:{self.port}/", "--", *self.command]
-        processes = [subprocess.Popen(words, env=self.environment, stdout=subprocess.DEVNULL,
-                                      stderr=subprocess.PIPE, text=True) for _ in range(3)]
+        processes = [self.start(*words, stdout=subprocess.DEVNULL) for _ in range(3)]
         said = sorted(process.stderr.readline() for process in processes)
         for process in processes:
             process.terminate()

@@ -12,15 +12,9 @@ import subprocess
 import sys
 import unittest
 
-from tool_case import ENVIRONMENT, FolderCase
+from tool_case import FOLDER, ToolCase
 
-FOLDER, TOOL, MAKER = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
 MIB = 1 << 20
-
-
-def run(*arguments, **options):
-    options = {"env": ENVIRONMENT, "capture_output": True, "text": True, **options}
-    return subprocess.run([TOOL, *map(str, arguments)], **options)
 
 
 def open_files():
@@ -33,26 +27,17 @@ def open_files():
         yield status.st_dev, status.st_ino
 
 
-class Stage(FolderCase):
+class Stage(ToolCase):
     place = FOLDER
 
     def setUp(self):
         super().setUp()
-        self.file = self.folder / "model.pt"
-        self.make(4)
+        self.file = self.make()
         self.name = f"weightmap-stage-test-{os.getpid()}"
         self.addCleanup(pathlib.Path("/dev/shm", self.name).unlink, missing_ok=True)
 
-    def make(self, count):
-        subprocess.run([MAKER, self.file, "--count", str(count), "--shape", "1024x1024",
-                        "--dtype", "float32"], check=True)
-
     def stay(self, *arguments):
-        process = subprocess.Popen([TOOL, "stage", self.file, *arguments], env=ENVIRONMENT,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.communicate)
-        self.addCleanup(process.kill)
-        return process
+        return self.start("stage", self.file, *arguments)
 
     def test_prints_the_path_and_stays_until_it_is_interrupted(self):
         for end in (signal.SIGINT, signal.SIGTERM):
@@ -60,7 +45,7 @@ class Stage(FolderCase):
             path = stager.stdout.readline().rstrip()
             self.assertRegex(path, rf"^/proc/{stager.pid}/fd/\d+$")
             self.assertEqual(pathlib.Path(path).read_bytes(), self.file.read_bytes())
-            self.assertEqual(run("verify", "--crc", path).returncode, 0)
+            self.ends(0, "verify", "--crc", path)
             self.assertRegex(stager.stderr.readline(),
                              r"^weightmap: 16\.0 MiB in shared memory after [\d.]+ s: ")
             self.assertEqual(
@@ -83,18 +68,18 @@ class Stage(FolderCase):
         self.assertEqual(report["bytes"], self.file.stat().st_size)
         self.assertEqual(report["direct_bytes"] + report["cached_bytes"] + report["dropped_bytes"],
                          report["bytes"])
-        info = json.loads(run("ls", "--info", "--json", report["path"]).stdout)
+        info = self.document("ls", "--info", "--json", report["path"])
         self.assertIs(info["lives_in_memory"], True)
-        self.assertIn(", kept in memory\n", run("ls", "--info", report["path"]).stdout)
+        self.assertIn(", kept in memory\n", self.run_tool("ls", "--info", report["path"]).stdout)
 
     def test_does_not_fill_the_page_cache(self):
-        if run("residency", "--evict", self.file).returncode != 0:
+        if self.run_tool("residency", "--evict", self.file).returncode != 0:
             os.sync()
-            if run("residency", "--evict", self.file).returncode != 0:
+            if self.run_tool("residency", "--evict", self.file).returncode != 0:
                 print("SKIPPED: this file system keeps its files in memory", file=sys.stderr)
                 self.skipTest("this file system keeps its files in memory")
         self.stay().stdout.readline()
-        cached = json.loads(run("residency", "--json", self.file).stdout)["cached_bytes"]
+        cached = self.document("residency", "--json", self.file)["cached_bytes"]
         self.assertLess(cached, 1 * MIB)  # the metadata
 
     def test_nothing_is_left_after_a_kill(self):
@@ -116,89 +101,54 @@ class Stage(FolderCase):
                   "sys.argv; "
                   "print(os.fstat(int(os.environ['WEIGHTMAP_STAGED_FD'])).st_size, "
                   "len(open(sys.argv[1], 'rb').read())); sys.exit(7)")
-        done = run("stage", self.file, "--", sys.executable, "-c", script, "{}", "--model={}", "--",
-                   "-x")
+        done = self.ends(7, "stage", self.file, "--", sys.executable, "-c", script, "{}", "--model={}",
+                         "--", "-x")
         size = self.file.stat().st_size
-        self.assertEqual((done.stdout, done.returncode), (f"{size} {size}\n", 7), done.stderr)
+        self.assertEqual(done.stdout, f"{size} {size}\n")
 
     def test_a_command_gets_signals_as_if_run_without(self):
-        done = run("stage", self.file, "--", sys.executable, "-c",
-                   "import signal; print(signal.getsignal(signal.SIGPIPE))")
-        bare = subprocess.run([sys.executable, "-c",
-                               "import signal; print(signal.getsignal(signal.SIGPIPE))"],
-                              capture_output=True, text=True)
-        self.assertEqual(done.stdout, bare.stdout)
-        killed = run("stage", self.file, "--", "sh", "-c", "kill -TERM $$")
-        self.assertEqual(killed.returncode, -signal.SIGTERM)
+        look = [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGPIPE))"]
+        bare = subprocess.run(look, capture_output=True, text=True)
+        self.assertEqual(self.run_tool("stage", self.file, "--", *look).stdout, bare.stdout)
+        self.ends(-signal.SIGTERM, "stage", self.file, "--", "sh", "-c", "kill -TERM $$")
 
     def test_says_that_a_command_cannot_be_run(self):
-        done = run("stage", self.file, "--", "/no/such/program")
-        self.assertEqual((done.stdout, done.returncode), ("", 1))
+        done = self.ends(1, "stage", self.file, "--", "/no/such/program")
+        self.assertEqual(done.stdout, "")
         self.assertIn("weightmap: /no/such/program: cannot run it: No such file or directory\n",
                       done.stderr)
 
     def test_makes_and_removes_a_copy_with_a_name(self):
-        made = run("stage", self.file, "--name", self.name)
+        made = self.run_tool("stage", self.file, "--name", self.name)
         path = pathlib.Path("/dev/shm", self.name)
         self.assertEqual((made.stdout, made.returncode), (f"{path}\n", 0))
         self.assertEqual(path.read_bytes(), self.file.read_bytes())
-        again = run("stage", self.file, "--name", self.name)
-        self.assertEqual((again.stdout, again.returncode), ("", 1))
-        self.assertEqual(again.stderr, f'weightmap: "{path}" is there already; remove it first\n')
-        removed = run("stage", "--remove", self.name)
-        self.assertEqual((removed.stdout, removed.stderr, removed.returncode), ("", "", 0))
+        self.fails(f'"{path}" is there already; remove it first', "stage", self.file, "--name", self.name)
+        self.prints("", "stage", "--remove", self.name)
         self.assertFalse(path.exists())
-        self.assertEqual(run("stage", "--remove", self.name).returncode, 1)
-        self.assertEqual(run("stage", "--remove", "../etc/passwd").returncode, 1)
+        self.ends(1, "stage", "--remove", self.name)
 
     def test_says_that_a_named_copy_was_made_where_it_cannot_be_printed(self):
         with open("/dev/full", "wb") as full:
-            done = run("stage", self.file, "--name", self.name, stdout=full,
-                       stderr=subprocess.PIPE, capture_output=False)
-        self.assertEqual(done.returncode, 1)
+            done = self.ends(1, "stage", self.file, "--name", self.name, stdout=full)
         self.assertIn(f"weightmap: /dev/shm/{self.name} was made all the same; weightmap stage "
                       f"--remove {self.name} removes it\n", done.stderr)
         self.assertTrue(pathlib.Path("/dev/shm", self.name).exists())
 
-    def test_fails_for_what_is_no_whole_checkpoint(self):
-        content = self.file.read_bytes()
-        cut = self.folder / "cut.pt"
-        cut.write_bytes(content[: len(content) // 2])
-        for path in (cut, self.folder, self.folder / "missing.pt"):
-            done = run("stage", path)
-            self.assertEqual((done.stdout, done.returncode), ("", 1))
-            self.assertTrue(done.stderr.startswith(f"weightmap: {path}: "), done.stderr)
-
     def test_refuses_what_is_over_the_budget(self):
-        done = run("stage", self.file, "--budget", "1MiB", "--json")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(json.loads(done.stdout)["error"]["message"],
+        refused = self.document("stage", self.file, "--budget", "1MiB", "--json", code=1)
+        self.assertEqual(refused["error"]["message"],
                          f"a copy takes {self.file.stat().st_size} bytes of memory, and there are "
                          "1048576 (the budget)")
 
     def test_only_looks_whatever_the_environment_asks_for(self):
-        tensors = json.loads(run("ls", "--json", self.file).stdout)["tensors"]
+        tensors = self.document("ls", "--json", self.file)["tensors"]
         with open(self.file, "r+b") as file:
             file.seek(tensors[0]["file_offset"])
             file.write(b"\xff")  # which only a sum of it all would tell
-        done = run("stage", self.file, "--name", self.name,
-                   env={**ENVIRONMENT, "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1"})
-        self.assertEqual((done.stderr.splitlines()[1:], done.returncode), ([], 0), done.stderr)
-
-    def test_refuses_a_size_that_is_none(self):
-        for text in ("-1", "1.5.1G", "G", "1X"):
-            done = run("stage", self.file, "--name", self.name, "--budget", text)
-            self.assertEqual(
-                (done.stderr, done.returncode),
-                (f"weightmap: --budget: must be a size such as 4096, 64KiB or 1.5G, not \"{text}\" "
-                 "(see weightmap --help)\n", 2))
-
-    def test_refuses_wrong_usage(self):
-        for arguments in ([], ["--name"], [self.file, "--remove", self.name],
-                          ["--name", self.name, "--remove", self.name],
-                          [self.file, "--name", self.name, "--", "true"],
-                          [self.file, "--json", "--", "true"]):
-            self.assertEqual(run("stage", *arguments).returncode, 2, arguments)
+        done = self.ends(0, "stage", self.file, "--name", self.name, environment={
+            "WEIGHTMAP_VERIFY": "crc", "WEIGHTMAP_WRITABLE": "1"})
+        self.assertEqual(done.stderr.splitlines()[1:], [], done.stderr)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,15 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from tool_case import ENVIRONMENT, ROOT, ToolCase
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "remote"))
 
 from range_server import RangeServer  # noqa: E402
 
-ROOT, TOOL, MAKER, CXX = (pathlib.Path(argument) for argument in sys.argv[1:5])
+CXX = sys.argv[4]
 UNIT = ROOT / "examples" / "systemd" / "weightmap-hold.service"
 URL_UNIT = UNIT.with_name("weightmap-hold-url.service")
 RECORDED = ROOT / "tests" / "tools" / "systemd_252_calls.txt"
@@ -114,25 +115,16 @@ def under(filter_program):
     return enter
 
 
-class Unit(unittest.TestCase):
+class Unit(ToolCase):
     def setUp(self):
         if platform.machine() not in ARCHITECTURES:
             self.skipTest(f"the test does not know the architecture {platform.machine()}")
-        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.file = self.folder / "model.pt"
-        self.make(self.file)
-        kept = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
-        self.environment = {**kept, "WEIGHTMAP_RUNTIME_DIR": str(self.folder / "shared")}
-
-    @staticmethod
-    def make(path):
-        subprocess.run([MAKER, path, "--count", "4", "--shape", "256x1024"], check=True)
+        super().setUp()
+        self.file = self.make(shape="256x1024")
+        self.environment = {**ENVIRONMENT, "WEIGHTMAP_RUNTIME_DIR": str(self.folder / "shared")}
 
     def tool(self, enter, *arguments):
-        done = subprocess.run([TOOL, *arguments], env=self.environment, preexec_fn=enter,
-                              capture_output=True, text=True, check=False)
+        done = self.run_tool(*arguments, preexec_fn=enter)
         self.assertGreaterEqual(done.returncode, 0, f"{arguments}: killed by the filter")
         return json.loads(done.stdout)
 
@@ -145,32 +137,31 @@ class Unit(unittest.TestCase):
         self.assertEqual(evicted["file_bytes"], self.file.stat().st_size)
         self.holds_under(enter)
 
+    def keeper(self, enter, *arguments, **options):
+        """A daemon under the filter, and what it holds."""
+        keeper = self.start("hold", "--json", *arguments, preexec_fn=enter, **options)
+        line = keeper.stdout.readline()
+        self.assertTrue(line, "the keeper ended")
+        [held] = json.loads(line)["files"]
+        self.assertEqual((held["state"], held["problem"]), ("held", None))
+        return keeper, held
+
+    def ends_well(self, keeper):
+        keeper.send_signal(signal.SIGTERM)
+        _, errors = keeper.communicate()
+        self.assertEqual(keeper.returncode, 0, errors)
+
     def holds_under(self, enter):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             (self.folder / "notify").unlink(missing_ok=True)
             listener.bind(str(self.folder / "notify"))
-            environment = {**self.environment, "NOTIFY_SOCKET": str(self.folder / "notify"),
-                           "WATCHDOG_USEC": "100000"}
-            keeper = subprocess.Popen(
-                [TOOL, "hold", "--json", "--interval", "0.05", self.file], env=environment,
-                preexec_fn=enter, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            try:
-                line = keeper.stdout.readline()
-                self.assertTrue(line, "the keeper ended")
-                [held] = json.loads(line)["files"]
-                self.assertEqual((held["state"], held["problem"]), ("held", None))
-                self.assertIsNotNone(held["cached_bytes"])
-                self.make(self.folder / "new.pt")
-                os.rename(self.folder / "new.pt", self.file)
-                while (status := self.tool(enter, "hold", "--status", "--json")["files"][0])[
-                        "reloads"] == 0:
-                    self.assertIsNone(status["problem"])
-                keeper.send_signal(signal.SIGTERM)
-                _, errors = keeper.communicate()
-                self.assertEqual(keeper.returncode, 0, errors)
-            finally:
-                keeper.kill()
-                keeper.communicate()
+            keeper, held = self.keeper(enter, "--interval", "0.05", self.file, environment={
+                "NOTIFY_SOCKET": str(self.folder / "notify"), "WATCHDOG_USEC": "100000"})
+            self.assertIsNotNone(held["cached_bytes"])
+            os.rename(self.make("new.pt", shape="256x1024"), self.file)
+            while (status := self.tool(enter, "hold", "--status", "--json")["files"][0])["reloads"] == 0:
+                self.assertIsNone(status["problem"])
+            self.ends_well(keeper)
             # It notifies in an order that depends on what comes first.
             listener.setblocking(False)
             told = iter(lambda: listener.recv(4096), b"")
@@ -193,39 +184,24 @@ class Unit(unittest.TestCase):
             self.assertEqual(settings(name), settings(name, URL_UNIT))
 
     def test_a_remote_file_is_held(self):
-        described = subprocess.run([TOOL, "hold", "--help"], capture_output=True, text=True,
-                                   check=True).stdout
-        if "--connections" not in described:
+        if "--connections" not in self.text("hold", "--help"):
             self.skipTest("the tool is built without libweightmap_remote")
         name = f"{self.folder.name}.pt"  # in /dev/shm, where it is nobody else's
         (self.folder / "store").mkdir()
         os.rename(self.file, self.folder / "store" / name)
         for groups_of, groups in group_lists().items():
             with self.subTest(groups_of), RangeServer(self.folder / "store") as server:
-                keeper = subprocess.Popen(
-                    [TOOL, "hold", "--json", server.url(name)], env=self.environment,
-                    preexec_fn=under(filter_of(groups, True, KILL)), stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE, text=True)
                 try:
-                    line = keeper.stdout.readline()
-                    self.assertTrue(line, "the keeper ended")
-                    [held] = json.loads(line)["files"]
-                    self.assertEqual((held["state"], held["problem"], held["url_problem"]),
-                                     ("held", None, None))
-                    keeper.send_signal(signal.SIGTERM)
-                    _, errors = keeper.communicate()
-                    self.assertEqual(keeper.returncode, 0, errors)
+                    keeper, held = self.keeper(under(filter_of(groups, True, KILL)), server.url(name))
+                    self.assertIsNone(held["url_problem"])
+                    self.ends_well(keeper)
                 finally:
-                    keeper.kill()
-                    keeper.communicate()
                     for left in pathlib.Path("/dev/shm").glob(f"{name}*"):
                         left.unlink()
 
     def test_the_filter_bites(self):
         enter = under(program(set(numbers().values()) - {numbers()["mincore"]}, KILL))
-        done = subprocess.run([TOOL, "residency", self.file], env=self.environment,
-                              preexec_fn=enter, capture_output=True, check=False)
-        self.assertEqual(done.returncode, -signal.SIGSYS)
+        self.ends(-signal.SIGSYS, "residency", self.file, preexec_fn=enter)
 
 
 if __name__ == "__main__":
