@@ -8,7 +8,7 @@ the markers in FILE (docs/performance.md), --write-figure one of the figures (RE
 import argparse
 import json
 
-from samples import figure, has_between, ratio_text, table, write_between
+from samples import check_between, figure, publish, ratio_text, table, write_between
 
 BEGIN, END = "<!-- measured cold: begin -->", "<!-- measured cold: end -->"
 SCENARIOS = {"cold": "cold", "warm": "cached in huge pages", "poisoned": "cached in pages of 4 KiB"}
@@ -78,17 +78,14 @@ def main():
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()
     for target in (arguments.write, arguments.write_figure):
-        if target and not has_between(target, BEGIN, END):
-            parser.error(f"{target} lacks the markers {BEGIN} and {END}")
+        check_between(parser, target, BEGIN, END)
     reports = []
     for path in arguments.reports:
         with open(path, encoding="utf-8") as file:
             reports.append(json.load(file))
     lines = [line for report in reports for file in report["files"]
              for line in section(report, file)][:-1]
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, BEGIN, END, lines)
+    publish(lines, arguments.write, BEGIN, END)
     if arguments.write_figure:
         write_between(arguments.write_figure, BEGIN, END, cold_figure(reports[0]))
 

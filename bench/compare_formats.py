@@ -13,8 +13,8 @@ import argparse
 import os
 import sys
 
-from samples import (HERE, duration, has_between, interleave, machine_line, ratio_text, table,
-                     write_between)
+from samples import (HERE, check_between, duration, interleave, machine_line, mebibytes, publish,
+                     ratio_text, table)
 
 BEGIN, END = "<!-- measured formats: begin -->", "<!-- measured formats: end -->"
 # The formats: their names, and those of their own libraries.
@@ -70,10 +70,6 @@ def measure_large(bench):
 
 
 # ---- tables
-
-def mebibytes(count):
-    return f"{count / 2**20:,.1f} MiB"
-
 
 def both(samples, field):
     """Returns both medians, and the ratio of the other one to ours."""
@@ -144,8 +140,7 @@ def main():
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--write")
     arguments = parser.parse_args()
-    if arguments.write and not has_between(arguments.write, BEGIN, END):
-        parser.error(f"{arguments.write} lacks the markers {BEGIN} and {END}")
+    check_between(parser, arguments.write, BEGIN, END)
     from make_formats import make_all
     make_all(arguments.folder)
     bench = Bench(arguments)
@@ -158,9 +153,7 @@ def main():
              f"own 1 in it: {min(busy):.1f} to {max(busy):.1f}."]
     for name in arguments.only:
         lines += ["", *MEASURES[name][1](samples[name])]
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, BEGIN, END, lines)
+    publish(lines, arguments.write, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import os
 import shlex
 import sys
 
-from samples import (HERE, duration, figure, has_between, interleave, machine_line, ratio_text,
-                     table, write_between)
+from samples import (HERE, check_between, duration, figure, interleave, machine_line, publish,
+                     ratio_text, table, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
 FIGURE_COUNT = 10000  # tensors
@@ -243,8 +243,7 @@ def main():
     arguments = parser.parse_args()
     for name in arguments.only:
         for path in (arguments.write, arguments.write_figure if MEASURES[name][2] else None):
-            if path and not has_between(path, *markers(name)):
-                parser.error(f"{path} lacks the markers {' and '.join(markers(name))}")
+            check_between(parser, path, *markers(name))
     bench = Bench(arguments)
     for count in (10, 10000, 100000):
         make_safetensors(bench, count)
@@ -254,9 +253,7 @@ def main():
         measured = measure(bench)
         lines = [machine_line(versions(), arguments.rounds) + " In round brackets the lowest.", "",
                  *lines_of(measured)]
-        print("\n".join(lines), flush=True)
-        if arguments.write:
-            write_between(arguments.write, *markers(name), lines)
+        publish(lines, arguments.write, *markers(name))
         if arguments.write_figure and figure_of:
             write_between(arguments.write_figure, *markers(name), figure_of(measured))
 

@@ -19,7 +19,7 @@ import time
 import safetensors
 import safetensors.torch
 import torch
-from samples import duration, figure, has_between, machine, table, write_between
+from samples import check_between, duration, figure, machine, publish, table, write_between
 from torch.utils.serialization import config
 
 import weightmap
@@ -118,8 +118,7 @@ def main():
     parser.add_argument("--write-figure")
     arguments = parser.parse_args()
     for target in (arguments.write, arguments.write_figure):
-        if target and not has_between(target, BEGIN, END):
-            parser.error(f"{target} lacks the markers {BEGIN} and {END}")
+        check_between(parser, target, BEGIN, END)
     path = os.path.join(os.path.realpath(arguments.folder), "saved.pt")
     lines = [f"{machine()}, torch {torch.__version__}, safetensors {safetensors.__version__}, Python "
              f"{platform.python_version()}. Medians of {arguments.rounds} interleaved rounds, each of "
@@ -135,10 +134,7 @@ def main():
         lines += case_table(count, size, taken) + [""]
         if size == 65536:
             found = save_figure(taken, count, size)
-    lines = lines[:-1]
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, BEGIN, END, lines)
+    publish(lines[:-1], arguments.write, BEGIN, END)
     if arguments.write_figure:
         write_between(arguments.write_figure, BEGIN, END, found)
 

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from samples import has_between, machine_line, ratio_text, table, write_between
+from samples import check_between, machine_line, publish, ratio_text, table
 
 MARKERS = "<!-- measured gpu: begin -->", "<!-- measured gpu: end -->"
 WAYS = "mapping", "registered", "slots"
@@ -278,8 +278,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.contender:
         return be_contender(arguments)
-    if arguments.write and not has_between(arguments.write, *MARKERS):
-        parser.error(f"{arguments.write} has no line {MARKERS[0]}")
+    check_between(parser, arguments.write, *MARKERS)
     try:
         Driver(arguments.library).close()
     except OSError as error:
@@ -289,9 +288,7 @@ def main():
         if not os.path.exists(arguments.file):
             make_file(arguments.file, int(arguments.gib * (1 << 30)))
         lines = measure(arguments)
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, *MARKERS, lines)
+    publish(lines, arguments.write, *MARKERS)
 
 
 if __name__ == "__main__":

@@ -24,11 +24,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import http.client
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -41,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from process_memory import children_of, pss_and_private
+from samples import check_between, duration, machine, mebibytes, publish, table
 
 FOLDER = Path(__file__).resolve().parent
 EXAMPLE = FOLDER.parent / "examples" / "serving"
@@ -196,17 +195,8 @@ def bring_in(path: str) -> None:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms"
-
-
-def mebibytes(size: float) -> str:
-    return f"{size / (1 << 20):,.1f} MiB"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
+def seconds_cell(seconds: float) -> str:
+    return duration(1e6 * seconds)
 
 
 def compared(
@@ -224,22 +214,20 @@ def report(measurement: Measurement, given: argparse.Namespace) -> list[str]:
     starts = [("warm", "page cache warm"), *([("cold", "evicted before")] if given.cold else [])]
     size = os.path.getsize(given.file)
     lines = [
-        f"Measured on {datetime.date.today().isoformat()}, {os.cpu_count()} cores, Linux"
-        f" {platform.release().split('-')[0]}, a file of {mebibytes(size)}: medians of"
-        f" {given.rounds} interleaved rounds.",
+        f"{machine()}, a file of {mebibytes(size)}: medians of {given.rounds} interleaved rounds.",
         "",
         "From exec to the first answer:",
         "",
     ]
     rows = [
-        [f"{count}, {state}", *compared(medians, what, count, duration)]
+        [f"{count}, {state}", *compared(medians, what, count, seconds_cell)]
         for what, state in starts
         for count in given.workers
     ]
     lines += table(["workers", *columns], rows)
     lines += ["", "From the death of the only worker to the first answer of the next:", ""]
     rows = [
-        [f"{what} process", *compared(medians, what, 1, duration)]
+        [f"{what} process", *compared(medians, what, 1, seconds_cell)]
         for what in ("re-forked", "fresh")
     ]
     lines += table(["restarted as a", *columns], rows)
@@ -252,12 +240,6 @@ def report(measurement: Measurement, given: argparse.Namespace) -> list[str]:
         ]
         lines += ["", title, "", *table(["workers", *columns], rows)]
     return lines
-
-
-def write_between_marks(path: str, lines: list[str]) -> None:
-    before, rest = Path(path).read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    Path(path).write_text("\n".join([before + BEGIN, *lines, END + after]))
 
 
 def arguments() -> argparse.Namespace:
@@ -273,8 +255,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cold", action="store_true", help="also with FILE evicted before")
-    parser.add_argument("--write", help="a file with marks, to write the tables to")
-    return parser.parse_args()
+    parser.add_argument("--write", help="a file with markers, to write the tables to")
+    given = parser.parse_args()
+    check_between(parser, given.write, BEGIN, END)
+    return given
 
 
 def main() -> None:
@@ -283,10 +267,7 @@ def main() -> None:
     for number in range(given.rounds):
         print(f"round {number + 1} of {given.rounds}", file=sys.stderr, flush=True)
         measurement.round(given.workers)
-    lines = report(measurement, given)
-    if given.write:
-        write_between_marks(given.write, lines)
-    print("\n".join(lines))
+    publish(report(measurement, given), given.write, BEGIN, END)
 
 
 if __name__ == "__main__":

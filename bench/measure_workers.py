@@ -31,7 +31,7 @@ import urllib.request
 from importlib.metadata import version
 
 from process_memory import children_of, pss_and_private
-from samples import HERE, duration, has_between, machine_line, table, write_between
+from samples import HERE, check_between, duration, machine_line, publish, table
 from serving_start import OtherWork, make_models
 
 EXAMPLES = os.path.join(os.path.dirname(HERE), "examples", "serving")
@@ -127,8 +127,7 @@ def main():
     parser.add_argument("--model", choices=["tiny", "large"], default="large")
     parser.add_argument("--write")
     arguments = parser.parse_args()
-    if arguments.write and not has_between(arguments.write, *MARKERS):
-        parser.error(f"{arguments.write} lacks the markers {' and '.join(MARKERS)}")
+    check_between(parser, arguments.write, *MARKERS)
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
     model = os.path.join(arguments.folder, f"{arguments.model}.safetensors")
@@ -145,9 +144,7 @@ def main():
     lines += table(head, [[name, *(duration(1e6 * seconds) for seconds in times[name]),
                            *(f"{taken / 2**20:,.0f} MiB" for taken in memory[name])]
                           for name in SERVERS])
-    print("\n".join(lines))
-    if arguments.write:
-        write_between(arguments.write, *MARKERS, lines)
+    publish(lines, arguments.write, *MARKERS)
 
 
 if __name__ == "__main__":

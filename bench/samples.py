@@ -81,6 +81,10 @@ def figure(text):
     return textwrap.wrap(text, WIDTH, initial_indent="- ", subsequent_indent="  ", **WHOLE_WORDS)
 
 
+def mebibytes(count):
+    return f"{count / 2**20:,.1f} MiB"
+
+
 def machine():
     """Describes the machine and the date."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -98,11 +102,22 @@ def machine_line(versions, rounds):
     return f"{machine()}, {versions}, Python {platform.python_version()}. {rounds} rounds."
 
 
-def has_between(path, begin, end):
-    """Checks that FILE has the markers, before half an hour of measurements."""
+def check_between(parser, path, begin, end):
+    """Ends the program unless FILE, if there is one, has the markers, before half an hour of
+    measurements."""
+    if path is None:
+        return
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    return text.count(begin) == text.count(end) == 1
+    if not text.count(begin) == text.count(end) == 1:
+        parser.error(f"{path} lacks the markers {begin} and {end}")
+
+
+def publish(lines, path, begin, end):
+    """Prints the lines, and puts them between the markers of FILE, if there is one."""
+    print("\n".join(lines), flush=True)
+    if path is not None:
+        write_between(path, begin, end, lines)
 
 
 def write_between(path, begin, end, lines):

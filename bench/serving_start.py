@@ -24,9 +24,10 @@ import sys
 import time
 
 import starts_under_run
-from compare_formats import OURS, THEIRS, figure_cell, mebibytes
+from compare_formats import OURS, THEIRS, figure_cell
 from process_memory import anonymous_bytes, pss_and_private
-from samples import HERE, has_between, interleave, machine_line, table, write_between
+from samples import (HERE, check_between, interleave, machine_line, mebibytes, publish, table,
+                     write_between)
 from starts_under_run import FILES
 
 LAYERS = {"tiny": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256,
@@ -225,17 +226,14 @@ def main():
     if "vllm" in started and not arguments.vllm_python:
         parser.error("vllm needs --vllm-python")
     around = markers(arguments.only)
-    if arguments.write and not has_between(arguments.write, *around):
-        parser.error(f"{arguments.write} lacks the markers {' and '.join(around)}")
+    check_between(parser, arguments.write, *around)
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
     if arguments.only == "run":
         lines, figures = measure_runs(arguments, started)
     else:
         lines, figures = measure_transformers(arguments), []
-    print("\n".join(lines), flush=True)
-    if arguments.write:
-        write_between(arguments.write, *around, lines)
+    publish(lines, arguments.write, *around)
     if arguments.write_figure and figures:
         write_between(arguments.write_figure, *starts_under_run.FIGURE, figures)
 
