@@ -22,7 +22,6 @@
 #include "fuzz/target.hpp"
 #include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/bytes/little_endian.hpp"
-#include "runtime/formats/safetensors/header.hpp"
 #include "runtime/formats/safetensors/parse_safetensors.hpp"
 #include "runtime/formats/sets/shard_index.hpp"
 

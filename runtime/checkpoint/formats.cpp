@@ -11,14 +11,11 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
 #include "runtime/formats/gguf/parse_gguf.hpp"
-#include "runtime/formats/npz/parse_npy.hpp"
 #include "runtime/formats/npz/parse_npz.hpp"
 #include "runtime/formats/safetensors/parse_safetensors.hpp"
 #include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/select_files.hpp"
-#include "runtime/formats/torch/parse_archive.hpp"
-#include "runtime/formats/torch/parse_legacy.hpp"
-#include "runtime/formats/torch/parse_pickle.hpp"
+#include "runtime/formats/torch/parse.hpp"
 
 namespace weightmap {
 namespace {

@@ -25,7 +25,6 @@ class StorageLocator {
         requests_(requests),
         prefix_(std::string(directory.top_folder()) + std::string(StorageNumbers::folder)),
         layout_{options.alignment},
-        takes_deflated_(options.takes_deflated),
         cache_(cache),
         stats_(stats) {}
 
@@ -45,7 +44,6 @@ class StorageLocator {
   std::span<const StorageRequest> requests_;
   std::string prefix_;  // common prefix of the storages' names: "archive/data/"
   Layout layout_;
-  bool takes_deflated_;
   bytes::ReadCache& cache_;
   OpenStats& stats_;
   std::optional<std::uint64_t> next_header_;  // end of the storage that was placed last
@@ -76,15 +74,12 @@ bool is_folder(const Record& record) noexcept { return record.full_name().back()
 
 // Returns the error for a record that does not fit.
 tl::unexpected<Error> misfit(const StorageRequest& request, const Record& record) {
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    return failure(code, "record " + bytes::quote(record.full_name()) + " " + why,
-                   record.header_offset);
-  };
-  if (is_folder(record)) return refuse(ErrorCode::corrupt, "is a folder, expected a storage");
-  if (!fits(request, record))
-    return refuse(ErrorCode::corrupt, "has " + bytes::counted(record.size, "byte") +
-                                          ", the pickle says " + std::to_string(request.nbytes));
-  return refuse(ErrorCode::unsupported, "is compressed, and a compressed storage cannot be mapped");
+  const std::string why = is_folder(record)
+                              ? "is a folder, expected a storage"
+                              : "has " + bytes::counted(record.size, "byte") +
+                                    ", the pickle says " + std::to_string(request.nbytes);
+  return failure(ErrorCode::corrupt, "record " + bytes::quote(record.full_name()) + " " + why,
+                 record.header_offset);
 }
 
 // Finds and checks the record of each request. Returns true if they ascend in directory order. In a
@@ -101,8 +96,7 @@ Result<bool> StorageLocator::match(std::pmr::vector<StorageExtent>& extents) con
       TRY_ASSIGN(index, find(request.key));
     }
     const Record& record = records_[index];
-    if (!fits(request, record) || (record.method != Method::stored && !takes_deflated_) ||
-        (numbered == StorageNumbers::none && is_folder(record)))
+    if (!fits(request, record) || (numbered == StorageNumbers::none && is_folder(record)))
       return misfit(request, record);
     ascending = ascending && index >= expected;
     extents.push_back({0, record.size, record.crc32, static_cast<std::uint32_t>(index)});
@@ -183,14 +177,13 @@ Result<void> verify_extents(const Directory& directory, std::span<const StorageE
     ++stats.local_headers_verified;
     ++stats.verify_reads;
     stats.verify_bytes_read += local_header_length(record);
-    const Result<std::uint64_t> payload =
-        read_local_header(source, record, directory.limit_of(record));
-    if (!payload) return tl::unexpected<Error>(payload.error());
-    if (*payload == extent.payload_offset) continue;
+    TRY_ASSIGN(const std::uint64_t payload,
+               read_local_header(source, record, directory.limit_of(record)));
+    if (payload == extent.payload_offset) continue;
     return failure(ErrorCode::corrupt,
                    "record " + bytes::quote(record.full_name()) + " was calculated to begin at " +
                        std::to_string(extent.payload_offset) + ", its local header says " +
-                       std::to_string(*payload),
+                       std::to_string(payload),
                    record.header_offset);
   }
   return {};

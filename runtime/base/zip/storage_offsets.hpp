@@ -46,7 +46,6 @@ struct StorageExtent {
 struct LocateOptions {
   std::uint64_t alignment = 64;  // content of .storage_alignment, or 64
   bool verify_headers = false;   // compare every offset with the record's local header
-  bool takes_deflated = false;   // the caller inflates; otherwise a deflated storage is refused
 };
 
 // Compares extents with the local headers of their records, and counts the comparisons.
@@ -57,9 +56,8 @@ Result<void> verify_extents(const Directory& directory, std::span<const StorageE
 // work to `stats` (strategy, storages_*, local_headers_*; reads that only verify go to
 // `verify_source` instead of `windows` and count as verify_reads/verify_bytes_read). Fails with
 // corrupt, naming the record, if a record is missing, has another size than the pickle states, is a
-// folder, or differs from its local header; with unsupported if it is deflated and the options do
-// not accept that. The extent of a deflated record has the inflated size and the offset of the
-// compressed bytes. `memory` holds the result and must outlive it.
+// folder, or differs from its local header. The extent of a deflated record has the inflated size
+// and the offset of the compressed bytes. `memory` holds the result and must outlive it.
 Result<std::pmr::vector<StorageExtent>> locate_storages(
     const Directory& directory, std::span<const StorageRequest> requests,
     const LocateOptions& options, bytes::ReadCache& cache, const bytes::ByteSource& verify_source,

@@ -1,7 +1,6 @@
 #include "runtime/formats/dcp/assemble.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -186,7 +185,6 @@ bool is_out_of_proportion(const catalog::Counts& counts, const Limits& limits,
 
 Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limits,
                               std::uint64_t pickle_bytes) {
-  constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
   catalog::Counts counts;
   counts.locations = 1;
   counts.string_bytes = 3;
@@ -203,10 +201,7 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
     return failure(ErrorCode::limit_exceeded, "there are " + std::to_string(counts.tensors) +
                                                   " chunks, the limit is " +
                                                   std::to_string(limits.tensors));
-  if (counts.dims > most || counts.path_parts > most || counts.string_bytes > most)
-    return failure(ErrorCode::limit_exceeded,
-                   "the names and shapes of the tensors need more than the 4 GiB that a catalog "
-                   "can address");
+  TRY(catalog::check_counts(counts));
   if (is_out_of_proportion(counts, limits, pickle_bytes))
     return failure(ErrorCode::limit_exceeded,
                    "the names and shapes of the chunks need more memory than the limit of " +

@@ -1,9 +1,11 @@
 #include "runtime/formats/dcp/boxes.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::dcp {
@@ -65,9 +67,9 @@ Result<void> check_overlap(std::vector<BoxRef> boxes, std::size_t rank, Comparis
     for (const BoxRef* other : open)
       if (overlap(*other, box))
         return failure(ErrorCode::corrupt,
-                       "has chunks that overlap, at " + to_text(other->offsets) + " of sizes " +
-                           to_text(other->sizes) + " and at " + to_text(box.offsets) +
-                           " of sizes " + to_text(box.sizes));
+                       "has chunks that overlap, at " + bytes::listed(other->offsets) +
+                           " of sizes " + bytes::listed(other->sizes) + " and at " +
+                           bytes::listed(box.offsets) + " of sizes " + bytes::listed(box.sizes));
     open.push_back(&box);
   }
   return {};
@@ -79,19 +81,12 @@ bool BoxRef::is_empty() const noexcept {
   return std::ranges::find(sizes, std::int64_t{0}) != sizes.end();
 }
 
-std::string to_text(std::span<const std::int64_t> values) {
-  constexpr std::size_t most = 8;
-  std::string text = "[";
-  for (const std::int64_t value : values.first(std::min(most, values.size())))
-    text += (text.size() > 1 ? ", " : "") + std::to_string(value);
-  return text + (values.size() > most ? ", ...]" : "]");
-}
-
 Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const BoxRef> boxes,
                          Comparisons& comparisons) {
   const std::optional<std::uint64_t> volume = volume_of(sizes);
   if (!volume)
-    return failure(ErrorCode::corrupt, "has more elements than 64 bits count: " + to_text(sizes));
+    return failure(ErrorCode::corrupt,
+                   "has more elements than 64 bits count: " + bytes::listed(sizes));
   std::uint64_t covered = 0;
   std::vector<BoxRef> filled;
   for (const BoxRef& box : boxes) {
@@ -99,9 +94,9 @@ Result<void> check_boxes(std::span<const std::int64_t> sizes, std::span<const Bo
       if (!bytes::contains(static_cast<std::uint64_t>(sizes[dim]),
                            static_cast<std::uint64_t>(box.offsets[dim]),
                            static_cast<std::uint64_t>(box.sizes[dim])))
-        return failure(ErrorCode::corrupt, "has a chunk at " + to_text(box.offsets) + " of sizes " +
-                                               to_text(box.sizes) + ", which leaves its shape " +
-                                               to_text(sizes));
+        return failure(ErrorCode::corrupt, "has a chunk at " + bytes::listed(box.offsets) +
+                                               " of sizes " + bytes::listed(box.sizes) +
+                                               ", which leaves its shape " + bytes::listed(sizes));
     if (box.is_empty()) continue;
     filled.push_back(box);
     covered += *volume_of(box.sizes);  // overlaps are found before this can wrap

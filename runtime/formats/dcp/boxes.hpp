@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -17,9 +16,6 @@ struct BoxRef {
 
   bool is_empty() const noexcept;
 };
-
-// Returns "[3, 0]" for errors; long lists are cut.
-std::string to_text(std::span<const std::int64_t> values);
 
 // The budget of comparisons for all tensors of a checkpoint: a second or two of work.
 struct Comparisons {

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/base/try.hpp"
@@ -216,25 +217,22 @@ class MetadataReader {
     if (!name) return failure(ErrorCode::corrupt, "the metadata has an item without a name (fqn)");
     if (!path || !offset || !length || *offset < 0 || *length < 0)
       return corrupt(*name, "has an item without relative_path, offset and length");
-    const bool is_transformed = field(place, "transform_descriptors").size() != 0;
     const Value begin = field(index, "offset");
-    if (begin.is_none()) {  // of an object that is not a tensor
-      TRY(count(1, 0));
-      TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
-      object_items_[names_.of(*name)] = {
-          {file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
-          is_transformed};
-      return {};
-    }
-    const auto offsets = sizes_of(begin, options_.limits.rank);
+    const bool is_object = begin.is_none();  // not a tensor
+    const auto offsets =
+        is_object ? std::vector<std::int64_t>() : sizes_of(begin, options_.limits.rank);
     if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
     TRY(count(1, offsets->size()));
     TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
-    const auto [at, is_new] = items_.try_emplace(
-        key_of(*name, *offsets),
-        Place{{file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
-              is_transformed});
-    if (!is_new) return corrupt(*name, "has two items for the chunk at " + to_text(*offsets));
+    const Place read{
+        {file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
+        field(place, "transform_descriptors").size() != 0};
+    if (is_object) {
+      object_items_[names_.of(*name)] = read;
+      return {};
+    }
+    const auto [at, is_new] = items_.try_emplace(key_of(*name, *offsets), read);
+    if (!is_new) return corrupt(*name, "has two items for the chunk at " + bytes::listed(*offsets));
     return {};
   }
 
@@ -334,7 +332,7 @@ class MetadataReader {
     const auto place = items_.find(key_of(tensor.name, *offsets));
     if (place == items_.end())
       return corrupt(tensor.name,
-                     "has a chunk at " + to_text(*offsets) + " that is in none of the files");
+                     "has a chunk at " + bytes::listed(*offsets) + " that is in none of the files");
     tensor.chunks.push_back({*offsets, *sizes, place->second.item});
     return !place->second.is_transformed;
   }
@@ -348,9 +346,9 @@ class MetadataReader {
     Tensor& known = metadata_.tensors[at->second];
     if (known.dtype != tensor.dtype || known.sizes != tensor.sizes)
       return corrupt(tensor.name, "is of " + std::string(to_string(known.dtype)) + " and " +
-                                      to_text(known.sizes) + " for one rank, and of " +
+                                      bytes::listed(known.sizes) + " for one rank, and of " +
                                       std::string(to_string(tensor.dtype)) + " and " +
-                                      to_text(tensor.sizes) + " for another");
+                                      bytes::listed(tensor.sizes) + " for another");
     for (Chunk& chunk : chunks) {
       const auto [box, is_new_box] =
           boxes_.try_emplace(key_of(tensor.name, chunk.offsets), chunk.sizes);

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
@@ -18,7 +18,7 @@
 #include "runtime/formats/dcp/item_pattern.hpp"
 #include "runtime/formats/dcp/item_source.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
-#include "runtime/formats/torch/parse_archive.hpp"
+#include "runtime/formats/torch/parse.hpp"
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::dcp {
@@ -78,7 +78,7 @@ class ProvenItems {
 
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
-                              to_text(read.chunk->offsets) + ": ");
+                              bytes::listed(read.chunk->offsets) + ": ");
   if (error.code == ErrorCode::not_a_checkpoint)
     error.code = ErrorCode::corrupt;  // relative to the folder
   std::uint64_t& at = error.file_offset;
@@ -138,8 +138,9 @@ Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, const DataFile&
                    "it has elements of " + std::string(to_string(tensor.dtype)) +
                        ", and the metadata says " + std::string(to_string(read.tensor->dtype)));
   if (tensor.placed.sizes != read.chunk->sizes)
-    return failure(ErrorCode::corrupt, "it has the shape " + to_text(tensor.placed.sizes) +
-                                           ", and the metadata says " + to_text(read.chunk->sizes));
+    return failure(ErrorCode::corrupt, "it has the shape " + bytes::listed(tensor.placed.sizes) +
+                                           ", and the metadata says " +
+                                           bytes::listed(read.chunk->sizes));
   read.placed = tensor.placed;
   read.placed.offsets = read.chunk->offsets;
   read.placed.storage_position += file.base + read.chunk->item.offset;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/formats/dcp/assemble.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <tuple>
 #include <unordered_set>
 #include <utility>

@@ -3,7 +3,6 @@
 // called.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <optional>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/json/json_tree.hpp"
 #include "runtime/base/try.hpp"
@@ -103,13 +104,13 @@ class Joining {
       return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) +
                                              " has parts of different dtypes or ranks, one of " +
                                              std::string(to_string(entry.dtype)) + " at " +
-                                             to_text(chunk.offsets) + " of sizes " +
-                                             to_text(chunk.sizes));
+                                             bytes::listed(chunk.offsets) + " of sizes " +
+                                             bytes::listed(chunk.sizes));
     for (std::size_t dim = 0; dim < entry.rank; ++dim) {
       std::int64_t end;
       if (!bytes::checked_add(chunk.offsets[dim], chunk.sizes[dim], &end))
         return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " has a part at " +
-                                               to_text(chunk.offsets) + ", beyond 63 bits");
+                                               bytes::listed(chunk.offsets) + ", beyond 63 bits");
       tensor.sizes[dim] = std::max(tensor.sizes[dim], end);
     }
     // Several ranks may have written a replicated part.
@@ -161,7 +162,7 @@ Result<void> check_has_no_parts(const format::Parsed& file, const OpenOptions& o
     return failure(
         ErrorCode::invalid_argument,
         "is the file of one rank: its DCP_SHARDING_INFO says that its part of tensor " +
-            bytes::quote(name) + " begins at " + to_text(found->second) +
+            bytes::quote(name) + " begins at " + bytes::listed(found->second) +
             " of the whole; copy the files of all ranks into one folder, from a store by its "
             "own program, and give that folder instead");
   }

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <memory_resource>
 #include <span>
 
 #include "runtime/base/catalog/catalog.hpp"
@@ -24,7 +22,8 @@ struct PiecesOf {
 
 // Reads the items of all objects. `pieces` are those of Metadata::tensors. The key of a tensor's
 // storage is its name; one in several pieces is a storage of its elements without gaps. The result
-// borrows from the metadata. Fails as read_objects() and Nesting do.
+// borrows from the metadata. Fails as read_objects() does, and for a path
+// that leads through another value, or is deeper or longer than the limits.
 Result<format::Values> read_values(const Metadata& metadata, std::span<const PiecesOf> pieces,
                                    std::span<const DataFile> files, const catalog::Catalog& catalog,
                                    const OpenOptions& options);

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/part.hpp"
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/end_record.hpp"
@@ -14,28 +14,12 @@ namespace {
 
 constexpr std::uint64_t walk_tail_bytes = 1024;
 
-// The beginning of a file, of which the last archive is an item.
-class Front final : public bytes::ByteSource {
- public:
-  Front(const bytes::ByteSource& file, std::uint64_t size) noexcept : file_(file), size_(size) {}
-  std::uint64_t size() const noexcept override { return size_; }
-  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (!bytes::contains(size_, offset, out.size()))
-      return bytes::leaves_source(*this, offset, out.size());
-    return file_.read(offset, out);
-  }
-
- private:
-  const bytes::ByteSource& file_;
-  std::uint64_t size_;
-};
-
 }  // namespace
 
 Result<void> for_each_item(const bytes::ByteSource& file,
                            const std::function<Result<void>(ByteRange item)>& visit) {
   for (std::uint64_t end = file.size(); end > 0;) {
-    const Front front(file, end);
+    const bytes::Part front(file, 0, end);  // the last archive in it is an item
     bytes::ReadCache cache(front, *std::pmr::new_delete_resource(), walk_tail_bytes);
     Result<zip::EndOfArchive> archive = zip::find_end_of_archive(cache, true);
     if (!archive) {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "runtime/base/zip/directory.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::format {
@@ -51,5 +53,20 @@ bool begins_zlib(std::string_view head) noexcept;
 // other model formats, a truncated archive. `head` is the beginning of a file of `file_bytes` bytes
 // in which no end-of-central-directory record was found. nullopt for an unknown type.
 std::optional<Error> describe_stranger(std::span<const std::byte> head, std::uint64_t file_bytes);
+
+// Files of other programs, by their kind, and what to do with them.
+
+// The last bytes of a file that name_stranger() uses.
+inline constexpr std::size_t stranger_tail_bytes = 8;
+
+// True for UBJSON, as XGBoost writes it, which begins like JSON.
+bool begins_ubjson(std::string_view head) noexcept;
+
+// Returns a sentence without its subject: "is a model of ONNX; ...". Empty for an unknown kind.
+// `head` is at least the first head_bytes (identify.hpp) of a file of `file_bytes` bytes.
+std::string_view name_stranger(std::string_view head, std::string_view tail,
+                               std::uint64_t file_bytes) noexcept;
+// Likewise of a zip archive that is none of torch's nor numpy's, by the names of its records.
+std::string name_archive(const zip::Directory& directory);
 
 }  // namespace weightmap::format

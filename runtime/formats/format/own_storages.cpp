@@ -1,8 +1,6 @@
 #include "runtime/formats/format/own_storages.hpp"
 
 #include <bit>
-#include <limits>
-#include <string>
 #include <utility>
 
 #include "runtime/base/bytes/escape.hpp"
@@ -43,9 +41,7 @@ catalog::Counts count(const TensorList& list) {
 
 Result<catalog::Catalog> make_catalog(const TensorList& list, std::pmr::memory_resource& memory) {
   const catalog::Counts counts = count(list);
-  if (counts.dims > std::numeric_limits<std::uint32_t>::max())
-    return failure(ErrorCode::limit_exceeded,
-                   "the shapes of the tensors need more than a catalog can address");
+  TRY(catalog::check_counts(counts));
   catalog::CatalogBuilder builder(counts, memory);
   builder.add_location(location);
   const bool is_big_endian = std::endian::native == std::endian::big;

@@ -12,7 +12,6 @@
 #include "runtime/base/zip/deflate.hpp"
 #include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/format/listed_names.hpp"
-#include "runtime/formats/format/strangers.hpp"
 #include "runtime/formats/format/tar.hpp"
 
 namespace weightmap::format {

@@ -8,16 +8,16 @@
 // field, its length and place, and no further calls are allowed. Not thread-safe.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include "runtime/base/bytes/byte_source.hpp"
-#include "runtime/base/bytes/little_endian.hpp"
 #include "runtime/base/bytes/read_cache.hpp"
 #include "weightmap/result.hpp"
 
@@ -59,27 +59,12 @@ class FieldReader {
   Error& error() noexcept { return error_; }
 
  private:
-  template <std::size_t size>
-  using Unsigned = std::conditional_t<
-      size == 1, std::uint8_t,
-      std::conditional_t<size == 2, std::uint16_t,
-                         std::conditional_t<size == 4, std::uint32_t, std::uint64_t>>>;
-
   template <class T>
   T load(const std::byte* from) const noexcept {
-    auto bits = bytes::load_le<Unsigned<sizeof(T)>>(from);
-    if (is_big_) bits = reversed(bits);
-    return std::bit_cast<T>(bits);
-  }
-  static constexpr std::uint8_t reversed(std::uint8_t value) noexcept { return value; }
-  static constexpr std::uint16_t reversed(std::uint16_t value) noexcept {
-    return __builtin_bswap16(value);
-  }
-  static constexpr std::uint32_t reversed(std::uint32_t value) noexcept {
-    return __builtin_bswap32(value);
-  }
-  static constexpr std::uint64_t reversed(std::uint64_t value) noexcept {
-    return __builtin_bswap64(value);
+    std::array<std::byte, sizeof(T)> bytes;
+    std::copy_n(from, sizeof(T), bytes.begin());
+    if (is_big_ != (std::endian::native == std::endian::big)) std::ranges::reverse(bytes);
+    return std::bit_cast<T>(bytes);
   }
 
   bool ensure(std::uint64_t length, std::string_view field) {

@@ -102,6 +102,9 @@ class MetadataReader {
   bool use_split(Metadata& metadata);
   bool fail_at(const KnownKey& key, const std::string& what);
   bool finish(Metadata& metadata);
+  bool corrupt(std::string message, std::uint64_t at) {
+    return reader_.fail(ErrorCode::corrupt, std::move(message), at);
+  }
   [[gnu::cold]] bool about_pair(std::uint64_t number);
 
   FieldReader& reader_;
@@ -126,10 +129,9 @@ bool MetadataReader::read_pair() {
   if (!read_type(type, "the type")) return false;
   KnownKey* const known = find_known(key_);
   if (known != nullptr && known->type != type)
-    return reader_.fail(ErrorCode::corrupt,
-                        "the type is " + std::string(value_types[type].name) + ", expected " +
-                            std::string(value_types[known->type].name),
-                        type_position);
+    return corrupt("the type is " + std::string(value_types[type].name) + ", expected " +
+                       std::string(value_types[known->type].name),
+                   type_position);
   const std::uint64_t position = reader_.position();
   Cell cell;
   if (!read_value(type, cell)) return false;
@@ -145,14 +147,12 @@ bool MetadataReader::read_key() {
   const std::uint64_t position = reader_.position();
   std::string_view key;
   if (!reader_.text(key, "the key")) return false;
-  if (key.empty()) return reader_.fail(ErrorCode::corrupt, "the key is empty", position);
+  if (key.empty()) return corrupt("the key is empty", position);
   if (!bytes::is_utf8(key))
-    return reader_.fail(ErrorCode::corrupt, "the key " + bytes::quote(key) + " is not UTF-8",
-                        position);
+    return corrupt("the key " + bytes::quote(key) + " is not UTF-8", position);
   if (key.find('\0') != key.npos)
-    return reader_.fail(ErrorCode::corrupt,
-                        "the key " + bytes::quote(key) + " has a NUL in it, where ggml ends it",
-                        position);
+    return corrupt("the key " + bytes::quote(key) + " has a NUL in it, where ggml ends it",
+                   position);
   key_ = key;
   keys_.push_back({key, position});
   waiting_.push_back(build_.string(key));
@@ -164,10 +164,9 @@ bool MetadataReader::read_type(ValueType& type, std::string_view field) {
   std::uint32_t number = 0;
   if (!reader_.number(number, field)) return false;
   if (number >= value_types.size())
-    return reader_.fail(ErrorCode::corrupt,
-                        std::string(field) + " " +
-                            std::to_string(std::bit_cast<std::int32_t>(number)) + " is not known",
-                        position);
+    return corrupt(std::string(field) + " " + std::to_string(std::bit_cast<std::int32_t>(number)) +
+                       " is not known",
+                   position);
   type = static_cast<ValueType>(number);
   return true;
 }
@@ -240,8 +239,7 @@ bool MetadataReader::read_boolean(Cell& cell) {
   std::uint8_t value = 0;
   if (!reader_.number(value, "the value")) return false;
   if (value > 1)
-    return reader_.fail(ErrorCode::corrupt,
-                        "the bool is " + std::to_string(value) + ", expected 0 or 1", position);
+    return corrupt("the bool is " + std::to_string(value) + ", expected 0 or 1", position);
   cell = build_.boolean(value == 1);
   return true;
 }
@@ -319,16 +317,14 @@ KnownKey* MetadataReader::find_known(std::string_view key) noexcept {
 bool MetadataReader::check_keys() {
   const bytes::Named* const again = bytes::find_repeated(keys_);
   return again == nullptr ||
-         reader_.fail(ErrorCode::corrupt,
-                      "the metadata have the key " + bytes::quote(again->text) + " twice",
-                      again->position);
+         corrupt("the metadata have the key " + bytes::quote(again->text) + " twice",
+                 again->position);
 }
 
 bool MetadataReader::fail_at(const KnownKey& key, const std::string& what) {
-  return reader_.fail(ErrorCode::corrupt,
-                      "metadata key " + bytes::quote(key.name) + " is " +
-                          std::to_string(*key.value) + ", expected " + what,
-                      key.position);
+  return corrupt("metadata key " + bytes::quote(key.name) + " is " + std::to_string(*key.value) +
+                     ", expected " + what,
+                 key.position);
 }
 
 bool MetadataReader::use_known_keys(Metadata& metadata) {
@@ -346,10 +342,9 @@ bool MetadataReader::use_known_keys(Metadata& metadata) {
 bool MetadataReader::use_split(Metadata& metadata) {
   for (const KnownKey* key : {&split_number_, &split_tensors_})
     if (!key->value)
-      return reader_.fail(ErrorCode::corrupt,
-                          "the metadata have split.count " + std::to_string(*split_count_.value) +
-                              " and no " + std::string(key->name),
-                          split_count_.position);
+      return corrupt("the metadata have split.count " + std::to_string(*split_count_.value) +
+                         " and no " + std::string(key->name),
+                     split_count_.position);
   if (*split_number_.value >= *split_count_.value)
     return fail_at(split_number_,
                    "less than split.count, which is " + std::to_string(*split_count_.value));

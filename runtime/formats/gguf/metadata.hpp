@@ -5,9 +5,6 @@
 #include <memory>
 #include <memory_resource>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "runtime/base/value/builder.hpp"
 #include "runtime/formats/format/format.hpp"

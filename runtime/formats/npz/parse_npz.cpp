@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory_resource>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,11 +16,10 @@
 #include "runtime/base/zip/local_header.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
 #include "runtime/formats/format/compressed_storages.hpp"
+#include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/format/own_storages.hpp"
-#include "runtime/formats/format/strangers.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
-#include "runtime/formats/npz/array_header.hpp"
-#include "runtime/formats/npz/listed_array.hpp"
+#include "runtime/formats/npz/array.hpp"
 
 namespace weightmap::npz {
 namespace {
@@ -29,6 +29,7 @@ using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view extension = ".npy";
+constexpr std::uint32_t most_dims = 64;  // of numpy
 
 bool is_named_as_array(const zip::Record& record) noexcept {
   return record.full_name().ends_with(extension);
@@ -37,20 +38,14 @@ bool is_named_as_array(const zip::Record& record) noexcept {
 // `begin`: where the array begins, if the file has it as it is.
 tl::unexpected<Error> about(const zip::Record& record, std::uint64_t begin, Error error) {
   error.message = "record " + bytes::quote(record.full_name()) + ": " + error.message;
-  error.file_offset = begin + (record.method == zip::Method::stored ? error.file_offset : 0);
+  const bool is_in_file =
+      record.method == zip::Method::stored && error.file_offset != Error::no_offset;
+  error.file_offset = begin + (is_in_file ? error.file_offset : 0);
   return tl::unexpected<Error>(std::move(error));
-}
-tl::unexpected<Error> about_record(const zip::Record& record, Error error) {
-  error.message = "record " + bytes::quote(record.full_name()) + ": " + error.message;
-  error.file_offset = record.header_offset;
-  return tl::unexpected<Error>(std::move(error));
-}
-tl::unexpected<Error> refuse(const zip::Record& record, const std::string& why) {
-  return about_record(record, {ErrorCode::corrupt, why, record.header_offset, {}});
 }
 
 Result<ArrayHeader> read_array_header(std::span<const std::byte> front, std::uint64_t array_bytes,
-                                      std::uint32_t most_dims) {
+                                      const Limits& limits) {
   TRY_ASSIGN(const std::uint64_t length,
              header_length(front.first(std::min(front.size(), preamble_bytes))));
   if (length > array_bytes)
@@ -58,7 +53,21 @@ Result<ArrayHeader> read_array_header(std::span<const std::byte> front, std::uin
                    "has a header of " + bytes::counted(length, "byte") + " and only " +
                        bytes::counted(array_bytes, "byte") + " in all",
                    0);
-  return read_header(front.first(length), most_dims);
+  return read_header(front.first(length), std::min(limits.rank, most_dims));
+}
+
+// Makes the catalog, and says what is known of the file.
+Result<void> finish(const format::TensorList& list, Format kind, std::uint64_t header_bytes,
+                    std::pmr::memory_resource& memory, Parsed& parsed) {
+  TRY_ASSIGN(parsed.catalog, format::make_catalog(list, memory));
+  TRY_ASSIGN(parsed.tree, value::empty_dict(memory));
+  CheckpointInfo& facts = parsed.facts;
+  facts.format = kind;
+  facts.byteorder = "little";
+  facts.names_torch_safe_only = true;  // it names none
+  facts.storage_alignment = format::common_alignment(parsed.catalog);
+  facts.pickle_bytes = header_bytes;
+  return {};
 }
 
 class Parser {
@@ -79,8 +88,8 @@ class Parser {
     const Clock::time_point were_placed = Clock::now();
     for (const zip::StorageExtent& extent : extents_) TRY(add_tensor(extent));
     const Clock::time_point were_read = Clock::now();
-    TRY(make_catalog());
-    describe();
+    TRY(finish(list_, Format::npz, header_bytes_, memory_, parsed_));
+    input_.release(stats_);
     stats_.directory += were_placed - began;
     stats_.pickle += were_read - were_placed;
     stats_.catalog += Clock::now() - were_read;
@@ -101,8 +110,6 @@ class Parser {
   Result<Member> read_member(const zip::Record& record, std::uint64_t payload,
                              std::span<const std::byte> front) const;
   void leave_out(std::string_view name, std::string_view why);
-  Result<void> make_catalog();
-  void describe();
 
   Input& input_;
   const OpenOptions& options_;
@@ -164,9 +171,7 @@ Result<void> Parser::place_records() {
 // `front`: the first bytes of the array, with all of its header.
 Result<Parser::Member> Parser::read_member(const zip::Record& record, std::uint64_t payload,
                                            std::span<const std::byte> front) const {
-  constexpr std::uint32_t most_dims = 64;  // of numpy
-  Result<ArrayHeader> header =
-      read_array_header(front, record.size, std::min(options_.limits.rank, most_dims));
+  Result<ArrayHeader> header = read_array_header(front, record.size, options_.limits);
   if (!header) return about(record, payload, std::move(header.error()));
   const std::uint32_t sum = zip::crc32(front.first(header->length));
   return Member{std::move(*header), sum};
@@ -214,13 +219,14 @@ Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
     return {};
   }
   Result<format::ListedTensor> made = list_array(name, header, options_, list_);
-  if (!made) return about_record(record, std::move(made.error()));
+  if (!made) return about(record, record.header_offset, std::move(made.error()));
   format::ListedTensor& tensor = *made;
   const std::uint64_t found = record.size - header.length;
   if (tensor.end != found)
-    return refuse(record, "has " + bytes::counted(found, "byte") +
-                              " behind its header, the field \"shape\" says " +
-                              std::to_string(tensor.end));
+    return about(record, record.header_offset,
+                 {ErrorCode::corrupt, "has " + bytes::counted(found, "byte") +
+                                          " behind its header, the field \"shape\" says " +
+                                          std::to_string(tensor.end)});
   tensor.begin = extent.payload_offset + header.length;
   tensor.end = extent.payload_offset + record.size;
   tensor.position = payload;
@@ -232,20 +238,20 @@ Result<void> Parser::add_tensor(const zip::StorageExtent& extent) {
   return {};
 }
 
-Result<void> Parser::make_catalog() {
-  TRY_ASSIGN(parsed_.catalog, format::make_catalog(list_, memory_));
-  TRY_ASSIGN(parsed_.tree, value::empty_dict(memory_));
-  input_.release(stats_);
-  return {};
-}
-
-void Parser::describe() {
-  CheckpointInfo& facts = parsed_.facts;
-  facts.format = Format::npz;
-  facts.byteorder = "little";
-  facts.names_torch_safe_only = true;  // it names none
-  facts.storage_alignment = format::common_alignment(parsed_.catalog);
-  facts.pickle_bytes = header_bytes_;
+Result<ArrayHeader> read_array_header(Input& input, const OpenOptions& options) {
+  const std::uint64_t size = input.file->size();
+  TRY_ASSIGN(const std::span<const std::byte> front,
+             input.cache->bytes(0, std::min<std::uint64_t>(size, preamble_bytes)));
+  TRY_ASSIGN(const std::uint64_t length, header_length(front));
+  if (length > size)
+    return failure(ErrorCode::corrupt,
+                   "is truncated: the header of the array has " + bytes::counted(length, "byte") +
+                       ", the file " + std::to_string(size),
+                   size);
+  TRY_ASSIGN(const std::span<const std::byte> header, input.cache->bytes(0, length));
+  TRY_ASSIGN(ArrayHeader read, read_header(header, std::min(options.limits.rank, most_dims)));
+  if (read.foreign_type.empty()) return read;
+  return failure(ErrorCode::unsupported, "the field \"descr\" " + read.foreign_reason);
 }
 
 }  // namespace
@@ -277,6 +283,30 @@ Result<void> verify_headers(Input& input, const catalog::Catalog& catalog, const
                          }))
     return {};
   return failure(ErrorCode::corrupt, "its arrays are others than when the file was opened");
+}
+
+Result<Parsed> parse_npy(Input& input, const OpenOptions& options, OpenStats& stats,
+                         std::pmr::memory_resource& memory) {
+  Parsed parsed(memory);
+  TRY_ASSIGN(const ArrayHeader header, read_array_header(input, options));
+  format::TensorList list(memory);
+  TRY_ASSIGN(format::ListedTensor tensor, list_array("arr_0", header, options, list));
+  const std::uint64_t nbytes = tensor.end;
+  const std::uint64_t found = input.file->size() - header.length;
+  if (nbytes > found)
+    return failure(ErrorCode::corrupt,
+                   "is truncated: the field \"shape\" says " + bytes::counted(nbytes, "byte") +
+                       " behind the header, the file has " + std::to_string(found) +
+                       "; the download or copy is incomplete",
+                   input.file->size());
+  list.data_begin = header.length;
+  list.tensors.push_back(tensor);
+  TRY(finish(list, Format::npy, header.length, memory, parsed));
+  parsed.facts.unread_bytes = found - nbytes;
+  ++stats.storages_by_directory;
+  stats.strategy = OffsetStrategy::directory;
+  input.release(stats);
+  return parsed;
 }
 
 }  // namespace weightmap::npz

@@ -1,8 +1,6 @@
 #include "runtime/formats/torch/archive_records.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <string_view>
 #include <utility>
 
 #include "runtime/base/bytes/counted.hpp"
@@ -10,9 +8,9 @@
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
 #include "runtime/base/zip/text_records.hpp"
-#include "runtime/formats/format/strangers.hpp"
-#include "runtime/formats/torch/reserved_marks.hpp"
-#include "runtime/formats/torch/script_pickle.hpp"
+#include "runtime/formats/format/compressed_storages.hpp"
+#include "runtime/formats/format/identify.hpp"
+#include "runtime/formats/torch/script.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -137,6 +135,22 @@ Result<ArchiveRecords> read_archive_records(const zip::Directory& directory,
   TRY(read_byte_order(directory, cache, missing_byte_order, records));
   TRY(read_marks(directory, cache, records));
   return records;
+}
+
+Result<PlacedStorages> place_storages(const zip::Directory& directory,
+                                      std::span<const zip::StorageRequest> requests,
+                                      const ArchiveRecords& records, format::Input& input,
+                                      const OpenOptions& options, OpenStats& stats,
+                                      std::pmr::memory_resource& memory) {
+  zip::LocateOptions locate;
+  locate.alignment = records.storage_alignment;
+  locate.verify_headers = *options.verify >= Verify::headers;
+  TRY_ASSIGN(
+      std::pmr::vector<zip::StorageExtent> extents,
+      zip::locate_storages(directory, requests, locate, *input.cache, *input.file, stats, memory));
+  TRY_ASSIGN(std::vector<format::CompressedStorage> compressed,
+             format::place_compressed(directory, extents, options.limits, input.copies_base));
+  return PlacedStorages{std::move(extents), std::move(compressed)};
 }
 
 }  // namespace weightmap::torch

@@ -1,19 +1,41 @@
-// Reads the small records of a torch archive: version, byte order, alignment, reserved storages.
+// The small records of a torch archive (version, byte order, alignment, reserved storages), and
+// where its storages are.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/zip/directory.hpp"
+#include "runtime/base/zip/storage_offsets.hpp"
+#include "runtime/formats/format/format.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::torch {
+
+// The record that tells which storages of a checkpoint were reserved and which have been filled in
+// since. torch ignores it.
+//
+// It has one status byte for each storage, indexed by the storage's number, and a last one for the
+// whole file, which is written last. A process that fills a storage changes its status byte in
+// place. So the record's CRC-32 is that of the sealed content, or not computed.
+inline constexpr std::string_view marks_record = ".data/weightmap_reserved";
+
+namespace mark {
+inline constexpr char saved = '-';     // written when the file was made
+inline constexpr char reserved = 'r';  // not written yet
+inline constexpr char written = 'w';
+inline constexpr char open = 'o';    // the last byte: checksums are not computed
+inline constexpr char sealed = 's';  // the last byte: checksums are computed
+}  // namespace mark
 
 inline constexpr std::string_view pickle_record = "data.pkl";
 inline constexpr std::string_view storage_folder = zip::StorageNumbers::folder;
@@ -62,5 +84,22 @@ struct Head {
   std::uint64_t length;
 };
 std::optional<Head> head_of(const zip::Directory& directory);
+
+// The storages of an archive's tensors: in their records or, if another program deflated the
+// records, in memory.
+struct PlacedStorages {
+  std::pmr::vector<zip::StorageExtent> extents;  // of the requests, in their order
+  // The storages to be inflated; their extents have positions from Input::copies_base on.
+  std::vector<format::CompressedStorage> compressed;
+};
+
+// Fails as zip::locate_storages() does; with corrupt for sizes that deflate cannot reach, with
+// limit_exceeded beyond Limits::copied_bytes and copied_ratio. Allocates nothing for the inflated
+// content. `memory` holds the extents and must outlive them.
+Result<PlacedStorages> place_storages(const zip::Directory& directory,
+                                      std::span<const zip::StorageRequest> requests,
+                                      const ArchiveRecords& records, format::Input& input,
+                                      const OpenOptions& options, OpenStats& stats,
+                                      std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::torch

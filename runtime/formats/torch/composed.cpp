@@ -1,14 +1,10 @@
 #include "runtime/formats/torch/composed.hpp"
 
-#include <algorithm>
-#include <array>
 #include <string>
-#include <utility>
 
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/torch/qualified_name.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -25,47 +21,36 @@ std::optional<DType> dtype_of(const Value& value) noexcept {
 
 // Returns "cpu" for the text itself and for torch.device("cpu"[, index]).
 std::string device_of(const Value& value) {
-  const Value text =
-      is_device(value.callable().module(), value.callable().name()) && value.arguments().size() > 0
-          ? value.arguments()[0]
-          : value;
+  const Value text = is_named(value.callable(), "torch", "device") && value.arguments().size() > 0
+                         ? value.arguments()[0]
+                         : value;
   return bytes::escape(text.string().value_or(std::string_view{}));
 }
 
-// Returns the layout of torch.serialization._get_layout("torch.sparse_csr").
+struct Layout {
+  std::string_view name;  // torch.serialization._get_layout("torch.sparse_csr")
+  std::int64_t number;    // in TorchScript (c10/core/Layout.h)
+  Form form;
+};
+constexpr Layout layouts[] = {{"torch.sparse_coo", 1, Form::sparse_coo},
+                              {"torch.sparse_csr", 2, Form::sparse_csr},
+                              {"torch.sparse_csc", 4, Form::sparse_csc},
+                              {"torch.sparse_bsr", 5, Form::sparse_bsr},
+                              {"torch.sparse_bsc", 6, Form::sparse_bsc}};
+
 std::optional<Form> layout_of(const Value& value) noexcept {
-  constexpr std::array<std::pair<std::string_view, Form>, 5> layouts = {{
-      {"torch.sparse_coo", Form::sparse_coo},
-      {"torch.sparse_csr", Form::sparse_csr},
-      {"torch.sparse_csc", Form::sparse_csc},
-      {"torch.sparse_bsr", Form::sparse_bsr},
-      {"torch.sparse_bsc", Form::sparse_bsc},
-  }};
-  const Value function = value.callable();
-  if (!is_get_layout(function.module(), function.name()) || value.arguments().size() != 1)
+  if (!is_named(value.callable(), "torch.serialization", "_get_layout") ||
+      value.arguments().size() != 1)
     return std::nullopt;
-  const std::optional<std::string_view> name = value.arguments()[0].string();
-  const auto* const found = std::find_if(layouts.begin(), layouts.end(),
-                                         [&](const auto& known) { return known.first == name; });
-  return found == layouts.end() ? std::nullopt : std::optional(found->second);
+  for (const Layout& known : layouts)
+    if (value.arguments()[0].string() == known.name) return known.form;
+  return std::nullopt;
 }
 
-// Returns the layout of a number in TorchScript (c10/core/Layout.h).
 std::optional<Form> script_layout(std::optional<std::int64_t> number) noexcept {
-  switch (number.value_or(-1)) {
-    case 1:
-      return Form::sparse_coo;
-    case 2:
-      return Form::sparse_csr;
-    case 4:
-      return Form::sparse_csc;
-    case 5:
-      return Form::sparse_bsr;
-    case 6:
-      return Form::sparse_bsc;
-    default:
-      return std::nullopt;
-  }
+  for (const Layout& known : layouts)
+    if (number == known.number) return known.form;
+  return std::nullopt;
 }
 
 bool has_tensors(const Value& tuple, std::size_t first, std::size_t count) noexcept {
@@ -82,8 +67,7 @@ std::string arguments_text(const Value& arguments) {
 
 Result<std::vector<std::int64_t>> ComposedDecoder::dims(const Value& given,
                                                         std::uint32_t position) const {
-  const Value type = given.callable();
-  const bool is_call = is_size(type.module(), type.name()) && given.arguments().size() == 1;
+  const bool is_call = is_size(given.callable()) && given.arguments().size() == 1;
   const Value tuple = is_call ? given.arguments()[0] : given;
   if (tuple.kind() != Value::Kind::tuple && tuple.kind() != Value::Kind::list)
     return corrupt(position, "a tensor's sizes or strides are no tuple");
@@ -259,11 +243,9 @@ Result<ComposedTensor> ComposedDecoder::decode_quantized(const TensorCall& call,
   composed.requires_grad = (spec.flags & TensorSpec::requires_grad) != 0;
   composed.is_parameter = (spec.flags & TensorSpec::parameter) != 0;
   const Value parameters = call.arguments[4];
-  const bool has_scheme = parameters.kind() == Value::Kind::tuple && parameters.size() >= 3 &&
-                          parameters[0].kind() == Value::Kind::global;
+  const bool is_tuple = parameters.kind() == Value::Kind::tuple && parameters.size() >= 3;
   const QuantizationScheme scheme =
-      has_scheme ? quantization_scheme(parameters[0].module(), parameters[0].name())
-                 : QuantizationScheme::none;
+      is_tuple ? quantization_scheme(parameters[0]) : QuantizationScheme::none;
   if (scheme == QuantizationScheme::per_tensor && parameters.size() == 3) {
     const std::optional<double> scale = parameters[1].real();
     const std::optional<std::int64_t> zero_point = parameters[2].integer();

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/pickle/parse.hpp"
+#include "runtime/base/words.hpp"
 #include "runtime/formats/torch/harmful_names.hpp"
 #include "runtime/formats/torch/names.hpp"
 
@@ -181,10 +180,6 @@ constexpr auto plain_data = std::to_array<std::string_view>({
     "numpy.ndarray",
 });
 
-std::string full_name(std::string_view module, std::string_view name) {
-  return std::string(module) + "." + std::string(name);
-}
-
 // True for a type of the archive's own code, a function by which torch.jit.load() makes lists and
 // tensors, or a storage class that only TorchScript has.
 bool is_script_name(std::string_view module, std::string_view name) noexcept {
@@ -196,7 +191,7 @@ Error harmful(const value::Global& global, std::uint64_t file_offset) {
   const bool is_dumped = global.module == "torch.storage" && global.name == "_load_from_bytes";
   return {
       ErrorCode::unsafe_pickle,
-      "the pickle names " + bytes::escape(full_name(global.module, global.name)) +
+      "the pickle names " + qualified_name(global.module, global.name) +
           (is_dumped ? ", as pickle.dump writes tensors of torch; nothing was run, load it where "
                        "you trust it and save it with torch.save"
                      : ", which no checkpoint needs; nothing was run"),
@@ -206,7 +201,7 @@ Error harmful(const value::Global& global, std::uint64_t file_offset) {
 
 Error not_allowed(const value::Global& global, std::uint64_t file_offset) {
   const GlobalName current = in_python_3(global.module, global.name);
-  const std::string name = bytes::escape(full_name(current.module, current.name));
+  const std::string name = qualified_name(current.module, current.name);
   return {ErrorCode::unsafe_pickle,
           "the pickle names " + name +
               ", which torch does not allow by default; if you trust it, allow it by adding \"" +
@@ -255,10 +250,9 @@ Result<bool> check_globals(const value::Tree& tree, std::uint64_t file_offset,
 namespace weightmap {
 
 std::string_view to_string(GlobalVerdict verdict) noexcept {
-  constexpr std::array<std::string_view, 6> words = {"torch_safe", "allowed", "torchscript",
-                                                     "plain_data", "unknown", "harmful"};
-  const auto index = static_cast<std::size_t>(verdict);
-  return index < words.size() ? words[index] : "unknown";
+  constexpr std::string_view words[] = {"torch_safe", "allowed", "torchscript",
+                                        "plain_data", "unknown", "harmful"};
+  return word_of(verdict, words);
 }
 
 std::span<const std::string_view> torch_safe_globals() noexcept { return torch::safe_globals; }

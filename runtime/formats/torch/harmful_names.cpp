@@ -1,7 +1,6 @@
 #include "runtime/formats/torch/harmful_names.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "runtime/formats/torch/names.hpp"
 
@@ -11,28 +10,33 @@ namespace {
 // A pickle may hold millions of globals, so the lookup is a binary search.
 constexpr auto harmful_by_module = [] {
   auto sorted = harmful_names;
-  std::sort(sorted.begin(), sorted.end(),
-            [](const HarmfulName& a, const HarmfulName& b) { return a.module < b.module; });
+  std::ranges::sort(sorted, {}, &HarmfulNames::module);
   return sorted;
 }();
 
-std::span<const HarmfulName> harmful_names_of(std::string_view module) noexcept {
-  struct ByModule {
-    bool operator()(const HarmfulName& a, std::string_view b) const { return a.module < b; }
-    bool operator()(std::string_view a, const HarmfulName& b) const { return a < b.module; }
-  };
-  const auto [first, last] =
-      std::equal_range(harmful_by_module.begin(), harmful_by_module.end(), module, ByModule{});
-  return {first, last};
+const HarmfulNames* harmful_names_of(std::string_view module) noexcept {
+  const auto* const row =
+      std::ranges::lower_bound(harmful_by_module, module, {}, &HarmfulNames::module);
+  return row != harmful_by_module.end() && row->module == module ? row : nullptr;
+}
+
+bool is_among(std::string_view names, std::string_view wanted) noexcept {
+  for (;;) {
+    const std::size_t end = names.find(' ');
+    if (names.substr(0, end) == wanted) return true;
+    if (end == names.npos) return false;
+    names.remove_prefix(end + 1);
+  }
 }
 
 bool is_listed_as_harmful(std::string_view module, std::string_view name) noexcept {
-  for (const HarmfulName& harmful : harmful_names_of(module))
-    if (harmful.name.empty() || harmful.name == name) return true;
+  const HarmfulNames* row = harmful_names_of(module);
+  if (row != nullptr && (row->names.empty() || is_among(row->names, name))) return true;
   for (std::size_t dot = module.find('.'); dot != std::string_view::npos;
-       dot = module.find('.', dot + 1))
-    for (const HarmfulName& harmful : harmful_names_of(module.substr(0, dot)))
-      if (harmful.reach == HarmfulName::with_submodules) return true;
+       dot = module.find('.', dot + 1)) {
+    row = harmful_names_of(module.substr(0, dot));
+    if (row != nullptr && row->reach == HarmfulNames::with_submodules) return true;
+  }
   return false;
 }
 

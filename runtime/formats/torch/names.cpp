@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
+
+#include "runtime/base/bytes/escape.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -168,7 +171,9 @@ constexpr std::array<Named<std::string_view>, 11> renamed_modules = {{
 
 }  // namespace
 
-Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept {
+Rebuild rebuild_function(const Value& global) noexcept {
+  const std::string_view module = global.module();
+  const std::string_view name = global.name();
   if (module == "torch.nested._internal.nested_tensor")
     return name == "_rebuild_njt" ? Rebuild::jagged : Rebuild::none;
   if (module == "torch._utils") return lookup(rebuild_functions, name).value_or(Rebuild::none);
@@ -185,16 +190,17 @@ std::optional<StorageType> storage_type(std::string_view module, std::string_vie
   return StorageType{*dtype, false};
 }
 
-QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept {
-  if (module != "torch") return QuantizationScheme::none;
-  if (name == "per_tensor_affine") return QuantizationScheme::per_tensor;
-  if (name == "per_channel_affine" || name == "per_channel_affine_float_qparams")
+QuantizationScheme quantization_scheme(const Value& global) noexcept {
+  if (is_named(global, "torch", "per_tensor_affine")) return QuantizationScheme::per_tensor;
+  if (is_named(global, "torch", "per_channel_affine") ||
+      is_named(global, "torch", "per_channel_affine_float_qparams"))
     return QuantizationScheme::per_channel;
   return QuantizationScheme::none;
 }
 
-std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
-                                                     std::string_view name) noexcept {
+std::optional<LegacyTensorClass> legacy_tensor_class(const Value& global) noexcept {
+  const std::string_view module = global.module();
+  std::string_view name = global.name();
   constexpr std::string_view ending = "Tensor";
   if (!name.ends_with(ending) || (module != "torch" && module != "torch.cuda")) return std::nullopt;
   if (name == ending) return LegacyTensorClass{};
@@ -203,14 +209,6 @@ std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
     if (storage.starts_with(name) && storage.substr(name.size()) == "Storage")
       return LegacyTensorClass{dtype};
   return std::nullopt;
-}
-
-bool is_device(std::string_view module, std::string_view name) noexcept {
-  return module == "torch" && name == "device";
-}
-
-bool is_get_layout(std::string_view module, std::string_view name) noexcept {
-  return module == "torch.serialization" && name == "_get_layout";
 }
 
 std::string_view storage_class(DType dtype) noexcept {
@@ -225,25 +223,17 @@ std::optional<DType> dtype_global(std::string_view module, std::string_view name
   return dtype && !is_blocked(*dtype) && !is_opaque(*dtype) ? dtype : std::nullopt;
 }
 
-bool is_ordered_dict(std::string_view module, std::string_view name) noexcept {
-  return module == "collections" && name == "OrderedDict";
+bool is_type_tag(const Value& global) noexcept {
+  constexpr std::string_view tags[] = {"restore_type_tag", "build_intlist", "build_tensorlist",
+                                       "build_doublelist", "build_boollist"};
+  return global.module() == "torch.jit._pickle" &&
+         std::ranges::find(tags, global.name()) != std::end(tags);
 }
 
-bool is_type_tag(std::string_view module, std::string_view name) noexcept {
-  constexpr std::array<std::string_view, 5> tags = {"restore_type_tag", "build_intlist",
-                                                    "build_tensorlist", "build_doublelist",
-                                                    "build_boollist"};
-  return module == "torch.jit._pickle" && std::find(tags.begin(), tags.end(), name) != tags.end();
-}
-
-bool is_size(std::string_view module, std::string_view name) noexcept {
-  return module == "torch" && name == "Size";
-}
-
-bool is_dict_class(std::string_view module, std::string_view name) noexcept {
-  if (module == "builtins" || module == "__builtin__") return name == "dict";
-  return module == "collections" &&
-         (name == "OrderedDict" || name == "defaultdict" || name == "Counter");
+bool is_dict_class(const Value& global) noexcept {
+  return is_ordered_dict(global) || is_named(global, "collections", "defaultdict") ||
+         is_named(global, "collections", "Counter") || is_named(global, "builtins", "dict") ||
+         is_named(global, "__builtin__", "dict");
 }
 
 GlobalName in_python_3(std::string_view module, std::string_view name) noexcept {
@@ -254,6 +244,14 @@ GlobalName in_python_3(std::string_view module, std::string_view name) noexcept 
 
 bool is_tensor_property(std::string_view attribute) noexcept {
   return std::binary_search(tensor_properties.begin(), tensor_properties.end(), attribute);
+}
+
+std::string full_name(std::string_view module, std::string_view name) {
+  return std::string(module) + "." + std::string(name);
+}
+
+std::string qualified_name(std::string_view module, std::string_view name) {
+  return bytes::escape(full_name(module, name));
 }
 
 }  // namespace weightmap::torch

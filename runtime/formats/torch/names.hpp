@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "weightmap/dtype.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::torch {
 
@@ -29,13 +31,13 @@ enum class Rebuild : std::uint8_t {
   wrapper_subclass,          // _rebuild_wrapper_subclass(class, dtype, size, stride, ...)
   device_tensor_from_array,  // _rebuild_device_tensor_from_numpy(array, dtype, device, ...)
 };
-Rebuild rebuild_function(std::string_view module, std::string_view name) noexcept;
+Rebuild rebuild_function(const Value& global) noexcept;
 
 inline bool is_composed(Rebuild function) noexcept { return function >= Rebuild::sparse; }
 
 // How integers of a quantized tensor map to numbers, in schemes that torch can rebuild.
 enum class QuantizationScheme : std::uint8_t { none, per_tensor, per_channel };
-QuantizationScheme quantization_scheme(std::string_view module, std::string_view name) noexcept;
+QuantizationScheme quantization_scheme(const Value& global) noexcept;
 
 // A class of tensors such as "torch FloatTensor", "torch.cuda LongTensor" or "torch Tensor". Before
 // torch 0.4 its pickles have (storage, offset, size, stride) as their state. `dtype` is empty where
@@ -43,12 +45,11 @@ QuantizationScheme quantization_scheme(std::string_view module, std::string_view
 struct LegacyTensorClass {
   std::optional<DType> dtype;
 };
-std::optional<LegacyTensorClass> legacy_tensor_class(std::string_view module,
-                                                     std::string_view name) noexcept;
+std::optional<LegacyTensorClass> legacy_tensor_class(const Value& global) noexcept;
 
-// "torch device"; "torch.serialization _get_layout".
-bool is_device(std::string_view module, std::string_view name) noexcept;
-bool is_get_layout(std::string_view module, std::string_view name) noexcept;
+inline bool is_named(const Value& global, std::string_view module, std::string_view name) noexcept {
+  return global.module() == module && global.name() == name;
+}
 
 // The element type that a storage class states. UntypedStorage counts bytes.
 struct StorageType {
@@ -67,16 +68,18 @@ std::optional<DType> dtype_global(std::string_view module, std::string_view name
 
 // True for a function that torch.jit.save wraps around a list or dict to state its type
 // (torch/jit/_pickle.py). Its first argument is the list or dict.
-bool is_type_tag(std::string_view module, std::string_view name) noexcept;
+bool is_type_tag(const Value& global) noexcept;
 
-// True for "torch Size", the class of shapes.
-bool is_size(std::string_view module, std::string_view name) noexcept;
+// True for the class of shapes.
+inline bool is_size(const Value& global) noexcept { return is_named(global, "torch", "Size"); }
 
 // True for a class whose items are a dict's, with at most one of each key.
-bool is_dict_class(std::string_view module, std::string_view name) noexcept;
+bool is_dict_class(const Value& global) noexcept;
 
-// True for collections.OrderedDict, the type of a tensor's (always empty) backward hooks.
-bool is_ordered_dict(std::string_view module, std::string_view name) noexcept;
+// True for the type of a tensor's (always empty) backward hooks.
+inline bool is_ordered_dict(const Value& global) noexcept {
+  return is_named(global, "collections", "OrderedDict");
+}
 
 struct GlobalName {
   std::string_view module;
@@ -88,5 +91,12 @@ GlobalName in_python_3(std::string_view module, std::string_view name) noexcept;
 // True for properties of torch.Tensor. A state that sets one of them replaces the data of the
 // tensor or a fact about it.
 bool is_tensor_property(std::string_view attribute) noexcept;
+
+// "torch.nn.Parameter", as the file has it; and escaped, for messages.
+std::string full_name(std::string_view module, std::string_view name);
+[[gnu::cold]] std::string qualified_name(std::string_view module, std::string_view name);
+[[gnu::cold]] inline std::string qualified_name(const Value& global) {
+  return qualified_name(global.module(), global.name());
+}
 
 }  // namespace weightmap::torch

@@ -14,10 +14,6 @@ namespace {
 
 using Kind = Value::Kind;
 
-bool is_global(const Value& value, std::string_view module, std::string_view name) {
-  return value.kind() == Kind::global && value.module() == module && value.name() == name;
-}
-
 // True for a function of a module that numpy 2 renamed.
 bool is_of_core(const Value& value, std::string_view module, std::string_view name) {
   for (const std::string_view package : {"numpy.core.", "numpy._core."})
@@ -52,7 +48,7 @@ std::optional<DType> type_of_ml_dtypes(const Value& type) {
 // Reads numpy.dtype(name, False, True), whose state begins with a version and the byte order. The
 // state of a structure or a subarray has more fields.
 std::optional<DType> array_dtype(const Value& value) {
-  if (!is_global(value.callable(), "numpy", "dtype")) return std::nullopt;
+  if (!is_named(value.callable(), "numpy", "dtype")) return std::nullopt;
   const std::optional<Value> arguments = arguments_of(value, 3);
   const std::optional<Value> state = state_of(value, 8);
   if (!arguments || !state) return std::nullopt;
@@ -110,8 +106,7 @@ std::optional<NumpyArray> numpy_array(const Value& object) {
   if (is_of_core(function, "multiarray", "_reconstruct")) {
     const std::optional<Value> arguments = arguments_of(object, 3);
     const std::optional<Value> state = state_of(object, 5);
-    if (!arguments || !state || !is_global((*arguments)[0], "numpy", "ndarray"))
-      return std::nullopt;
+    if (!arguments || !state || !is_named((*arguments)[0], "numpy", "ndarray")) return std::nullopt;
     const Value order = (*state)[3];  // numpy writes a bool, and used to write a number
     if (!order.boolean() && !order.integer()) return std::nullopt;
     const bool is_fortran = order.boolean() == true || order.integer().value_or(0) != 0;

@@ -1,8 +1,5 @@
-#include "runtime/formats/torch/parse_archive.hpp"
-
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,15 +11,12 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/formats/torch/equal_key.hpp"
 #include "runtime/formats/torch/globals.hpp"
 #include "runtime/formats/torch/make_catalog.hpp"
-#include "runtime/formats/torch/parse_exported.hpp"
-#include "runtime/formats/torch/place_storages.hpp"
-#include "runtime/formats/torch/read_tensors.hpp"
+#include "runtime/formats/torch/parse.hpp"
 #include "runtime/formats/torch/repeated_keys.hpp"
-#include "runtime/formats/torch/script_classes.hpp"
-#include "runtime/formats/torch/script_pickle.hpp"
+#include "runtime/formats/torch/script.hpp"
+#include "runtime/formats/torch/tree_walk.hpp"
 
 namespace weightmap::torch {
 namespace {

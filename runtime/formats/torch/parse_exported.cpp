@@ -1,5 +1,3 @@
-#include "runtime/formats/torch/parse_exported.hpp"
-
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -13,8 +11,9 @@
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
+#include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/formats/torch/make_catalog.hpp"
-#include "runtime/formats/torch/place_storages.hpp"
+#include "runtime/formats/torch/parse.hpp"
 #include "runtime/formats/torch/tensor_table.hpp"
 
 namespace weightmap::torch {
@@ -33,54 +32,33 @@ constexpr std::array folders = {
     Folder{"data/constants/", "_constants_config.json", false},
 };
 
-// Reads ScalarType of torch/_export/serde/schema.py, whose numbers differ from c10's.
+// ScalarType of torch/_export/serde/schema.py, whose numbers differ from c10's.
+constexpr std::pair<std::int64_t, DType> schema_dtypes[] = {{1, DType::uint8},
+                                                            {2, DType::int8},
+                                                            {3, DType::int16},
+                                                            {4, DType::int32},
+                                                            {5, DType::int64},
+                                                            {6, DType::float16},
+                                                            {7, DType::float32},
+                                                            {8, DType::float64},
+                                                            {9, DType::complex32},
+                                                            {10, DType::complex64},
+                                                            {11, DType::complex128},
+                                                            {12, DType::boolean},
+                                                            {13, DType::bfloat16},
+                                                            {28, DType::uint16},
+                                                            {29, DType::float8_e4m3fn},
+                                                            {30, DType::float8_e5m2},
+                                                            {31, DType::float8_e4m3fnuz},
+                                                            {32, DType::float8_e5m2fnuz},
+                                                            {33, DType::float8_e8m0fnu},
+                                                            {34, DType::uint32},
+                                                            {35, DType::uint64}};
+
 std::optional<DType> dtype_of(std::optional<std::int64_t> number) noexcept {
-  switch (number.value_or(0)) {
-    case 1:
-      return DType::uint8;
-    case 2:
-      return DType::int8;
-    case 3:
-      return DType::int16;
-    case 4:
-      return DType::int32;
-    case 5:
-      return DType::int64;
-    case 6:
-      return DType::float16;
-    case 7:
-      return DType::float32;
-    case 8:
-      return DType::float64;
-    case 9:
-      return DType::complex32;
-    case 10:
-      return DType::complex64;
-    case 11:
-      return DType::complex128;
-    case 12:
-      return DType::boolean;
-    case 13:
-      return DType::bfloat16;
-    case 28:
-      return DType::uint16;
-    case 29:
-      return DType::float8_e4m3fn;
-    case 30:
-      return DType::float8_e5m2;
-    case 31:
-      return DType::float8_e4m3fnuz;
-    case 32:
-      return DType::float8_e5m2fnuz;
-    case 33:
-      return DType::float8_e8m0fnu;
-    case 34:
-      return DType::uint32;
-    case 35:
-      return DType::uint64;
-    default:
-      return std::nullopt;
-  }
+  for (const auto& [known, dtype] : schema_dtypes)
+    if (known == number) return dtype;
+  return std::nullopt;
 }
 constexpr std::int64_t strided_layout = 7;  // schema.py, Layout
 

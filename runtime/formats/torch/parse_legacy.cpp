@@ -1,5 +1,3 @@
-#include "runtime/formats/torch/parse_legacy.hpp"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,12 +12,13 @@
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/base/pickle/pickle_end.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/torch/equal_key.hpp"
 #include "runtime/formats/torch/globals.hpp"
 #include "runtime/formats/torch/legacy_views.hpp"
 #include "runtime/formats/torch/make_catalog.hpp"
-#include "runtime/formats/torch/read_tensors.hpp"
+#include "runtime/formats/torch/names.hpp"
+#include "runtime/formats/torch/parse.hpp"
 #include "runtime/formats/torch/repeated_keys.hpp"
+#include "runtime/formats/torch/tree_walk.hpp"
 
 namespace weightmap::torch {
 namespace {
@@ -112,8 +111,7 @@ Result<Part> LegacyParser::read_plain(std::string_view what) {
   if (part.tree->globals().empty()) return part;
   const value::Global& global = *part.tree->globals().front();
   return failure(ErrorCode::unsafe_pickle,
-                 std::string(what) + " names " +
-                     bytes::escape(std::string(global.module) + "." + std::string(global.name)) +
+                 std::string(what) + " names " + qualified_name(global.module, global.name) +
                      ", where nothing is to be called; nothing was run",
                  part.offset + global.position);
 }

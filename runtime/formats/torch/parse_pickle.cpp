@@ -1,5 +1,3 @@
-#include "runtime/formats/torch/parse_pickle.hpp"
-
 #include <bit>
 #include <chrono>
 #include <string>
@@ -11,11 +9,11 @@
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/own_storages.hpp"
-#include "runtime/formats/torch/equal_key.hpp"
 #include "runtime/formats/torch/globals.hpp"
 #include "runtime/formats/torch/make_catalog.hpp"
-#include "runtime/formats/torch/read_tensors.hpp"
+#include "runtime/formats/torch/parse.hpp"
 #include "runtime/formats/torch/repeated_keys.hpp"
+#include "runtime/formats/torch/tree_walk.hpp"
 
 namespace weightmap::torch {
 namespace {

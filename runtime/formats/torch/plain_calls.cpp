@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "runtime/base/bytes/escape.hpp"
 #include "runtime/formats/torch/names.hpp"
 
 namespace weightmap::torch {
@@ -74,7 +73,7 @@ bool fails(std::string_view module, std::string_view name, const Call& call) {
     return name == "Counter" &&
            (call.count() > 1 || (call.count() == 1 && is_number(call.first())));
   }
-  return is_size(module, name) && fails_as_size(call);
+  return is_size(call.object.callable()) && fails_as_size(call);
 }
 
 }  // namespace
@@ -84,12 +83,11 @@ std::string impossible_call(const Value& object) {
   const std::string_view module = callable.module();
   const std::string_view name = callable.name();
   if (dtype_global(module, name))
-    return "the pickle calls " + bytes::escape(std::string(module) + "." + std::string(name)) +
+    return "the pickle calls " + qualified_name(module, name) +
            ", which is a dtype and cannot be called";
   // A class that is created without a call accepts any arguments.
   if (object.is_new_object() || !fails(module, name, {object, object.arguments()})) return {};
-  return "the pickle calls " + bytes::escape(std::string(module) + "." + std::string(name)) +
-         " with arguments that it cannot take";
+  return "the pickle calls " + qualified_name(module, name) + " with arguments that it cannot take";
 }
 
 std::optional<Value> contents_of_call(const Value& object) noexcept {

@@ -9,24 +9,17 @@
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/torch/qualified_name.hpp"
-#include "runtime/formats/torch/script_pickle.hpp"
+#include "runtime/formats/torch/script.hpp"
 
 namespace weightmap::torch {
 
+using pickle::with_article;
 using value::Cell;
 using value::PackedCall;
 using value::PackedHeader;
 using value::Tree;
 
 namespace {
-
-// Returns "an object", "a tuple".
-[[gnu::cold]] std::string with_article(Value::Kind kind) {
-  const std::string name(to_string(kind));
-  return (std::string_view("aeiou").find(name.front()) == std::string_view::npos ? "a " : "an ") +
-         name;
-}
 
 // torch accepts these as a bool.
 bool is_flag(const Value& value) noexcept {
@@ -62,8 +55,7 @@ Result<bool> TensorDecoder::unwrap_all(const Value& object, TensorCall& call) {
     const Value callable = current.callable();
     call.position = node->position;
     if (is_legacy_tensor(current, call)) return true;
-    call.function = current.is_new_object() ? Rebuild::none
-                                            : rebuild_function(callable.module(), callable.name());
+    call.function = current.is_new_object() ? Rebuild::none : rebuild_function(callable);
     if (call.function == Rebuild::none) return false;
     call.arguments = current.arguments();
     if (current.size() + current.item_count() != 0 || current.state())
@@ -82,8 +74,7 @@ Result<bool> TensorDecoder::unwrap_all(const Value& object, TensorCall& call) {
 
 // Converts the object to the equivalent call of _rebuild_tensor().
 bool TensorDecoder::is_legacy_tensor(const Value& object, TensorCall& call) {
-  const Value callable = object.callable();
-  const auto type = legacy_tensor_class(callable.module(), callable.name());
+  const auto type = legacy_tensor_class(object.callable());
   const std::optional<Value> state = object.state();
   if (!type || !state || state->kind() != Value::Kind::tuple || state->size() != 4 ||
       object.size() + object.item_count() + object.arguments().size() != 0)
@@ -103,13 +94,12 @@ Result<bool> TensorDecoder::unwrap_once(TensorCall& call) {
       if (count != 4 || call.arguments[0].kind() != Value::Kind::global ||
           call.arguments[2].kind() != Value::Kind::tuple)
         return corrupt(call.position, "_rebuild_from_type_v2 has unexpected arguments");
-      const Value function = call.arguments[0];
       // A third-party class may interpret its state in any way; torch's classes set attributes.
       if (is_torch_class(call.arguments[1].module()))
         TRY(attach_state(call, 3));
       else
         call.attachments.push_back({3, call.arguments[3].cell()});
-      call.function = rebuild_function(function.module(), function.name());
+      call.function = rebuild_function(call.arguments[0]);
       call.arguments = call.arguments[2];
       if (call.function == Rebuild::none || call.function == Rebuild::from_type_v2) {
         call.function = Rebuild::none;
@@ -170,8 +160,7 @@ Result<void> TensorDecoder::attach_state(TensorCall& call, std::size_t argument)
 Result<void> TensorDecoder::check_state(const Value& state, TensorCall& call) {
   TRY(budget_.spent(state.item_count()));
   const Value arguments = state.arguments();
-  const Value type = state.callable();
-  if (is_ordered_dict(type.module(), type.name()) && arguments.size() != 0)
+  if (is_ordered_dict(state.callable()) && arguments.size() != 0)
     return failure(
         ErrorCode::unsafe_pickle,
         "a tensor's attributes are set from an OrderedDict that is called with what is no dict "
@@ -303,8 +292,7 @@ Result<const HeaderMeaning*> TensorDecoder::meaning_of(const PackedCall& call) {
 
 Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
   const PackedHeader& header = *call.shape->header;
-  const Value callable = value(header.callable);
-  const Rebuild function = rebuild_function(callable.module(), callable.name());
+  const Rebuild function = rebuild_function(value(header.callable));
   HeaderMeaning meaning{&header, false, DType::uint8, DType::uint8, 1, 0};
   meaning.is_tensor = function == Rebuild::tensor_v2 || function == Rebuild::tensor_v3;
   if (!meaning.is_tensor) return meaning;
@@ -315,7 +303,7 @@ Result<HeaderMeaning> TensorDecoder::interpret(const PackedCall& call) {
                    "a tensor lies in a storage of unknown type " + qualified_name(type),
                    pickle_offset_ + call.position);
   const Value hooks = value(header.hooks_callable);
-  if (!is_ordered_dict(hooks.module(), hooks.name()))
+  if (!is_ordered_dict(hooks))
     return failure(ErrorCode::unsafe_pickle,
                    "a tensor's backward hooks name " + qualified_name(hooks),
                    pickle_offset_ + call.position);
@@ -363,8 +351,7 @@ Result<void> TensorDecoder::read_dims(const Value& sizes, const Value& strides,
                                       std::uint32_t position, TensorSpec& spec) {
   // A torch.Size instead of a plain tuple is a call of torch.Size with the tuple.
   const auto plain = [](const Value& dims) {
-    const Value type = dims.callable();
-    const bool called = is_size(type.module(), type.name()) && dims.arguments().size() == 1;
+    const bool called = is_size(dims.callable()) && dims.arguments().size() == 1;
     return called ? dims.arguments()[0] : dims;
   };
   const Value plain_sizes = plain(sizes);
@@ -422,11 +409,10 @@ Result<void> TensorDecoder::read_flags(const TensorCall& call, TensorSpec& spec)
                    "a tensor's requires_grad is " + with_article(arguments[first].kind()));
   if (*arguments[first].boolean()) spec.flags |= TensorSpec::requires_grad;
   const Value hooks = arguments[first + 1];
-  const Value hooks_type = hooks.callable();
-  const bool empty = hooks.item_count() == 0 && hooks.size() == 0 && !hooks.state() &&
-                     hooks.arguments().size() == 0 &&
-                     (hooks.is_none() || hooks.kind() == Value::Kind::dict ||
-                      is_ordered_dict(hooks_type.module(), hooks_type.name()));
+  const bool empty =
+      hooks.item_count() == 0 && hooks.size() == 0 && !hooks.state() &&
+      hooks.arguments().size() == 0 &&
+      (hooks.is_none() || hooks.kind() == Value::Kind::dict || is_ordered_dict(hooks.callable()));
   if (!empty)
     return failure(ErrorCode::unsafe_pickle, "a tensor has backward hooks, which are code",
                    pickle_offset_ + call.position);

@@ -25,7 +25,7 @@ struct TensorSpec {
     negative = 8,
     buffer = 16,
     // Of a pickled module: an attribute that is neither parameter nor buffer; a buffer that its
-    // state_dict() leaves out. See unlisted.hpp.
+    // state_dict() leaves out. See move_unlisted().
     attribute = 32,
     not_persistent = 64
   };
@@ -110,5 +110,11 @@ struct TensorTable {
   const std::int64_t* last_dims = nullptr;
   std::uint64_t decoded_bytes = 0;  // kept for tensors that were not packed
 };
+
+// Moves tensors that a pickled module's state_dict() does not have, and what repeats others, behind
+// the rest, and forgets composed ones like that: the buffers that are not persistent; and
+// attributes that are, or overlap with, a tensor that is listed, such as the `_flat_weights` of a
+// torch.nn.LSTM. Sets TensorTable::unlisted.
+void move_unlisted(TensorTable& table);
 
 }  // namespace weightmap::torch

@@ -4,30 +4,21 @@
 #include <optional>
 
 #include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/try.hpp"
 #include "runtime/base/value/module_state.hpp"
-#include "runtime/formats/torch/equal_key.hpp"
-#include "runtime/formats/torch/joined_name.hpp"
-#include "runtime/formats/torch/key_text.hpp"
 #include "runtime/formats/torch/names.hpp"
 #include "runtime/formats/torch/plain_calls.hpp"
-#include "runtime/formats/torch/unlisted.hpp"
+#include "runtime/formats/torch/repeated_keys.hpp"
+#include "runtime/formats/torch/tensor_name.hpp"
 
 namespace weightmap::torch {
 
 using value::Cell;
 using value::PackedCall;
-
 namespace {
 
 // The first tensors of a pickle and those in its last kilobyte are never packed.
 std::size_t expected_tensors(const value::Tree& tree) noexcept {
   return tree.packed_count() + tree.packed_count() / 64 + 16;
-}
-
-bool may_be_composed(const Value& object) noexcept {
-  const Value callable = object.callable();
-  return rebuild_function(callable.module(), callable.name()) != Rebuild::none;
 }
 
 }  // namespace
@@ -82,9 +73,8 @@ bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
 bool TreeWalk::unwrap_typed(Child& child) {
   while (value::kind_of(child.value) == Value::Kind::object &&
          child.value.part == value::whole_value) {
-    const Value callable = value(child.value).callable();
     const Value arguments = value(child.value).arguments();
-    if (!is_type_tag(callable.module(), callable.name()) || arguments.size() == 0) return true;
+    if (!is_type_tag(value(child.value).callable()) || arguments.size() == 0) return true;
     if (!spend(1)) return false;
     child.value = arguments[0].cell();
   }
@@ -169,7 +159,8 @@ bool TreeWalk::visit_object(const Child& child, std::uint32_t path) {
     table_.storages.count_hit();
     return visit_decoded(mark_at(mark) - first_decoded, child, path);
   }
-  const bool was_barren = mark_at(mark) == mark_barren && may_be_composed(value(child.value));
+  const bool was_barren = mark_at(mark) == mark_barren &&
+                          rebuild_function(value(child.value).callable()) != Rebuild::none;
   if (mark_at(mark) != mark_unknown && !was_barren) return enter(child, path);
   TensorCall call;
   const Result<bool> is_tensor = decoder_.unwrap(value(child.value), call);
@@ -266,9 +257,8 @@ bool TreeWalk::enter(const Child& child, std::uint32_t path) {
   const Value container = value(child.value);
   const Frame::Before before{table_.tensor_count, table_.paths.size(), cuts_};
   const std::uint32_t own_path = child_path(child, path);
-  const Value callable = container.callable();
   table_.paths[own_path].keys_are_unique =
-      container.kind() == Value::Kind::dict || is_dict_class(callable.module(), callable.name());
+      container.kind() == Value::Kind::dict || is_dict_class(container.callable());
   const std::uint32_t limit = frames_.empty() ? Frame::no_limit : frames_.back().child_limit();
   frames_.emplace_back(container, own_path, before);
   frames_.back().set_limits(limit, std::min(limit, arguments_limit(container)));
@@ -415,6 +405,88 @@ bool TreeWalk::count(const Child& child, std::uint32_t path, std::uint32_t posit
                      kind == Value::Kind::integer);
   if (!is_text && kind != Value::Kind::integer) frames_.back().note_other_item();
   return true;
+}
+
+bool TreeWalk::decode(const TensorCall& call, const value::Cell& object) {
+  Result<TensorSpec> spec = decoder_.decode(call);
+  if (!spec) return fail(std::move(spec.error()));
+  spec->position = *value::position_of(object);  // the outermost wrapper is the tensor
+  if (call.function == Rebuild::qtensor) {
+    Result<ComposedTensor> quantized = composed_.decode_quantized(call, *spec);
+    if (!quantized) return fail(std::move(quantized.error()));
+    quantized_.emplace(static_cast<std::uint32_t>(decoded_.size()), std::move(*quantized));
+  }
+  decoded_.push_back(*spec);
+  table_.decoded_bytes += sizeof(TensorSpec) + sizeof(std::vector<Attachment>);
+  return true;
+}
+
+bool TreeWalk::add_decoded(std::uint32_t number, const Child& child, std::uint32_t path) {
+  if (!add(decoded_[number], child, path)) return false;
+  const auto quantized = quantized_.find(number);
+  return quantized == quantized_.end() || add_composed(quantized->second, table_.tensor_count - 1,
+                                                       child, path, decoded_[number].position);
+}
+
+bool TreeWalk::add_composed(const TensorCall& call, const Child& child, std::uint32_t path) {
+  Result<std::optional<ComposedTensor>> composed = composed_.decode(call);
+  if (!composed) return fail(std::move(composed.error()));
+  return !*composed ||
+         add_composed(std::move(**composed), table_.tensor_count, child, path, call.position);
+}
+
+bool TreeWalk::add_array(const NumpyArray& array, const Child& child, std::uint32_t path) {
+  TensorSpec spec{};
+  if (array.shape.size() > limits_.rank)
+    return fail(ErrorCode::limit_exceeded, "an array has " + std::to_string(array.shape.size()) +
+                                               " dimensions, the limit is " +
+                                               std::to_string(limits_.rank));
+  std::vector<std::int64_t>& dims = table_.owned_dims.emplace_back(array.shape);
+  dims.insert(dims.end(), array.strides.begin(), array.strides.end());
+  table_.decoded_bytes += dims.size() * sizeof(std::int64_t) + sizeof(ArrayExtent);
+  spec.dims = dims.data();
+  spec.rank = static_cast<std::uint8_t>(array.shape.size());
+  spec.dtype = array.dtype;
+  spec.position = *value::position_of(child.value);
+  const bool is_known = !table_.arrays.empty() && table_.arrays.back().position == array.position;
+  if (!is_known) table_.arrays.push_back({array.position, array.nbytes, spec.position, {}});
+  spec.storage = TensorSpec::in_pickle | static_cast<std::uint32_t>(table_.arrays.size() - 1);
+  Result<std::uint16_t> location = decoder_.location_number("cpu");
+  if (!location) return fail(std::move(location.error()));
+  spec.location = *location;
+  return add(spec, child, path);
+}
+
+bool TreeWalk::add_composed(ComposedTensor composed, std::uint64_t first_part, const Child& child,
+                            std::uint32_t path, std::uint32_t position) {
+  composed.name = joined_name(tree_, table_.paths, path, key_of(child));
+  const std::uint8_t role = role_of(child);
+  composed.is_parameter = composed.is_parameter || (role & TensorSpec::parameter) != 0;
+  composed.is_buffer = (role & TensorSpec::buffer) != 0;
+  composed.first_part = first_part;
+  composed.part_count = table_.tensor_count - first_part;
+  table_.decoded_bytes += sizeof(ComposedTensor) + composed.name.size() + composed.type.size() +
+                          (composed.sizes.size() + composed.strides.size()) * sizeof(std::int64_t);
+  if (!check_memory(0, position)) return false;
+  table_.composed.push_back(std::move(composed));
+  table_.composed_nodes.push_back({position, child.flags});
+  return true;
+}
+
+bool TreeWalk::add(TensorSpec spec, const Child& child, std::uint32_t path) {
+  if (!count(child, path, spec.position)) return false;
+  spec.path = path;
+  spec.key = key_of(child);
+  spec.flags |= role_of(child);
+  table_.count_dims(spec.dims, spec.rank);
+  if (!check_memory(0, spec.position)) return false;
+  table_.tensors.push_back(spec);
+  return true;
+}
+
+Result<TensorTable> read_tensors(const value::Tree& tree, const ReadLimits& limits,
+                                 std::pmr::memory_resource& memory, std::uint32_t first_mark) {
+  return TreeWalk(tree, limits, memory, first_mark).run();
 }
 
 }  // namespace weightmap::torch

@@ -1,4 +1,4 @@
-// The walk through a value tree that finds all tensors and their names.
+// Builds a table of the tensors in a value tree: their nodes, names and storages.
 //
 // Unknown globals are opaque nodes whose contents are searched, so that a training checkpoint or a
 // whole pickled module still lists its tensors.
@@ -8,7 +8,6 @@
 #include <deque>
 #include <memory_resource>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,7 +16,7 @@
 #include "runtime/base/value/tree.hpp"
 #include "runtime/formats/torch/composed.hpp"
 #include "runtime/formats/torch/numpy_array.hpp"
-#include "runtime/formats/torch/script_classes.hpp"
+#include "runtime/formats/torch/script.hpp"
 #include "runtime/formats/torch/tensor_decoder.hpp"
 #include "runtime/formats/torch/tensor_table.hpp"
 #include "runtime/formats/torch/walk_frame.hpp"
@@ -141,5 +140,11 @@ class TreeWalk {
   std::deque<std::vector<Attachment>> attachments_;  // of tensor objects, by number
   std::uint64_t cuts_ = 0;                           // containers that occurred inside themselves
 };
+
+// Fails with unsafe_pickle if the pickle changes a tensor after making it, with corrupt if a
+// tensor's description contradicts itself, with limit_exceeded. `memory` must outlive the result.
+// Marks in the tree below `first_mark` are ignored.
+Result<TensorTable> read_tensors(const value::Tree& tree, const ReadLimits& limits,
+                                 std::pmr::memory_resource& memory, std::uint32_t first_mark = 0);
 
 }  // namespace weightmap::torch

@@ -1,5 +1,3 @@
-#include "runtime/formats/torch/unlisted.hpp"
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -8,6 +6,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/range_set.hpp"
 #include "runtime/base/catalog/view_size.hpp"
+#include "runtime/formats/torch/tensor_table.hpp"
 
 namespace weightmap::torch {
 namespace {

@@ -8,8 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/format/tar.hpp"
-#include "runtime/formats/npz/array_header.hpp"
-#include "runtime/formats/npz/element_bytes.hpp"
+#include "runtime/formats/npz/array.hpp"
 #include "runtime/services/inspect/whole.hpp"
 
 namespace weightmap {

@@ -5,7 +5,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
-#include "runtime/formats/torch/reserved_marks.hpp"
+#include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/services/write/reserved_file.hpp"
 #include "runtime/system/write/in_place.hpp"
 #include "weightmap/checkpoint_writer.hpp"

@@ -14,7 +14,7 @@
 #include "runtime/base/value/tree.hpp"
 #include "runtime/base/value/value_builder_state.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
-#include "runtime/formats/torch/reserved_marks.hpp"
+#include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/services/archive/archive_name.hpp"
 #include "runtime/services/archive/last_records.hpp"
 #include "runtime/services/write/record_list.hpp"
@@ -76,7 +76,7 @@ struct CheckpointWriter::State {
   // Records between data.pkl and the storages.
   std::vector<std::pair<std::string_view, RecordContent>> head;
   bool has_holes = false;
-  std::string marks;  // torch/reserved_marks.hpp; empty if nothing is reserved
+  std::string marks;  // torch/archive_records.hpp; empty if nothing is reserved
   RecordContent marks_content = RecordContent::text({});
   std::string archive_name;
   std::optional<RecordList> records;

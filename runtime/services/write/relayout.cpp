@@ -14,7 +14,7 @@
 #include "runtime/base/zip/layout.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/formats/torch/reserved_marks.hpp"
+#include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/services/archive/last_records.hpp"
 #include "runtime/services/archive/serialization_id.hpp"
 #include "runtime/services/write/legacy_archive.hpp"

@@ -14,7 +14,6 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/formats/torch/reserved_marks.hpp"
 #include "runtime/services/archive/serialization_id.hpp"
 #include "runtime/system/write/in_place.hpp"
 

@@ -17,9 +17,9 @@
 #include "runtime/base/value/builder.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/formats/torch/key_text.hpp"
 #include "runtime/formats/torch/names.hpp"
-#include "runtime/formats/torch/read_tensors.hpp"
+#include "runtime/formats/torch/tensor_name.hpp"
+#include "runtime/formats/torch/tree_walk.hpp"
 #include "tests/base/pickle/tensor_pickle.hpp"
 #include "tests/support/sanitizer.hpp"
 

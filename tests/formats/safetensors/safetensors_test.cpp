@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/formats/safetensors/header.hpp"
 #include "runtime/formats/safetensors/parse_safetensors.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

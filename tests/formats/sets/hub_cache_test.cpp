@@ -1,7 +1,5 @@
 // Models in the cache of huggingface_hub: which names are one, where the cache is, which commit a
 // name stands for, and checkpoints that are opened by such a name.
-#include "runtime/formats/sets/hub.hpp"
-
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/formats/sets/hub.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"

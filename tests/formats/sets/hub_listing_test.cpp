@@ -1,11 +1,10 @@
 // Names of models on the hub, and what the hub says of a model.
-#include "runtime/formats/sets/hub.hpp"
-
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
+#include "runtime/formats/sets/hub.hpp"
 #include "tests/support/failures.hpp"
 
 using namespace weightmap;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "runtime/formats/torch/harmful_names.hpp"
 #include "runtime/formats/torch/make_catalog.hpp"
 #include "runtime/formats/torch/names.hpp"
-#include "runtime/formats/torch/read_tensors.hpp"
+#include "runtime/formats/torch/tree_walk.hpp"
 #include "tests/formats/torch/pickle_text.hpp"
 #include "tests/support/failures.hpp"
 #include "weightmap/tensor_view.hpp"
@@ -429,15 +430,17 @@ TEST_CASE("refuses rebuild functions with too few or too many arguments") {
 }
 
 TEST_CASE("refuses names that can do nothing but harm wherever they stand, and says which") {
-  for (const torch::HarmfulName& harmful : torch::harmful_names) {
+  for (const torch::HarmfulNames& harmful : torch::harmful_names) {
     const std::string module(harmful.module);
-    const std::string name(harmful.name.empty() ? "any.name" : harmful.name);
-    CAPTURE(module);
-    CAPTURE(name);
-    const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
-    CHECK(called.code == ErrorCode::unsafe_pickle);
-    CHECK(mentions(called, module + "." + name));
-    CHECK(refused(named(global(module, name))).code == ErrorCode::unsafe_pickle);
+    std::istringstream names(harmful.names.empty() ? "any.name" : std::string(harmful.names));
+    for (std::string name; names >> name;) {
+      CAPTURE(module);
+      CAPTURE(name);
+      const Error called = refused(named(global(module, name) + unicode("id") + "\x85R"));
+      CHECK(called.code == ErrorCode::unsafe_pickle);
+      CHECK(mentions(called, module + "." + name));
+      CHECK(refused(named(global(module, name))).code == ErrorCode::unsafe_pickle);
+    }
   }
   CHECK(refused("\x80\x04]q\x01\x8c\x02os\x8c\x06system\x93\x86.").code ==
         ErrorCode::unsafe_pickle);
@@ -446,14 +449,14 @@ TEST_CASE("refuses names that can do nothing but harm wherever they stand, and s
 TEST_CASE("the documentation lists every name that is refused") {
   std::ifstream file(WEIGHTMAP_TEST_DATA "/../../docs/refused-names.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  for (const torch::HarmfulName& harmful : torch::harmful_names) {
+  for (const torch::HarmfulNames& harmful : torch::harmful_names) {
     const std::string module = "`" + std::string(harmful.module) + "`";
-    const std::size_t row = text.find(harmful.name.empty() ? module : "| " + module + " |");
+    const std::size_t row = text.find(harmful.names.empty() ? module : "| " + module + " |");
     REQUIRE_MESSAGE(row != std::string::npos, module);
-    if (harmful.name.empty()) continue;
     const std::string line = text.substr(row, text.find('\n', row) - row);
-    CHECK_MESSAGE(line.find("`" + std::string(harmful.name) + "`") != std::string::npos, module,
-                  harmful.name);
+    std::istringstream names{std::string(harmful.names)};
+    for (std::string name; names >> name;)
+      CHECK_MESSAGE(line.find("`" + name + "`") != std::string::npos, module, name);
   }
 }
 

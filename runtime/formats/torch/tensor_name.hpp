@@ -1,10 +1,14 @@
-// The spelling of keys in a tensor's name.
+// The names of tensors: the keys on the way to them, joined by dots.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/value/tree.hpp"
+#include "runtime/formats/torch/tensor_table.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::torch {
@@ -32,5 +36,9 @@ class KeyText {
   char digits_[24];
   std::size_t length_ = 0;
 };
+
+// Returns an empty name for TensorSpec::is_root.
+std::string joined_name(const value::Tree& tree, const std::vector<PathNode>& paths,
+                        std::uint32_t path, const value::Cell& key);
 
 }  // namespace weightmap::torch

@@ -1,5 +1,5 @@
-// The header of a .npy array: dtype, order and shape, as numpy writes them in front of the elements
-// (numpy/lib/format.py).
+// A .npy array: its header with dtype, order and shape, as numpy writes them in front of the elements
+// (numpy/lib/format.py), how long the elements are, and the array as a tensor of a list.
 //
 //   "\x93NUMPY" | major | minor | length, u16 in version 1, else u32 | length bytes of text
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/formats/format/own_storages.hpp"
 #include "weightmap/dtype.hpp"
+#include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::npz {
@@ -40,5 +43,16 @@ Result<std::uint64_t> header_length(std::span<const std::byte> front);
 // above, with limit_exceeded for more than `most_dims` dimensions. Errors name the field and have
 // positions in the header.
 Result<ArrayHeader> read_header(std::span<const std::byte> header, std::uint32_t most_dims);
+
+// The bytes of all elements: where the array ends behind its header. Fails with unsupported for a
+// type that is not known, with corrupt for more than 64 bits count.
+Result<std::uint64_t> elements_bytes(const ArrayHeader& header);
+
+// Adds the sizes and strides of an array to `list`, and returns its tensor, of which `begin` is 0
+// and `end` the bytes of its elements. OpenOptions::dtypes tells the type of an opaque one; fails
+// with invalid_argument if that has another size, with corrupt if a product does not fit.
+// Precondition: the type is not foreign.
+Result<format::ListedTensor> list_array(std::string_view name, const ArrayHeader& header,
+                                        const OpenOptions& options, format::TensorList& list);
 
 }  // namespace weightmap::npz

@@ -1,15 +1,15 @@
-#include "runtime/formats/npz/array_header.hpp"
+#include "runtime/formats/npz/array.hpp"
 
-#include <limits>
+#include <algorithm>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "runtime/base/bytes/byte_cursor.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/number.hpp"
+#include "runtime/base/bytes/row_major.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/numpy_dtype.hpp"
 
@@ -248,6 +248,89 @@ std::size_t text_begin(std::span<const std::byte> header) noexcept {
                                                      : preamble_bytes;
 }
 
+using Size = std::optional<std::uint64_t>;
+
+Size product(Size a, Size b) noexcept {
+  std::uint64_t made = 0;
+  return a && b && bytes::checked_mul(*a, *b, &made) ? Size(made) : std::nullopt;
+}
+
+// Of "<f4", "|S10", "<U3", "<M8[ns]".
+Size bytes_of_type(std::string_view type) noexcept {
+  if (type.find_first_of("<>|=") == 0) type.remove_prefix(1);
+  if (type.empty()) return std::nullopt;
+  const char kind = type[0];
+  type.remove_prefix(1);
+  const Size number = bytes::take_number(type);
+  const bool is_date = kind == 'M' || kind == 'm';
+  const bool is_known = std::string_view("biufcSVUMm").find(kind) != std::string_view::npos;
+  if (!is_known || (!type.empty() && !is_date)) return std::nullopt;
+  return product(number, kind == 'U' ? 4 : 1);
+}
+
+// Of "[('a', '<f4'), ('b', [('x', '<i8')], (2, 3))]", whose brackets match.
+Size bytes_of_structure(std::string_view text) {
+  struct Level {     // of fields within fields
+    Size sum = 0;    // of the fields up to here
+    Size field = 0;  // of the one that is being read
+    int part = 0;    // of it: name, type, shape
+    int parentheses = 0;
+  };
+  std::vector<Level> levels(1);
+  while (!text.empty()) {
+    Level& level = levels.back();
+    const char next = text[0];
+    if (level.part == 2 && next >= '0' && next <= '9') {
+      level.field = product(level.field, bytes::take_number(text));
+      continue;
+    }
+    text.remove_prefix(1);
+    if (next == '\'' || next == '"') {
+      const std::size_t end = std::min(text.find(next), text.size());
+      if (level.part == 1) level.field = bytes_of_type(text.substr(0, end));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    } else if (next == '[') {
+      levels.emplace_back();
+    } else if (next == ']' && levels.size() > 1) {
+      const Size sum = level.sum;
+      levels.pop_back();
+      levels.back().field = sum;
+    } else if (next == '(') {
+      if (++level.parentheses == 1) level.part = 0;
+    } else if (next == ',' && level.parentheses == 1) {
+      ++level.part;
+    } else if (next == ')' && --level.parentheses == 0) {
+      std::uint64_t sum = 0;
+      const bool fits =
+          level.sum && level.field && bytes::checked_add(*level.sum, *level.field, &sum);
+      level.sum = fits ? Size(sum) : std::nullopt;
+    }
+  }
+  return levels.front().field;
+}
+
+Size bytes_of_element(const ArrayHeader& header) {
+  if (header.foreign_type.empty()) return element_size(header.dtype);
+  return header.foreign_type[0] == '[' ? bytes_of_structure(header.foreign_type)
+                                       : bytes_of_type(header.foreign_type);
+}
+
+tl::unexpected<Error> too_large() {
+  return failure(ErrorCode::corrupt, "field \"shape\" has sizes whose product does not fit 64 bits",
+                 0);
+}
+
+Result<DType> told_dtype(std::string_view name, DType listed, const OpenOptions& options) {
+  const auto told = options.dtypes.find(name);
+  if (!is_opaque(listed) || told == options.dtypes.end()) return listed;
+  const DType dtype = told->second;
+  if (!is_blocked(dtype) && element_size(dtype) == element_size(listed)) return dtype;
+  return failure(ErrorCode::invalid_argument,
+                 "array " + bytes::quote(name) + " has elements of type " +
+                     std::string(to_string(listed)) + ", which are no " +
+                     std::string(to_string(dtype)) + " as the option dtypes says");
+}
+
 }  // namespace
 
 Result<std::uint64_t> header_length(std::span<const std::byte> front) {
@@ -279,6 +362,38 @@ Result<ArrayHeader> read_header(std::span<const std::byte> header, std::uint32_t
   TRY_ASSIGN(ArrayHeader made, TextParser(as_text(header.subspan(begin)), begin, most_dims).run());
   made.length = header.size();
   return made;
+}
+
+Result<std::uint64_t> elements_bytes(const ArrayHeader& header) {
+  Size bytes = bytes_of_element(header);
+  if (!bytes)
+    return failure(ErrorCode::unsupported,
+                   "has elements of type " + bytes::quote(header.foreign_type, 40) +
+                       ", whose size is not known, so that what is behind them was not looked at");
+  for (const std::int64_t size : header.shape)
+    bytes = product(bytes, static_cast<std::uint64_t>(size));
+  return bytes ? Result<std::uint64_t>(*bytes) : too_large();
+}
+
+Result<format::ListedTensor> list_array(std::string_view name, const ArrayHeader& header,
+                                        const OpenOptions& options, format::TensorList& list) {
+  TRY_ASSIGN(const DType dtype, told_dtype(name, header.dtype, options));
+  std::vector<std::int64_t> sizes = header.shape;
+  std::vector<std::int64_t> strides(sizes.size());
+  if (header.is_fortran_order) std::ranges::reverse(sizes);
+  if (!bytes::row_major_strides(sizes, strides)) return too_large();
+  if (header.is_fortran_order) std::ranges::reverse(strides);
+  TRY_ASSIGN(const std::uint64_t nbytes, elements_bytes(header));
+  format::ListedTensor tensor{};
+  tensor.name = name;
+  tensor.end = nbytes;
+  tensor.first_dim = static_cast<std::uint32_t>(list.dims.size());
+  tensor.dtype = dtype;
+  tensor.rank = static_cast<std::uint8_t>(header.shape.size());
+  tensor.is_viewable = true;
+  list.dims.insert(list.dims.end(), header.shape.begin(), header.shape.end());
+  list.dims.insert(list.dims.end(), strides.begin(), strides.end());
+  return tensor;
 }
 
 }  // namespace weightmap::npz
