@@ -15,9 +15,7 @@ import gzip
 import io
 import json
 import pathlib
-import pickle
 import re
-import struct
 import sys
 import tarfile
 import unittest.mock
@@ -28,7 +26,6 @@ from typing import List
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "interop"))
 
-import numpy  # noqa: E402
 import torch  # noqa: E402
 from describe import (  # noqa: E402
     Storages,
@@ -39,7 +36,7 @@ from describe import (  # noqa: E402
     storage_bytes,
     walk,
 )
-from records import write_by_hand  # noqa: E402
+from records import write_again, write_by_hand  # noqa: E402
 from torch.utils.serialization import config  # noqa: E402
 
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
@@ -531,14 +528,9 @@ def save_script(fixtures, name, module, how, tensors):
     machine that made the file."""
     stream = io.BytesIO()
     torch.jit.save(module, stream)
-    source = torch._C.PyTorchFileReader(io.BytesIO(stream.getvalue()))
-    writer = torch._C.PyTorchFileWriter(str(fixtures.folder / name))
-    for record in source.get_all_records():
-        # The writer adds its own end.
-        if not record.endswith(".debug_pkl") and record not in ("version", "byteorder"):
-            data = source.get_record(record)
-            writer.write_record(record, data, len(data))
-    writer.write_end_of_file()
+    stream.seek(0)
+    write_again(stream, fixtures.folder / name,
+                lambda record, data: None if record.endswith(".debug_pkl") else data)
     fixtures.record(name, how + ", written again without its debug records", tensors)
 
 
@@ -679,30 +671,12 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     fixtures = Fixtures(folder)
-    state_dict(fixtures)
-    training_checkpoint(fixtures)
-    views(fixtures)
-    scalars_and_empty(fixtures)
-    dtypes(fixtures)
-    quantized(fixtures)
-    parameters(fixtures)
-    lazy_bits(fixtures)
-    sparse(fixtures)
-    nested(fixtures)
-    attributes(fixtures)
-    whole_module(fixtures)
-    bare_storages(fixtures)
-    names(fixtures)
-    roots(fixtures)
-    save_options(fixtures)
-    odd_storage(fixtures)
-    old_layouts(fixtures)
-    many_tensors(fixtures)
-    byte_orders(fixtures)
-    rezipped(fixtures)
-    legacy(fixtures)
-    torchscript(fixtures)
-    strangers(fixtures)
+    for make in (
+        state_dict, training_checkpoint, views, scalars_and_empty, dtypes, quantized, parameters,
+        lazy_bits, sparse, nested, attributes, whole_module, bare_storages, names, roots, save_options,
+        odd_storage, old_layouts, many_tensors, byte_orders, rezipped, legacy, torchscript, strangers,
+    ):
+        make(fixtures)
     manifest = {"torch": torch.__version__, "files": fixtures.files}
     text = json.dumps(manifest, indent=1, ensure_ascii=True)
     text = re.sub(r"\{[^{}]*\}", lambda item: in_one_line(item[0]), text)  # storages, tensors

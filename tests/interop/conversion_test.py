@@ -5,25 +5,12 @@
 """
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-import unittest
 
 import numpy
 import torch
+from case import ToolCase, main
 from safetensors.torch import load_file
 from torch.utils.serialization import config
-
-TOOL = pathlib.Path(sys.argv[1]).resolve()
-ENVIRONMENT = {key: text for key, text in os.environ.items() if not key.startswith("WEIGHTMAP_")}
-
-
-def run(*arguments):
-    subprocess.run([TOOL, *map(str, arguments)], env=ENVIRONMENT, check=True,
-                   stdout=subprocess.DEVNULL)
 
 
 class Three(torch.nn.Module):
@@ -36,12 +23,10 @@ class Three(torch.nn.Module):
         return x + self.a.sum() + self.b.sum() + self.c.sum()
 
 
-class Convert(unittest.TestCase):
+class Convert(ToolCase):
     def setUp(self):
+        super().setUp()
         torch.manual_seed(13)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
         self.file = self.folder / "model.pt"
         self.copy = self.folder / "copy.pt"
 
@@ -72,19 +57,15 @@ class Convert(unittest.TestCase):
         for options in (["--order", order], ["--align", "4096"], ["--align", "2MiB"],
                         ["--align", "2MiB", "--order", order], ["--crc", "off"]):
             for more in ((), ("--tensors-only",)):
-                run("convert", self.file, self.copy, *options, *more)
+                self.tool.output("convert", self.file, self.copy, *options, *more)
                 loaded = self.loaded(self.copy)
                 self.same({name: loaded[name] for name in saved}, saved)
 
     def converted(self, source, copy, *options):
         """The report, and the names of the tensors in the order of the file."""
-        done = subprocess.run([TOOL, "convert", "--json", source, copy, *options],
-                              env=ENVIRONMENT, check=True, capture_output=True)
-        listed = subprocess.run([TOOL, "ls", "--json", copy], env=ENVIRONMENT, check=True,
-                                capture_output=True)
-        tensors = json.loads(listed.stdout)["tensors"]
-        tensors.sort(key=lambda tensor: tensor["file_offset"])
-        return json.loads(done.stdout), [tensor["name"] for tensor in tensors]
+        report = json.loads(self.tool.output("convert", "--json", source, copy, *options))
+        tensors = sorted(self.tool.tensors(copy), key=lambda tensor: tensor["file_offset"])
+        return report, [tensor["name"] for tensor in tensors]
 
     def test_an_archive_of_torch_export(self):
         source = self.folder / "three.pt2"
@@ -145,7 +126,7 @@ class Convert(unittest.TestCase):
                  "wide": torch.ones(1).expand(100000), "empty": torch.zeros(0, 3),
                  "grad": torch.nn.Parameter(torch.randn(3)), "scalar": torch.tensor(1.5)}
         torch.save({"model": saved}, self.file)
-        run("convert", self.file, self.copy, "--tensors-only")
+        self.tool.output("convert", self.file, self.copy, "--tensors-only")
         loaded = {name.removeprefix("model."): tensor
                   for name, tensor in self.loaded(self.copy).items()}
         self.same(loaded, saved)
@@ -156,4 +137,4 @@ class Convert(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    main()

@@ -11,7 +11,6 @@ together. What `weightmap convert` writes is the same object under torch.load(we
 plain values included, and the state of an optimizer resumes from it. The seed is printed; give it again to repeat a run.
 """
 
-import argparse
 import collections
 import json
 import math
@@ -26,6 +25,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as multiprocessing
+from case import random_run
 from describe import element_bytes, walk
 from tool import Tool
 from torch.distributed.checkpoint import FileSystemWriter
@@ -260,19 +260,14 @@ def expected_parts(folder, scratch, seed, number, dims):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("tool")
-    arguments.add_argument("--states", type=int, default=8)
-    arguments.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    given = arguments.parse_args()
-    print(f"torch {torch.__version__}, {given.states} states, --seed {given.seed}", flush=True)
+    tool, states, seed = random_run(name="--states", count=8)
     warnings.simplefilter("ignore")
-    tool = Tool(given.tool)
+    tool = Tool(tool)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         counts = collections.Counter()
-        for number in range(given.states):
-            source = random.Random(f"{given.seed} alone {number}")
+        for number in range(states):
+            source = random.Random(f"{seed} alone {number}")
             place = folder / f"one-{number}"
             dcp.save(random_state(source, lambda tensor: tensor), checkpoint_id=place, no_dist=True)
             counts += compare(tool, place, expected_of(place, folder / "x.pt"))
@@ -280,16 +275,16 @@ def main():
         print(f"one process: {counts['tensors']} tensors are the same")
         resumes(tool, folder)
         tells_what_it_leaves_out(tool, folder)
-        assert counts["steps"] == given.states <= counts["scalars"], counts
+        assert counts["steps"] == states <= counts["scalars"], counts
         for shape in ((2,), (2, 2)):
             saved = folder / "x".join(map(str, shape))
             multiprocessing.spawn(
-                save_parts, (folder / f"meeting{len(shape)}", str(saved), given.seed, given.states,
+                save_parts, (folder / f"meeting{len(shape)}", str(saved), seed, states,
                              shape), nprocs=math.prod(shape))
             counts = collections.Counter()
-            for number in range(given.states):
+            for number in range(states):
                 place = saved / str(number)
-                expected = expected_parts(place, folder / "x.pt", given.seed, number, len(shape))
+                expected = expected_parts(place, folder / "x.pt", seed, number, len(shape))
                 counts += compare(tool, place, expected)
                 if (place / ".metadata").exists():
                     compare_converted(tool, place, folder / "x.pt")
@@ -297,7 +292,7 @@ def main():
                   f"{counts['chunks']} chunks lie apart, {counts['scalars']} are 0-dim DTensors, "
                   f"{counts['steps']} 0-dim tensors")
             assert counts["chunks"], "nothing"
-            assert counts["steps"] == given.states <= counts["scalars"], counts
+            assert counts["steps"] == states <= counts["scalars"], counts
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def describe(tensors, reader, key_of=None):
             {
                 "name": ".".join(str(part) for part in path),
                 "path": list(path),
-                "dtype": str(tensor.dtype).removeprefix("torch."),
-                "shape": list(tensor.shape),
+                **properties(tensor),
                 "strides": list(tensor.stride()),
                 "storage": key,
                 "storage_offset": tensor.storage_offset(),
@@ -90,6 +89,24 @@ def describe(tensors, reader, key_of=None):
             }
         )
     return entries
+
+
+def properties(tensor):
+    """What torch says of a tensor, wherever it lies."""
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        # A tensor without elements may have any.
+        **({"strides": list(tensor.stride())} if tensor.numel() else {}),
+    }
+
+
+def same_tensor(tool, path, entry, tensor, **more):
+    """That the tool says of it what torch says, and has its elements."""
+    expected = {**properties(tensor), **more}
+    found = {name: entry[name] for name in expected}
+    assert found == expected, (path, entry, expected)
+    assert tool.raw(path, entry["path"]) == element_bytes(tensor), (path, entry)
 
 
 def bytes_in_file(data, entry, element_size):

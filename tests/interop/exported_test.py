@@ -5,20 +5,16 @@
 """
 
 import json
-import pathlib
-import sys
-import tempfile
-import unittest
 import warnings
 import zipfile
 
 import torch
-from describe import element_bytes
-from tool import Tool
+from case import ToolCase, main
+from describe import same_tensor
+from records import write_again
 from torch import nn
 
 warnings.simplefilter("ignore")
-TOOL = ""
 
 
 class Views(nn.Module):
@@ -54,27 +50,13 @@ class Small(nn.Module):
         return x @ self.weight
 
 
-class ExportedTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.tool = Tool(TOOL, "headers")
+class ExportedTest(ToolCase):
+    verify = "headers"
 
     def exported(self):
         path = self.folder / "views.pt2"
         torch.export.save(torch.export.export(Views(), (torch.ones(1, 3),)), path)
         return path
-
-    def listed(self, path):
-        return {tensor["name"]: tensor for tensor in self.tool.tensors(path)}
-
-    def compare(self, path, entry, tensor):
-        self.assertEqual(entry["dtype"], str(tensor.dtype).removeprefix("torch."))
-        self.assertEqual(entry["shape"], list(tensor.shape))
-        if tensor.numel():
-            self.assertEqual(entry["strides"], list(tensor.stride()))
-        self.assertEqual(self.tool.raw(path, entry["path"]), element_bytes(tensor))
 
     def test_has_every_tensor_of_the_state_dict_and_every_constant(self):
         path = self.exported()
@@ -84,7 +66,7 @@ class ExportedTest(unittest.TestCase):
         self.assertEqual(set(listed), set(expected))
         for name, tensor in expected.items():
             with self.subTest(name):
-                self.compare(path, listed[name], tensor)
+                same_tensor(self.tool, path, listed[name], tensor)
 
     def test_shared_weights_have_one_storage(self):
         listed = self.listed(self.exported())
@@ -112,26 +94,22 @@ class ExportedTest(unittest.TestCase):
         self.assertEqual(set(listed), {"one.weight", "two.weight"})
         for name, program in programs.items():
             entry = listed[f"{name}.weight"]
-            self.compare(path, entry, program.state_dict["weight"])
+            same_tensor(self.tool, path, entry, program.state_dict["weight"])
 
     def test_refuses_what_the_configuration_says_wrongly(self):
         path = self.exported()
         record = "data/weights/model_weights_config.json"
 
         def changed(change):
+            def change_record(name, data):
+                if name != record:
+                    return data
+                config = json.loads(data)
+                change(config["config"])
+                return json.dumps(config).encode()
+
             copy = self.folder / "changed.pt2"
-            source = torch._C.PyTorchFileReader(str(path))
-            writer = torch._C.PyTorchFileWriter(str(copy))
-            for name in source.get_all_records():
-                if name in (".data/version", "version", "byteorder", ".data/serialization_id"):
-                    continue
-                data = source.get_record(name)
-                if name == record:
-                    config = json.loads(data)
-                    change(config["config"])
-                    data = json.dumps(config).encode()
-                writer.write_record(name, data, len(data))
-            writer.write_end_of_file()
+            write_again(path, copy, change_record)
             return copy
 
         def meta(config):
@@ -172,5 +150,4 @@ class ExportedTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TOOL = sys.argv[1]
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

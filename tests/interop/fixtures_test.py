@@ -10,12 +10,11 @@ import hashlib
 import json
 import pathlib
 import sys
-import unittest
 
+from case import ToolCase, main
 from tool import Tool, difference
 
-TOOL = ""
-DATA = pathlib.Path()
+DATA = pathlib.Path(sys.argv[2])
 # What the manifest adds to the fields of `ls --json`.
 BESIDE_FIELDS = ("sha256", "hex")
 
@@ -24,7 +23,7 @@ def fields(entry):
     return {name: value for name, value in entry.items() if name not in BESIDE_FIELDS}
 
 
-class FixturesTest(unittest.TestCase):
+class FixturesTest(ToolCase):
     @classmethod
     def setUpClass(cls):
         cls.files = json.loads((DATA / "manifest.json").read_text())["files"]
@@ -36,7 +35,7 @@ class FixturesTest(unittest.TestCase):
 
     def test_lists_the_tensors_that_torch_saved(self):
         for verify in ("chain", "headers", "crc"):
-            tool = Tool(TOOL, verify)
+            tool = Tool(sys.argv[1], verify)
             for name, path, facts in self.checkpoints():
                 with self.subTest(name, verify=verify):
                     found = tool.tensors(path)
@@ -44,35 +43,31 @@ class FixturesTest(unittest.TestCase):
                     self.assertIsNone(difference(expected, found))
 
     def test_writes_the_bytes_that_torch_saved(self):
-        tool = Tool(TOOL)
         for name, path, facts in self.checkpoints():
             for entry in facts["tensors"]:
                 with self.subTest(name, tensor=entry["name"]):
                     if name in ("conjugate.pt", "negative.pt") and entry["name"] == name[:-3]:
-                        status, _, errors = tool.run("cat", "--raw", path, entry["name"])
+                        status, _, errors = self.tool.run("cat", "--raw", path, entry["name"])
                         self.assertEqual(status, 1)
                         self.assertIn(name[:-3], errors)
                         continue
-                    data = tool.raw(path, entry["path"])
+                    data = self.tool.raw(path, entry["path"])
                     self.assertEqual(hashlib.sha256(data).hexdigest(), entry["sha256"])
 
     def test_reads_one_local_header_where_torch_wrote_the_file(self):
-        tool = Tool(TOOL)
         for name, path, facts in self.checkpoints():
             if name.startswith(("rezipped", "legacy/")):
                 continue
             with self.subTest(name):
-                offsets = tool.info(path)["offsets"]
+                offsets = self.tool.info(path)["offsets"]
                 self.assertEqual(offsets["local_headers_read"], 1 if facts["storages"] else 0)
 
     def test_verifies_every_file_that_torch_wrote(self):
-        tool = Tool(TOOL)
         for name, path, _ in self.checkpoints():
             with self.subTest(name):
-                tool.output("verify", path)
-                tool.output("verify", "--crc", path)
+                self.tool.output("verify", path)
+                self.tool.output("verify", "--crc", path)
 
 
 if __name__ == "__main__":
-    TOOL, DATA = sys.argv[1], pathlib.Path(sys.argv[2])
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    main(arguments=2)

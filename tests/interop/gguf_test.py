@@ -9,17 +9,16 @@ any of their files and by their folder. The seed is printed; give it again to re
 there is no gguf.
 """
 
-import argparse
 import json
 import math
-import os
 import pathlib
 import random
 import sys
 import tempfile
 
 import numpy
-from tool import Tool, difference
+from case import random_run
+from tool import Tool, contiguous_entry, difference
 
 try:
     import gguf
@@ -134,20 +133,8 @@ def expected_of(path):
         shape = [int(size) for size in reversed(tensor.shape)]
         begin, size = int(tensor.data_offset), int(tensor.n_bytes)
         contents[tensor.name] = content[begin : begin + size]
-        entries.append({
-            "name": tensor.name,
-            "path": [tensor.name],
-            "dtype": name_of(tensor.tensor_type),
-            "shape": shape,
-            "strides": contiguous(shape),
-            "storage": tensor.name,
-            "storage_offset": 0,
-            "file_offset": begin,
-            "nbytes": size,
-            "contiguous": True,
-            "requires_grad": False,
-            "location": "cpu",
-        })
+        entries.append(contiguous_entry(
+            tensor.name, name_of(tensor.tensor_type), shape, contiguous(shape), begin, size))
     metadata = {name: field.contents() for name, field in reader.fields.items()
                 if not name.startswith("GGUF.")}
     assert len(reader.tensors) == len(contents), path
@@ -209,26 +196,20 @@ class Comparison:
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("tool")
-    files = max(15, int(os.environ.get("INTEROP_FILES", 150)) * 3 // 20)
-    arguments.add_argument("--files", type=int, default=files)
-    arguments.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    given = arguments.parse_args()
-    print(f"numpy {numpy.__version__}, {given.files} files, --seed {given.seed}", flush=True)
-    source = random.Random(given.seed)
+    tool, files, seed = random_run(0.15)
+    source = random.Random(seed)
     maker = Maker(source)
-    compare = Comparison(Tool(given.tool), source)
+    compare = Comparison(Tool(tool), source)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        for number in range(given.files):
+        for number in range(files):
             path = folder / f"{number}.{source.choice(('gguf', 'bin', 'pt'))}"
             is_big = number % 4 == 3
             maker.write(path, is_big)
             compare.file(path, is_big)
             path.unlink()
         singles = compare.files
-        for number in range(given.files // 3):
+        for number in range(files // 3):
             place = folder / f"split-{number}"
             place.mkdir()
             maker.write(place / "model.gguf", split_max_tensors=source.choice((1, 2, 7)),

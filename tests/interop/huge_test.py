@@ -6,17 +6,14 @@
 torch leaves the payloads out (skip_data), so that the files are holes and need no space.
 """
 
-import pathlib
 import sys
-import tempfile
-import unittest
 
 import torch
+from case import ToolCase, main
 from describe import Storages, describe, walk
 from tool import Tool, difference
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-TOOL = ""
 U32 = 2**32 - 1
 MOST_ON_DISK = 4 << 20
 
@@ -30,11 +27,10 @@ def save_with_holes(path, sizes):
     return value
 
 
-class HugeTest(unittest.TestCase):
+class HugeTest(ToolCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = pathlib.Path(folder.name) / "huge.pt"
+        super().setUp()
+        self.path = self.folder / "huge.pt"
 
     def check(self, sizes):
         value = save_with_holes(self.path, sizes)
@@ -42,7 +38,7 @@ class HugeTest(unittest.TestCase):
         reader = torch._C.PyTorchFileReader(str(self.path))
         expected = describe(walk(value), reader, Storages().key)
         for verify in ("chain", "headers"):
-            tool = Tool(TOOL, verify)
+            tool = Tool(sys.argv[1], verify)
             self.assertIsNone(difference(expected, tool.tensors(self.path)))
             info = tool.info(self.path)
             self.assertEqual(info["offsets"]["local_headers_read"], 1)
@@ -54,7 +50,7 @@ class HugeTest(unittest.TestCase):
                 with open(self.path, "r+b") as stream:
                     stream.seek(reader.get_record_offset("data/" + path[0].removeprefix("t")))
                     stream.write(data)
-                self.assertEqual(Tool(TOOL).raw(self.path, path), data)
+                self.assertEqual(self.tool.raw(self.path, path), data)
         return self.path.stat().st_size
 
     def test_a_record_one_byte_below_the_zip64_bound(self):
@@ -77,6 +73,4 @@ class HugeTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TOOL = sys.argv[1]
-    print("torch", torch.__version__)
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

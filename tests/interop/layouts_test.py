@@ -4,19 +4,16 @@
     layouts_test.py TOOL
 """
 
-import pathlib
 import random
 import sys
-import tempfile
-import unittest
 import zipfile
 
 import torch
+from case import ToolCase, main
 from describe import describe, walk
 from records import write_by_hand
 from tool import Tool, difference
 
-TOOL = ""
 SEED = 20
 
 
@@ -24,17 +21,12 @@ def model(count):
     return {f"w{i}": torch.full(((7 * i) % 40,), i, dtype=torch.int32) for i in range(count)}
 
 
-class LayoutsTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class LayoutsTest(ToolCase):
     def check(self, path, value, key_of, most_headers):
         reader = torch._C.PyTorchFileReader(str(path))
         expected = describe(walk(value), reader, key_of)
         for verify in ("chain", "headers"):
-            tool = Tool(TOOL, verify)
+            tool = Tool(sys.argv[1], verify)
             self.assertIsNone(difference(expected, tool.tensors(path)), path)
             headers = tool.info(path)["offsets"]["local_headers_read"]
             self.assertLessEqual(headers, most_headers, path)
@@ -72,6 +64,4 @@ class LayoutsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TOOL = sys.argv[1]
-    print("torch", torch.__version__)
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

@@ -7,28 +7,22 @@ Names, dtypes, shapes, strides, storage offsets, which tensors share a storage, 
 the archive that `weightmap convert` makes of the stream, as torch loads it.
 """
 
-import argparse
 import collections
-import os
 import pathlib
 import random
 import tempfile
 import warnings
 
 import torch
-from describe import element_bytes, walk
+from case import random_run
+from describe import element_bytes, properties, walk
 from random_objects import RandomObject
 from tool import Tool
 
 
 def say(tensor):
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "strides": list(tensor.stride()),
-        "storage_offset": tensor.storage_offset(),
-        "requires_grad": tensor.requires_grad,
-    }
+    return {**properties(tensor), "strides": list(tensor.stride()),
+            "storage_offset": tensor.storage_offset(), "requires_grad": tensor.requires_grad}
 
 
 def compare(tool, path, tensors):
@@ -48,21 +42,15 @@ def compare(tool, path, tensors):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("tool")
-    files = int(os.environ.get("INTEROP_FILES", 150)) // 10
-    arguments.add_argument("--files", type=int, default=files)
-    arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    given = arguments.parse_args()
-    print(f"seed {given.seed}, torch {torch.__version__}", flush=True)
+    tool, files, seed = random_run(0.1)
     warnings.simplefilter("ignore")
-    source = random.Random(given.seed)
-    tool = Tool(given.tool)
+    source = random.Random(seed)
+    tool = Tool(tool)
     compared = 0
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "legacy.pt"
         archive = pathlib.Path(folder) / "archive.pt"
-        for number in range(given.files):
+        for number in range(files):
             maker = RandomObject(source, legacy=True)
             value = maker.container((20, 5, 1, 0)[number % 4], depth=3)
             protocol = source.choice((2, 2, 3, 4, 5))
@@ -74,8 +62,7 @@ def main():
             compare(tool, archive, list(walk(torch.load(archive, weights_only=False))))
             compared += len(tensors)
     assert compared, "no stream held a tensor"
-    print(f"{given.files} streams, {compared} tensors are the same")
-
+    print(f"{files} streams, {compared} tensors are the same")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ to repeat a run. Half of the files are opened with each calculated offset compar
 local header, half without.
 """
 
-import argparse
-import os
 import pathlib
 import random
 import sys
@@ -18,6 +16,7 @@ import types
 import warnings
 
 import torch
+from case import random_run
 from describe import Storages, bytes_in_file, describe, element_bytes, walk
 from random_objects import RandomObject, many_storages
 from tool import Tool, difference
@@ -115,18 +114,13 @@ def compare_bytes(tool, path, tensors, source):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("--files", type=int, default=int(os.environ.get("INTEROP_FILES", 150)))
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    arguments = parser.parse_args()
-    print(f"torch {torch.__version__}, {arguments.files} files, --seed {arguments.seed}", flush=True)
+    tool, files, seed = random_run()
     warnings.simplefilter("ignore")
-    tools = [Tool(arguments.tool, verify) for verify in ("headers", "chain")]
+    tools = [Tool(tool, verify) for verify in ("headers", "chain")]
     faults = tensors = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(arguments.files):
-            source = random.Random(f"{arguments.seed}/{number}")
+        for number in range(files):
+            source = random.Random(f"{seed}/{number}")
             value = make_object(number, source)
             path, alignment = save(value, pathlib.Path(folder), number, source)
             try:
@@ -138,7 +132,7 @@ def main():
                 faults += 1
                 print(f"file {number}: {fault}", flush=True)
             path.unlink()
-    print(f"{arguments.files} files, {tensors} tensors, {faults} files differ")
+    print(f"{files} files, {tensors} tensors, {faults} files differ")
     sys.exit(1 if faults else 0)
 
 

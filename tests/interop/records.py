@@ -42,3 +42,18 @@ def write_by_hand(
         writer.write_record("data/" + key, data, len(data))
     writer.write_end_of_file()
     return lambda tensor: key_of(int(numbering.key(tensor)))
+
+
+def write_again(path, copy, change=lambda name, data: data, version=None):
+    """Lays an archive, a path or a stream, out again with torch's record writer, each record as
+    change(name, data) has it, None for one that is left out; the writer adds those that are its own."""
+    source = torch._C.PyTorchFileReader(path if isinstance(path, io.BytesIO) else str(path))
+    writer = torch._C.PyTorchFileWriter(str(copy))
+    for name in source.get_all_records():
+        if name not in ("version", ".data/version", "byteorder", ".data/serialization_id"):
+            data = change(name, source.get_record(name))
+            if data is not None:
+                writer.write_record(name, data, len(data))
+    if version is not None:
+        writer.set_min_version(version)
+    writer.write_end_of_file()

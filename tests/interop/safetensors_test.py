@@ -9,9 +9,7 @@ ways that are allowed and that no writer of safetensors takes, and of sets of sh
 The seed is printed; give it again to repeat a run. Exit 77: there is no safetensors.
 """
 
-import argparse
 import json
-import os
 import pathlib
 import random
 import struct
@@ -19,11 +17,11 @@ import sys
 import tempfile
 import warnings
 
-import numpy
 import torch
+from case import random_run
 from describe import element_bytes
 from random_objects import LETTERS, WORDS, numel
-from tool import Tool, difference
+from tool import Tool, contiguous_entry, difference
 
 try:
     import safetensors
@@ -149,20 +147,9 @@ def expected_of(path):
             first, end = places[name]["data_offsets"]
             contents[name] = data[begin + first : begin + end]
             assert contents[name] == element_bytes(tensor), (path, name)
-            entries.append({
-                "name": name,
-                "path": [name],
-                "dtype": TYPES[places[name]["dtype"]],
-                "shape": list(tensor.shape),
-                "strides": list(torch.empty(tensor.shape, device="meta").stride()),
-                "storage": name,
-                "storage_offset": 0,
-                "file_offset": begin + first,
-                "nbytes": end - first,
-                "contiguous": True,
-                "requires_grad": False,
-                "location": "cpu",
-            })
+            entries.append(contiguous_entry(
+                name, TYPES[places[name]["dtype"]], list(tensor.shape),
+                list(torch.empty(tensor.shape, device="meta").stride()), begin + first, end - first))
         return entries, contents, file.metadata() or {}
 
 
@@ -294,26 +281,19 @@ def add_dtypes(compare, folder):
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("tool")
-    files = max(15, int(os.environ.get("INTEROP_FILES", 150)) * 3 // 20)
-    arguments.add_argument("--files", type=int, default=files)
-    arguments.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    given = arguments.parse_args()
-    print(f"safetensors {safetensors.__version__}, torch {torch.__version__}, numpy "
-          f"{numpy.__version__}, {given.files} files, --seed {given.seed}", flush=True)
+    tool, files, seed = random_run(0.15)
     warnings.simplefilter("ignore")
-    source = random.Random(given.seed)
-    compare = Comparison(Tool(given.tool), source)
+    source = random.Random(seed)
+    compare = Comparison(Tool(tool), source)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         add_dtypes(compare, folder)
-        for number in range(given.files):
+        for number in range(files):
             path = folder / f"{number}.{source.choice(('safetensors', 'st', 'pt'))}"
             compare.file(path, write_file(path, number, source))
             path.unlink()
         singles = compare.files
-        for number in range(given.files // 3):
+        for number in range(files // 3):
             place = folder / f"set-{number}"
             place.mkdir()
             compare.index(*write_set(place, source))

@@ -6,22 +6,18 @@
 
 import io
 import json
-import pathlib
-import sys
-import tempfile
-import unittest
 import warnings
 import zipfile
 from typing import Dict, List
 
 import torch
 import torch.ao.quantization as quantization
-from describe import element_bytes
-from tool import Tool
+from case import ToolCase, main
+from describe import element_bytes, same_tensor
+from records import write_again
 from torch import nn
 
 warnings.simplefilter("ignore")
-TOOL = ""
 
 
 class Block(nn.Module):
@@ -138,20 +134,13 @@ MODULES = {
 }
 
 
-class ScriptTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.tool = Tool(TOOL, "crc")
+class ScriptTest(ToolCase):
+    verify = "crc"
 
     def saved(self, name, **options):
         path = self.folder / f"{name}.pt"
         MODULES[name]().save(str(path), **options)
         return path
-
-    def listed(self, path):
-        return {tensor["name"]: tensor for tensor in self.tool.tensors(path)}
 
     def test_has_every_tensor_of_the_state_dict(self):
         for name in MODULES:
@@ -159,13 +148,7 @@ class ScriptTest(unittest.TestCase):
                 path = self.saved(name)
                 listed = self.listed(path)
                 for key, tensor in torch.jit.load(str(path)).state_dict().items():
-                    self.assertIn(key, listed)
-                    entry = listed[key]
-                    self.assertEqual(entry["dtype"], str(tensor.dtype).removeprefix("torch."))
-                    self.assertEqual(entry["shape"], list(tensor.shape))
-                    self.assertEqual(entry["strides"], list(tensor.stride()))
-                    data = self.tool.raw(path, entry["path"])
-                    self.assertEqual(data, element_bytes(tensor), key)
+                    same_tensor(self.tool, path, listed[key], tensor)
 
     def test_lists_lists_and_dicts_and_plain_attributes_by_their_names(self):
         names = list(self.listed(self.saved("scripted")))
@@ -220,14 +203,7 @@ class ScriptTest(unittest.TestCase):
         path = self.saved("traced")
         for version in range(3, 11):
             changed = self.folder / f"version{version}.pt"
-            source = torch._C.PyTorchFileReader(str(path))
-            writer = torch._C.PyTorchFileWriter(str(changed))
-            for record in source.get_all_records():
-                if record not in ("version", "byteorder", ".data/serialization_id"):
-                    data = source.get_record(record)
-                    writer.write_record(record, data, len(data))
-            writer.set_min_version(version)
-            writer.write_end_of_file()
+            write_again(path, changed, version=version)
             with self.subTest(version):
                 self.assertEqual(self.tool.info(changed)["version"], version)
                 self.assertEqual(list(self.listed(changed)), list(self.listed(path)))
@@ -284,5 +260,4 @@ class ScriptTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    TOOL = sys.argv[1]
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

@@ -38,6 +38,15 @@ class Tool:
         return self.output("cat", "--raw", "--", file, json.dumps(list(path)))
 
 
+def contiguous_entry(name, dtype, shape, strides, begin, nbytes):
+    """A tensor of a format without strides or sharing, as `weightmap ls --json` has it."""
+    return {
+        "name": name, "path": [name], "dtype": dtype, "shape": shape, "strides": strides,
+        "storage": name, "storage_offset": 0, "file_offset": begin, "nbytes": nbytes,
+        "contiguous": True, "requires_grad": False, "location": "cpu",
+    }
+
+
 def difference(expected, found):
     """The first field in which two lists of tensors differ, as a sentence; None if they agree."""
     if len(expected) != len(found):

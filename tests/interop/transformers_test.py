@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 import torch
-from describe import element_bytes
+from describe import same_tensor
 from tool import Tool
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -43,9 +43,7 @@ def check_tensors(tool, folder, expected):
     found = {tensor["name"]: tensor for tensor in tool.tensors(folder)}
     assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
     for name, tensor in expected.items():
-        assert found[name]["dtype"] == str(tensor.dtype).removeprefix("torch."), name
-        assert found[name]["shape"] == list(tensor.shape), name
-        assert tool.raw(folder, [name]) == element_bytes(tensor), name
+        same_tensor(tool, folder, found[name], tensor)
     return len(expected)
 
 
