@@ -35,7 +35,8 @@ COMMANDS = {
     "nonsense -h": 'there is no command "nonsense"',
     "nonsense --version": 'there is no command "nonsense"',
     "du model.pt": 'there is no command "du" any more: weightmap ls --sum FILE does that',
-    "evict --json model.pt": 'there is no command "evict" any more: weightmap residency --evict FILE does that',
+    "evict --json model.pt":
+        'there is no command "evict" any more: weightmap residency --evict FILE does that',
     "info --help": 'there is no command "info" any more: weightmap ls --info FILE does that; of '
                    "--globals weightmap scan --names FILE",
     "ray status name": 'there is no command "ray" any more: python -m weightmap.ray does that',

@@ -414,7 +414,8 @@ class Snapshots(SnapshotCase):
         "a file that is longer": (
             lambda case: case.program.write_text(SERVES + "\n"), r".*/serves\.py has \d+ bytes, and had \d+"),
         "another kernel": (
-            lambda case: case.change_manifest(kernel="2.4"), rf"it is of the kernel 2\.4, this is {os.uname().release} "),
+            lambda case: case.change_manifest(kernel="2.4"),
+            rf"it is of the kernel 2\.4, this is {os.uname().release} "),
         "another processor": (
             lambda case: case.change_manifest(processor="Z80"),
             "it is of the processor Z80, this is .*, features [0-9a-f]{16}"),
@@ -427,7 +428,8 @@ class Snapshots(SnapshotCase):
         "an image without a file": (
             lambda case: case.image().unlink(), ".*/pages-1.img: cannot look at the file: No such file"),
         "an image of another user": (
-            lambda case: os.chown(case.image(), 65534, 65534), ".*/pages-.*: belongs to user 65534, not to user 0"),
+            lambda case: os.chown(case.image(), 65534, 65534),
+            ".*/pages-.*: belongs to user 65534, not to user 0"),
         "an image that others may write to": (
             lambda case: case.image().chmod(0o666), ".*/pages-.*: others may write to it"),
         "a folder of an image that others may write to": (
