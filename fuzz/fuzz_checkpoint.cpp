@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "fuzz/custom_mutator.hpp"
 #include "fuzz/look_checkpoint.hpp"
 #include "fuzz/memory_file.hpp"
-#include "fuzz/require.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/target.hpp"
 #include "fuzz/zip_mutator.hpp"
 #include "runtime/services/inspect/list_globals.hpp"

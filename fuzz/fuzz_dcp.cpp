@@ -14,12 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/custom_mutator.hpp"
 #include "fuzz/look.hpp"
 #include "fuzz/look_checkpoint.hpp"
-#include "fuzz/mutate_bytes.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/pickle_mutator.hpp"
-#include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/bytes/byte_source.hpp"
@@ -48,17 +46,6 @@ Parts parts_of(std::span<const std::byte> input) {
   return {rest.first(length), rest.subspan(length)};
 }
 
-void check_error(const Error& error) {
-  fuzz::require(!error.message.empty(), "a refusal without a word");
-  fuzz::require(std::ranges::all_of(error.message,
-                                    [](char c) {
-                                      const auto byte = static_cast<unsigned char>(c);
-                                      return byte >= 0x20 && byte != 0x7F;
-                                    }),
-                "a message that is not printable");
-  fuzz::require(error.message.size() <= 2000, "a message without end");
-}
-
 void check_metadata(const dcp::Metadata& metadata) {
   fuzz::require(std::ranges::is_sorted(metadata.files), "the files are not sorted");
   fuzz::require(std::ranges::adjacent_find(metadata.files) == metadata.files.end(),
@@ -73,17 +60,6 @@ void check_metadata(const dcp::Metadata& metadata) {
           chunk.offsets.size() == tensor.sizes.size() && chunk.sizes.size() == tensor.sizes.size(),
           "a chunk of another rank");
     }
-  }
-}
-
-void check_catalog(const catalog::Catalog& catalog, std::uint64_t file_bytes) {
-  for (std::size_t i = 0; i < catalog.size(); ++i) {
-    const catalog::Entry& entry = catalog[i];
-    const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
-    fuzz::require(storage.position <= file_bytes && storage.nbytes <= file_bytes - storage.position,
-                  "a storage lies outside the file");
-    fuzz::require(catalog.find(catalog.name(entry)) == i, "a tensor is not found by its name");
-    fuzz::look_at(std::as_bytes(std::span(catalog.dims(entry), 2u * entry.rank)));
   }
 }
 
@@ -126,14 +102,14 @@ void check(std::span<const std::byte> input) {
   inputs.emplace_back(pickle, 0, parts.metadata.size(), memory);
   constexpr std::array<std::string_view, 1> names{".metadata"};
   Result<dcp::Metadata> metadata = dcp::read_metadata(inputs, names, options, memory);
-  if (!metadata) return check_error(metadata.error());
+  if (!metadata) return fuzz::check_refusal(metadata.error(), Error::no_offset);
   check_metadata(*metadata);
   const auto known = std::make_shared<dcp::Metadata>(std::move(*metadata));
   std::vector<dcp::DataFile> files(known->files.size(), {&data, "data", 0, 0});
   OpenStats stats;
   const Result<format::Parsed> parsed = dcp::parse(known, files, options, stats, memory);
-  if (!parsed) return check_error(parsed.error());
-  check_catalog(parsed->catalog, parts.data.size());
+  if (!parsed) return fuzz::check_refusal(parsed.error(), Error::no_offset);
+  fuzz::check_catalog(parsed->catalog, parts.data.size());
   for (const ComposedTensor& composed : parsed->composed) check_chunks(parsed->catalog, composed);
   fuzz::look_at(Value(parsed->tree.get(), parsed->tree->root()));
 }

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tools/hold/hold_request.hpp"

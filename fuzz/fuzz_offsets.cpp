@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/zip/directory.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"

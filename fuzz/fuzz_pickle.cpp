@@ -4,10 +4,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "fuzz/custom_mutator.hpp"
 #include "fuzz/look.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/pickle_mutator.hpp"
-#include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/pickle/parse.hpp"
 #include "runtime/base/pickle/write.hpp"

@@ -14,11 +14,10 @@
 #include <string_view>
 #include <vector>
 
-#include "fuzz/custom_mutator.hpp"
 #include "fuzz/json_mutator.hpp"
 #include "fuzz/look.hpp"
 #include "fuzz/look_checkpoint.hpp"
-#include "fuzz/require.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/bytes/little_endian.hpp"
@@ -41,18 +40,6 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 void look_at(const value::Tree& tree) { fuzz::look_at(Value(&tree, tree.root())); }
 
 Json json_of(std::string_view text) { return Json::parse(text, nullptr, false); }
-
-void check_error(const Error& error, std::size_t size) {
-  fuzz::require(!error.message.empty(), "a refusal without a word");
-  fuzz::require(std::ranges::all_of(error.message,
-                                    [](char c) {
-                                      const auto byte = static_cast<unsigned char>(c);
-                                      return byte >= 0x20 && byte != 0x7F;
-                                    }),
-                "a message that is not printable");
-  fuzz::require(error.file_offset == Error::no_offset || error.file_offset <= size,
-                "an error outside the text");
-}
 
 // F4 counts single elements, which are two to a byte of the tensor.
 std::vector<std::uint64_t> shape_in(const Json& tensor) {
@@ -106,22 +93,9 @@ void check_header(std::string_view text, std::uint64_t data_bytes, const Limits&
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   safetensors::Header header(text, memory);
   const Result<void> read = safetensors::read_header(header, data_bytes, limits, memory);
-  if (!read) return check_error(read.error(), text.size());
+  if (!read) return fuzz::check_refusal(read.error(), text.size());
   compare(header, data_bytes);
   look_at(*header.metadata);
-}
-
-void check_catalog(const catalog::Catalog& catalog, std::uint64_t file_bytes) {
-  for (std::size_t i = 0; i < catalog.size(); ++i) {
-    const catalog::Entry& entry = catalog[i];
-    const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
-    fuzz::require(storage.position <= file_bytes && storage.nbytes <= file_bytes - storage.position,
-                  "a storage lies outside the file");
-    fuzz::require(catalog.find(catalog.name(entry)) == i, "a tensor is not found by its name");
-    fuzz::look_at(std::as_bytes(std::span(catalog.dims(entry), 2u * entry.rank)));
-    fuzz::look_at_text(catalog.location(entry));
-    fuzz::look_at_text(catalog.text(storage.key));
-  }
 }
 
 void check_file(std::span<const std::byte> content) {
@@ -131,8 +105,8 @@ void check_file(std::span<const std::byte> content) {
   format::Input input(source, 0, content.size(), memory);
   OpenStats stats;
   const Result<format::Parsed> parsed = safetensors::parse(input, options, stats, memory);
-  if (!parsed) return check_error(parsed.error(), content.size());
-  check_catalog(parsed->catalog, content.size());
+  if (!parsed) return fuzz::check_refusal(parsed.error(), content.size());
+  fuzz::check_catalog(parsed->catalog, content.size());
   look_at(*parsed->tree);
   const auto length = bytes::load_le<std::uint64_t>(content.data());
   check_header(text_of(content.subspan(length_bytes, length)),
@@ -179,7 +153,7 @@ void check_index(std::string_view text) {
   std::pmr::memory_resource& memory = *std::pmr::new_delete_resource();
   sets::ShardIndex read(text);
   const Result<void> done = sets::read_shard_index(read, fuzz::small_limits().limits, memory);
-  if (!done) return check_error(done.error(), text.size());
+  if (!done) return fuzz::check_refusal(done.error(), text.size());
   const Json whole = json_of(text);
   fuzz::require(whole.is_object(), "what is no JSON is taken for it");
   const Json& expected = whole.at("weight_map");

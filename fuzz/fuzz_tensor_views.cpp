@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "fuzz/look.hpp"
-#include "fuzz/require.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/catalog/builder.hpp"
 #include "weightmap/tensor_view.hpp"

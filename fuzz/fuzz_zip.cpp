@@ -1,9 +1,8 @@
 // Reads any bytes as a zip archive: the directory, and every record of it, is read or refused.
 #include <memory_resource>
 
-#include "fuzz/custom_mutator.hpp"
 #include "fuzz/look.hpp"
-#include "fuzz/require.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/target.hpp"
 #include "fuzz/zip_mutator.hpp"
 #include "runtime/base/zip/directory.hpp"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "fuzz/random.hpp"
+#include "fuzz/mutation.hpp"
 
 namespace weightmap::fuzz {
 

@@ -1,7 +1,11 @@
 #include "fuzz/look.hpp"
 
+#include <algorithm>
+#include <span>
 #include <unordered_set>
 #include <vector>
+
+#include "fuzz/target.hpp"
 
 namespace weightmap::fuzz {
 namespace {
@@ -63,6 +67,29 @@ void look_at(const Value& root, const std::function<void(const Value&)>& visit) 
     if (!is_node(value) || !seen.insert(value).second) continue;
     if (visit) visit(value);
     add_children(value, left);
+  }
+}
+
+void check_refusal(const Error& error, std::uint64_t file_bytes) {
+  require(!error.message.empty(), "a refusal without a word");
+  require(error.message.size() <= 2000, "a message without end");
+  require(
+      std::ranges::all_of(error.message, [](unsigned char c) { return c >= 0x20 && c != 0x7F; }),
+      "a message that is not printable");
+  require(error.file_offset == Error::no_offset || error.file_offset <= file_bytes,
+          "an error at no byte of the file");
+}
+
+void check_catalog(const catalog::Catalog& catalog, std::uint64_t file_bytes) {
+  for (std::size_t i = 0; i < catalog.size(); ++i) {
+    const catalog::Entry& entry = catalog[i];
+    const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
+    require(storage.position <= file_bytes && storage.nbytes <= file_bytes - storage.position,
+            "a storage lies outside the file");
+    require(catalog.find(catalog.name(entry)) == i, "a tensor is not found by its name");
+    look_at(std::as_bytes(std::span(catalog.dims(entry), 2u * entry.rank)));
+    look_at_text(catalog.location(entry));
+    look_at_text(catalog.text(storage.key));
   }
 }
 

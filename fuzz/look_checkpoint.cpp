@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz/look.hpp"
-#include "fuzz/require.hpp"
+#include "fuzz/target.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/named_tensor.hpp"
 

@@ -7,14 +7,65 @@
 #include <string_view>
 #include <utility>
 
-#include "fuzz/mutate_bytes.hpp"
-#include "fuzz/pickle_program.hpp"
+#include "fuzz/mutation.hpp"
+#include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/pickle/opcode.hpp"
+#include "runtime/base/pickle/operand.hpp"
 
 namespace weightmap::fuzz {
 namespace {
 
+struct Instruction {
+  std::uint8_t opcode;
+  std::string operand;  // without its length; lines include their line feeds
+};
+
 using Program = std::vector<Instruction>;
+
+// Returns all opcodes of Python's pickle.
+std::span<const std::uint8_t> known_opcodes() noexcept {
+#define WEIGHTMAP_OPCODE(name, byte, kind, width) pickle::op_##name,
+  static constexpr auto known =
+      std::to_array<std::uint8_t>({WEIGHTMAP_PICKLE_OPCODES(WEIGHTMAP_OPCODE)});
+#undef WEIGHTMAP_OPCODE
+  return known;
+}
+
+// Splits up to the end, or to the first byte that is not valid; the rest becomes the last
+// instruction's operand.
+Program split(std::span<const std::byte> pickle) {
+  const auto* at = reinterpret_cast<const unsigned char*>(pickle.data());
+  const auto* const end = at + pickle.size();
+  Program program;
+  while (at != end) {
+    const std::uint8_t opcode = *at++;
+    const pickle::OperandForm form = pickle::operand_forms[opcode];
+    pickle::MemoryOperands source(at, end);
+    pickle::Operand operand;
+    if (!read_operand(source, form, operand)) {
+      program.push_back({opcode, std::string(at, end)});
+      break;
+    }
+    const std::size_t length_bytes = form.kind == pickle::OperandKind::sized ? form.width : 0;
+    program.push_back({opcode, std::string(at + length_bytes, source.at)});
+    at = source.at;
+  }
+  return program;
+}
+
+std::vector<std::byte> join(const Program& program) {
+  std::vector<std::byte> pickle;
+  bytes::ByteSink sink(pickle);
+  for (const Instruction& instruction : program) {
+    const pickle::OperandForm form = pickle::operand_forms[instruction.opcode];
+    pickle.push_back(static_cast<std::byte>(instruction.opcode));
+    if (form.kind == pickle::OperandKind::sized)
+      for (std::size_t i = 0; i < form.width; ++i)
+        pickle.push_back(static_cast<std::byte>(instruction.operand.size() >> (8 * i)));
+    sink.text(instruction.operand);
+  }
+  return pickle;
+}
 
 // The content of real files: names with a meaning for torch readers, dtypes and keys.
 constexpr auto globals = std::to_array<std::string_view>({

@@ -52,7 +52,7 @@ def sizes_in(folder, records):
 
 
 def script_input(records):
-    """Makes the input of fuzz/script_input.hpp."""
+    """Makes the input of fuzz/fuzz_script.cpp."""
     text = lambda content: struct.pack("<I", len(content)) + content
     out = sizes_in("data", records) + sizes_in("constants", records)
     out += text(records["data.pkl"]) + text(records.get("constants.pkl", b"\x80\x02)."))

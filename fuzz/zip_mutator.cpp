@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "fuzz/mutate_bytes.hpp"
+#include "fuzz/mutation.hpp"
 #include "fuzz/pickle_mutator.hpp"
 #include "runtime/base/zip/crc32.hpp"
 #include "runtime/base/zip/deflate.hpp"
@@ -37,28 +37,26 @@ struct Archive {
 constexpr std::string_view local_signature("PK\3\4", 4);
 constexpr std::string_view central_signature("PK\1\2", 4);
 
-constexpr auto names = std::to_array<std::string_view>({
-    "data.pkl",
-    "constants.pkl",
-    "byteorder",
-    "version",
-    ".data/version",
-    ".format_version",
-    ".storage_alignment",
-    ".data/serialization_id",
-    "data/0",
-    "data/1",
-    "data/2",
-    "data/10",
-    "constants/0",
-    "code/__torch__.py",
-    "code/__torch__/Model.py",
-    "extra/a.txt",
-    "DATA.PKL",
-    "",
-    "data/",
-    ".weightmap/reserved",
-});
+constexpr auto names = std::to_array<std::string_view>({"data.pkl",
+                                                        "constants.pkl",
+                                                        "byteorder",
+                                                        "version",
+                                                        ".data/version",
+                                                        ".format_version",
+                                                        ".storage_alignment",
+                                                        ".data/serialization_id",
+                                                        "data/0",
+                                                        "data/1",
+                                                        "data/2",
+                                                        "data/10",
+                                                        "constants/0",
+                                                        "code/__torch__.py",
+                                                        "code/__torch__/Model.py",
+                                                        "extra/a.txt",
+                                                        "DATA.PKL",
+                                                        "",
+                                                        "data/",
+                                                        ".weightmap/reserved"});
 constexpr auto contents = std::to_array<std::string_view>(
     {"", "little", "big", "0", "1", "3\n", "10", "11", "64", "4096", "65536", "99999999999999"});
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "fuzz/random.hpp"
+#include "fuzz/mutation.hpp"
 
 namespace weightmap::fuzz {
 
