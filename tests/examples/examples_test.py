@@ -75,11 +75,6 @@ class Examples(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""))
         self.assertIn("of size 6", done.stderr)
 
-    def test_two_processes_share_the_pages(self):
-        done = run("shared_pages", FIXTURE)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, r"^each process maps \d+ KiB \(Rss\); .* \d+ KiB \(Pss\)\n$")
-
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=1)
