@@ -1,5 +1,3 @@
-#include "python/src/arrays.hpp"
-
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -8,9 +6,11 @@
 #include <optional>
 #include <string>
 
+#include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
+#include "python/src/tensor.hpp"
 #include "python/src/torch_door.hpp"
 #include "runtime/base/element_format.hpp"
 #include "weightmap/backing.hpp"
@@ -28,12 +28,6 @@ void refuse_lazy_bits(const Tensor& tensor) {
         "tensor '" + std::string(tensor.named.name) +
             "' was saved as a lazy conjugate or negative: its stored values are not its values; "
             "take .torch(), or .bits() for what is stored");
-}
-
-nb::tuple to_tuple(std::span<const std::int64_t> values) {
-  nb::list list;
-  for (std::int64_t value : values) list.append(value);
-  return nb::tuple(list);
 }
 
 nb::tuple byte_strides(const TensorView& view) {
@@ -62,8 +56,8 @@ nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> ho
 
 }  // namespace
 
-nb::tuple shape_of(const Tensor& tensor) { return to_tuple(tensor.view().shape()); }
-nb::tuple strides_of(const Tensor& tensor) { return to_tuple(tensor.view().strides()); }
+nb::tuple shape_of(const Tensor& tensor) { return int_tuple(tensor.view().shape()); }
+nb::tuple strides_of(const Tensor& tensor) { return int_tuple(tensor.view().strides()); }
 
 Tensor bits_of(const Tensor& tensor) {
   Tensor bits = tensor;

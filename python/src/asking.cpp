@@ -17,7 +17,7 @@ Error error_of(const std::exception& raised) {
   }
   try {
     const nb::object told =
-        nb::module_::import_("weightmap._remote.failures").attr("tell")(exception->value());
+        nb::module_::import_("weightmap._remote.bridge").attr("tell")(exception->value());
     error.message = nb::cast<std::string>(told[0]);
     error.os_error = nb::cast<int>(told[1]);
   } catch (const std::exception&) {  // no memory, or Python ends: the general words stay

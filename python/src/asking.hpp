@@ -5,12 +5,24 @@
 #include <nanobind/nanobind.h>
 
 #include <exception>
+#include <memory>
 #include <type_traits>
 
-#include "python/src/held_object.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::python {
+
+// A Python object that threads without the GIL may pass on, copy and drop.
+using HeldObject = std::shared_ptr<nanobind::object>;
+
+// Needs the GIL.
+inline HeldObject hold_object(nanobind::object object) {
+  return {new nanobind::object(std::move(object)), [](nanobind::object* held) {
+            if (!Py_IsInitialized()) return;  // the interpreter has ended, and the object with it
+            const nanobind::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
 
 // The Error of what Python code has raised: code io, and no file yet. Needs the GIL.
 Error error_of(const std::exception& raised);

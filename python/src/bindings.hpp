@@ -4,14 +4,15 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
+#include <cstdint>
+#include <span>
 #include <string>
 
 namespace weightmap::python {
 
 void bind_cuda(nanobind::module_& module);
+void bind_files(nanobind::module_& module);
 void bind_fill(nanobind::module_& module);
-void bind_globals(nanobind::module_& module);
-void bind_processes(nanobind::module_& module);
 void bind_remote(nanobind::module_& module);
 void bind_safetensors_writer(nanobind::module_& module);
 void bind_staging(nanobind::module_& module);
@@ -34,6 +35,12 @@ inline nanobind::object checked(PyObject* made) {
 inline std::string text_of(const nanobind::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 inline nanobind::bytes to_bytes(const std::string& text) {
   return nanobind::bytes(text.data(), text.size());
+}
+
+inline nanobind::tuple int_tuple(std::span<const std::int64_t> values) {
+  nanobind::list list;
+  for (const std::int64_t value : values) list.append(value);
+  return nanobind::tuple(list);
 }
 
 inline double seconds(std::chrono::nanoseconds time) {

@@ -1,5 +1,3 @@
-#include "python/src/buffer.hpp"
-
 #include <bit>
 #include <memory>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
+#include "python/src/tensor.hpp"
 #include "runtime/base/element_format.hpp"
 
 namespace weightmap::python {

@@ -14,23 +14,19 @@
 #include <vector>
 
 #include "python/src/bindings.hpp"
-#include "python/src/composed.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/evaluator.hpp"
 #include "python/src/exported_memory.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
-#include "python/src/python_value.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
-#include "python/src/writable_buffer.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/name_pattern.hpp"
 #include "weightmap/named_tensor.hpp"
-#include "weightmap/new_file.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::python {
@@ -110,11 +106,6 @@ nb::object reduce(nb::handle self) {
   return nb::module_::import_("weightmap._pickling").attr("reduce_core")(self);
 }
 
-nb::tuple generation_fields(const Generation& generation) {
-  return nb::make_tuple(generation.device, generation.inode, generation.size, generation.mtime_ns,
-                        generation.ctime_ns);
-}
-
 Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
   return {self.owner, named};
 }
@@ -127,9 +118,13 @@ std::optional<Tensor> find(const OpenCheckpoint& self, const nb::str& name) {
   return tensor_of(self, *named);
 }
 
-Tensor at(const OpenCheckpoint& self, std::size_t index) {
+NamedTensor named_at(const OpenCheckpoint& self, std::size_t index) {
   if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
-  return tensor_of(self, self.checkpoint().tensors()[index]);
+  return self.checkpoint().tensors()[index];
+}
+
+Tensor at(const OpenCheckpoint& self, std::size_t index) {
+  return tensor_of(self, named_at(self, index));
 }
 
 struct Path {
@@ -160,8 +155,7 @@ nb::list names_of(const OpenCheckpoint& self) {
 }
 
 nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
-  if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
-  return to_python(self.checkpoint().path(index));
+  return to_python(self.checkpoint().path(named_at(self, index).index));
 }
 
 Value values_of(const OpenCheckpoint& self) {
@@ -184,9 +178,7 @@ nb::object look(const OpenCheckpoint& self, const nb::str& name) {
 }
 
 nb::tuple left_out_values(const OpenCheckpoint& self) {
-  nb::list names;
-  for (const std::string& name : left_out_values(self.checkpoint())) names.append(to_str(name));
-  return nb::tuple(names);
+  return nb::tuple(to_strs(left_out_values(self.checkpoint())));
 }
 
 nb::dict info(const OpenCheckpoint& self) {
@@ -205,12 +197,8 @@ nb::dict info(const OpenCheckpoint& self) {
   fields["pickle_bytes"] = info.pickle_bytes;
   fields["unread_bytes"] = info.unread_bytes;
   fields["duplicate_keys"] = info.duplicate_keys;
-  nb::list unsupported;
-  for (const std::string& name : info.unsupported) unsupported.append(to_str(name));
-  fields["unsupported"] = nb::tuple(unsupported);
-  nb::list not_opened;
-  for (const std::string& name : info.not_opened) not_opened.append(to_str(name));
-  fields["not_opened"] = nb::tuple(not_opened);
+  fields["unsupported"] = nb::tuple(to_strs(info.unsupported));
+  fields["not_opened"] = nb::tuple(to_strs(info.not_opened));
   fields["tensors_not_indexed"] = info.tensors_not_indexed;
   fields["sharing"] = to_string(info.sharing);
   fields["sharing_fell_back"] = info.sharing_fell_back;
@@ -280,6 +268,44 @@ void gather(const OpenCheckpoint& self, const nb::str& name,
   }));
 }
 
+nb::tuple offsets_of(const ComposedTensor& tensor) {
+  if (tensor.form != ComposedTensor::Form::chunked) return nb::tuple();
+  nb::list all;
+  auto at = tensor.offsets.begin();
+  for (std::size_t part = 0; part < tensor.part_count; ++part) {
+    nb::list offsets;
+    for (std::size_t dim = 0; dim < tensor.sizes.size(); ++dim) offsets.append(*at++);
+    all.append(nb::tuple(offsets));
+  }
+  return nb::tuple(all);
+}
+
+nb::list composed_fields(const OpenCheckpoint& self) {
+  nb::list all;
+  for (const ComposedTensor& each : composed_tensors(self.checkpoint())) {
+    nb::dict fields;
+    fields["name"] = to_str(each.name);
+    fields["form"] = to_string(each.form);
+    fields["dtype"] = each.dtype ? nb::cast(to_string(*each.dtype)) : nb::none();
+    fields["shape"] = nb::tuple(nb::cast(each.sizes));
+    fields["strides"] = nb::tuple(nb::cast(each.strides));
+    fields["requires_grad"] = each.requires_grad;
+    fields["is_parameter"] = each.is_parameter;
+    fields["is_buffer"] = each.is_buffer;
+    fields["type"] = each.type;
+    fields["device"] = each.device;
+    fields["scale"] = each.scale;
+    fields["zero_point"] = each.zero_point;
+    fields["axis"] = each.axis;
+    fields["is_coalesced"] = each.is_coalesced ? nb::cast(*each.is_coalesced) : nb::none();
+    fields["offsets"] = offsets_of(each);
+    fields["first_part"] = each.first_part;
+    fields["part_count"] = each.part_count;
+    all.append(fields);
+  }
+  return all;
+}
+
 bool has_chunks(const OpenCheckpoint& self) {
   const auto composed = composed_tensors(self.checkpoint());
   return !composed.empty() && composed.front().form == ComposedTensor::Form::chunked;
@@ -307,24 +333,6 @@ std::size_t key_count(const OpenCheckpoint& self) {
   return count;
 }
 
-nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, bool crc,
-                  bool any_content, bool any_format, nb::handle progress) {
-  const std::filesystem::path source = text_of(from);
-  const std::filesystem::path name = text_of(target);
-  LongCall call(progress);
-  PublishOptions options;
-  options.copy = copy;
-  options.verify_crc = crc;
-  options.any_content = any_content;
-  options.any_format = any_format;
-  options.progress = call.progress();
-  const Result<PublishReport> published =
-      call.run([&] { return weightmap::publish(source, name, options); });
-  const PublishReport report = value_or_raise(published);
-  return nb::make_tuple(generation_fields(report.generation), report.replaced, report.copied,
-                        report.bytes);
-}
-
 nb::tuple storage_place(const OpenCheckpoint& self, std::size_t index) {
   if (index >= Backing(self.checkpoint()).storage_count())
     throw nb::index_error("no storage of this index");
@@ -350,6 +358,11 @@ nb::list files_of(const OpenCheckpoint& self) {
 }
 
 }  // namespace
+
+nb::tuple generation_fields(const Generation& generation) {
+  return nb::make_tuple(generation.device, generation.inode, generation.size, generation.mtime_ns,
+                        generation.ctime_ns);
+}
 
 void bind_checkpoint(nb::module_& module) {
   nb::class_<OpenCheckpoint> checkpoint(module, "Checkpoint", nb::is_weak_referenceable());
@@ -383,11 +396,9 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "name",
           [](const OpenCheckpoint& self, std::size_t index) {
-            if (index >= self.checkpoint().tensors().size())
-              throw nb::index_error("no tensor of this index");
-            return to_str(self.checkpoint().tensors()[index].name);
+            return to_str(named_at(self, index).name);
           },
-          nb::arg("index"))
+          nb::sig("def name(self, index: int, /) -> str"))
       .def("names", names_of, nb::sig("def names(self) -> list[str]"),
            "Of all tensors, in the order of the file.")
       .def("keys", keys_of, nb::sig("def keys(self) -> list[str]"),
@@ -408,10 +419,9 @@ void bind_checkpoint(nb::module_& module) {
       .def("look", look,
            nb::sig("def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None"),
            "Where these keys, joined by dots, lead to, and the type of what is there.")
-      .def(
-          "composed", [](const OpenCheckpoint& self) { return composed_fields(self.checkpoint()); },
-          nb::sig("def composed(self) -> list[dict[str, typing.Any]]"),
-          "Tensors that are more than one dense block of elements.")
+      .def("composed", composed_fields,
+           nb::sig("def composed(self) -> list[dict[str, typing.Any]]"),
+           "Tensors that are more than one dense block of elements.")
       .def("files", files_of,
            nb::sig("def files(self) -> list[tuple[bytes, tuple[int, int, int, int, int]]]"),
            "The files that it was opened from, and their generations.")
@@ -461,7 +471,7 @@ void bind_checkpoint(nb::module_& module) {
            nb::sig("def verify_crc(self, progress: typing.Callable[[int, int], typing.Any] | "
                    "None, /) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
-  bind_pages(module, checkpoint);
+  bind_pages(checkpoint);
   module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
              nb::arg("progress") = nb::none(),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "
@@ -474,15 +484,6 @@ void bind_checkpoint(nb::module_& module) {
              nb::sig("def open_files(paths: list[bytes], options: dict[str, typing.Any], "
                      "like_torch: bool = False, progress: "
                      "typing.Callable[[int, int], typing.Any] | None = None, /) -> Checkpoint"));
-  module.def("publish", publish, nb::arg("source"), nb::arg("target"), nb::arg("copy"),
-             nb::arg("crc"), nb::arg("any_content"), nb::arg("any_format"),
-             nb::arg("progress").none(),
-             nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, "
-                     "any_content: bool, any_format: bool, progress: "
-                     "typing.Callable[[int, int], typing.Any] | None, /) -> "
-                     "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
-  module.def("guard_is_active", guard_is_active,
-             "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
   module.def("open_descriptor", open_descriptor, nb::arg("descriptor"), nb::arg("options"),
              nb::arg("like_torch") = false, nb::arg("progress") = nb::none(),
              nb::sig("def open_descriptor(descriptor: int, options: dict[str, typing.Any], "

@@ -20,7 +20,9 @@ struct OpenCheckpoint {
 };
 
 void bind_checkpoint(nanobind::module_& module);
-// What concerns pages: of warming, of residency, evict().
-void bind_pages(nanobind::module_& module, nanobind::class_<OpenCheckpoint>& checkpoint);
+// What concerns pages: of warming, of residency.
+void bind_pages(nanobind::class_<OpenCheckpoint>& checkpoint);
+
+nanobind::tuple generation_fields(const Generation& generation);
 
 }  // namespace weightmap::python

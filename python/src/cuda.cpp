@@ -119,12 +119,6 @@ nb::dict report_of(Upload& upload) {
   return fields;
 }
 
-nb::tuple tuple_of(const std::vector<std::int64_t>& values) {
-  nb::list list;
-  for (const std::int64_t value : values) list.append(value);
-  return nb::tuple(list);
-}
-
 DeviceTensor device_bits(const DeviceTensor& tensor) {
   std::vector<std::int64_t> dims = tensor.shape;
   dims.insert(dims.end(), tensor.strides.begin(), tensor.strides.end());
@@ -165,10 +159,10 @@ memory. The copy to the device is done, so any stream may use it.)");
           "dtype", [](const DeviceTensor& tensor) { return to_string(tensor.dtype); },
           "As torch spells it, without the prefix; blocked ones as ggml does.")
       .def_prop_ro(
-          "shape", [](const DeviceTensor& tensor) { return tuple_of(tensor.shape); },
+          "shape", [](const DeviceTensor& tensor) { return int_tuple(tensor.shape); },
           nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro(
-          "strides", [](const DeviceTensor& tensor) { return tuple_of(tensor.strides); },
+          "strides", [](const DeviceTensor& tensor) { return int_tuple(tensor.strides); },
           nb::sig("def strides(self) -> tuple[int, ...]"), "In elements.")
       .def_prop_ro("nbytes", [](const DeviceTensor& tensor) { return tensor.memory.nbytes(); })
       .def_prop_ro(
@@ -203,7 +197,7 @@ void bind_cuda(nb::module_& module) {
       .def("report", report_of, nb::sig("def report(self) -> dict[str, typing.Any]"));
   nb::class_<cuda::Uploader>(module, "CudaUploader")
       .def("way", [](const cuda::Uploader& uploader) { return to_string(uploader.way()); })
-      .def("start", start, nb::arg("checkpoint"), nb::arg("tensors"),
+      .def("start", start,
            nb::sig("def start(self, checkpoint: Checkpoint, tensors: list[Tensor], /) -> "
                    "CudaUpload"));
   module.def("cuda_uploader", make_uploader, nb::arg("device"), nb::arg("slots"),

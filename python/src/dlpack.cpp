@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
 #include "runtime/base/element_format.hpp"
 #include "weightmap/backing.hpp"

@@ -1,5 +1,3 @@
-#include "python/src/elements.hpp"
-
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/long_call.hpp"
+#include "python/src/tensor.hpp"
 #include "runtime/base/element_format.hpp"
 #include "runtime/base/try.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -191,8 +190,7 @@ nb::object to_index(const Tensor& tensor) {
 
 nb::object stats_of(const Tensor& tensor) {
   value_or_raise(tensor.owner->check_bytes());
-  const nb::object nobody = nb::none();
-  LongCall call(nobody);
+  LongCall call;
   const TensorStatistics stats =
       value_or_raise(call.run([&] { return statistics(tensor.view(), call.progress()); }));
   value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));

@@ -25,7 +25,11 @@
 
 #include <nanobind/nanobind.h>
 
+#include <span>
+
 #include "python/src/holder.hpp"
+#include "weightmap/named_tensor.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap::python {
 
@@ -33,5 +37,11 @@ namespace weightmap::python {
 // raises; raises `unsupported` for a tuple or an object that contains itself and for an argument
 // that is changed after its call, `limit_exceeded` for keys that would take too long to hash.
 nanobind::object evaluate(const Owner& owner, nanobind::handle machine, const Value& from);
+
+// Precondition: the value holds no other values (none, boolean, numbers, string, bytes).
+nanobind::object to_python(const Value& value);
+
+// A tuple of str and int.
+nanobind::tuple to_python(std::span<const PathPart> path);
 
 }  // namespace weightmap::python

@@ -34,7 +34,7 @@ Progress progress_of(std::shared_ptr<Watched> watched);
 class LongCall {
  public:
   // `told` is called as told(done, all), or None. `watched` is given where the call began before.
-  explicit LongCall(nanobind::handle told,
+  explicit LongCall(nanobind::handle told = Py_None,
                     std::shared_ptr<Watched> watched = std::make_shared<Watched>()) noexcept
       : told_(told), watched_(std::move(watched)) {}
 

@@ -17,13 +17,13 @@ namespace weightmap::python {
 class Machine {
  public:
   explicit Machine(nanobind::handle machine)
-      : find_global_(machine.attr("find_global")),
+      : create(machine.attr("create")),
+        extend(machine.attr("extend")),
+        update(machine.attr("update")),
+        build(machine.attr("build")),
+        persistent(machine.attr("persistent")),
+        find_global_(machine.attr("find_global")),
         call_(machine.attr("call")),
-        create_(machine.attr("create")),
-        extend_(machine.attr("extend")),
-        update_(machine.attr("update")),
-        build_(machine.attr("build")),
-        persistent_(machine.attr("persistent")),
         tensor_(machine.attr("tensor")),
         finish_(machine.attr("finish")),
         text_(nanobind::getattr(machine, "text", nanobind::none())),
@@ -43,19 +43,7 @@ class Machine {
       return checked(PyObject_Call(callable.ptr(), arguments.ptr(), nullptr));
     return call_(callable, arguments);
   }
-  nanobind::object create(const nanobind::object& type, const nanobind::object& arguments) const {
-    return create_(type, arguments);
-  }
-  void extend(const nanobind::object& object, const nanobind::object& elements) const {
-    extend_(object, elements);
-  }
-  void update(const nanobind::object& object, const nanobind::object& pairs) const {
-    update_(object, pairs);
-  }
-  void build(const nanobind::object& object, const nanobind::object& state) const {
-    build_(object, state);
-  }
-  nanobind::object persistent(const nanobind::object& id) const { return persistent_(id); }
+  const nanobind::object create, extend, update, build, persistent;
 
   bool wants_tensors() const { return !tensor_.is_none(); }
   nanobind::object tensor(Tensor tensor) const {
@@ -73,8 +61,7 @@ class Machine {
   }
 
  private:
-  nanobind::object find_global_, call_, create_, extend_, update_, build_, persistent_, tensor_,
-      finish_, text_;
+  nanobind::object find_global_, call_, tensor_, finish_, text_;
   nanobind::object ordered_dict_, function_type_;
 };
 

@@ -1,7 +1,6 @@
 #include <nanobind/nanobind.h>
 
 #include "python/src/bindings.hpp"
-#include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/options.hpp"
@@ -24,12 +23,11 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_checkpoint(module);
   weightmap::python::bind_staging(module);
   weightmap::python::bind_remote(module);
-  weightmap::python::bind_processes(module);
+  weightmap::python::bind_files(module);
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);
   weightmap::python::bind_safetensors_writer(module);
   weightmap::python::bind_fill(module);
-  weightmap::python::bind_globals(module);
   weightmap::python::bind_cuda(module);
 }
 

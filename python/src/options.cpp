@@ -142,11 +142,7 @@ nb::dict to_dict(const OpenOptions& options) {
   for (const OptionRow& option : option_table())
     if (const std::optional<std::size_t> word = option.get(options))
       set[to_str(option.name)] = value_of(option, *word);
-  if (!options.safe_globals.empty()) {
-    nb::list names;
-    for (const std::string& name : options.safe_globals) names.append(to_str(name));
-    set[to_str(safe_globals)] = names;
-  }
+  if (!options.safe_globals.empty()) set[to_str(safe_globals)] = to_strs(options.safe_globals);
   if (!options.variant.empty()) set[to_str(variant)] = to_str(options.variant);
   if (!options.dtypes.empty()) {
     nb::dict told;

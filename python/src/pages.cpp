@@ -131,19 +131,9 @@ bool lies_on_remote_files(const OpenCheckpoint& self) {
   });
 }
 
-nb::tuple evict(const nb::bytes& path, nb::handle progress) {
-  const std::filesystem::path file = text_of(path);
-  LongCall call(progress);
-  const Result<EvictReport> evicted =
-      call.run([&] { return weightmap::evict(file, call.progress()); });
-  const EvictReport report = value_or_raise(evicted);
-  return nb::make_tuple(report.file_bytes, report.cached_before, report.cached_after,
-                        report.unwritten_bytes, report.lives_in_memory);
-}
-
 }  // namespace
 
-void bind_pages(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
+void bind_pages(nb::class_<OpenCheckpoint>& checkpoint) {
   checkpoint
       .def("warm", warm, nb::arg("tensors"), nb::arg("parts"), nb::arg("threads"),
            nb::arg("budget_bytes"), nb::arg("crc"), nb::arg("one_reader"),
@@ -163,9 +153,6 @@ void bind_pages(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
       .def("anonymous_bytes", anonymous_bytes, nb::sig("def anonymous_bytes(self) -> int"),
            "What this process has copied of the mapping by writing to it.")
       .def("residency", residency, nb::sig("def residency(self) -> dict[str, typing.Any]"));
-  module.def("evict", evict, nb::arg("path"), nb::arg("progress").none(),
-             nb::sig("def evict(path: bytes, progress: typing.Callable[[int, int], typing.Any] | "
-                     "None, /) -> tuple[int, int, int, int, bool]"));
 }
 
 }  // namespace weightmap::python

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,13 +20,14 @@
 #include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
+#include "python/src/exported_memory.hpp"
+#include "python/src/holder.hpp"
 #include "python/src/long_call.hpp"
 #include "python/src/own_source.hpp"
-#include "python/src/remote_staging.hpp"
 #include "python/src/tensor.hpp"
 #include "python/src/text.hpp"
 #include "python/src/url_source.hpp"
-#include "python/src/writable_buffer.hpp"
+#include "runtime/base/try.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap::python {
@@ -35,6 +37,84 @@ namespace nb = nanobind;
 
 constexpr const char* metadata_only =
     "has only its metadata here; weightmap.remote.stage() brings the bytes";
+
+constexpr const char* on_its_way =
+    "has only its metadata here: the bytes are on their way, and wait(name) of its Staging returns "
+    "a tensor once they have come";
+
+// A remote checkpoint on its way into shared memory. Belongs to the process that started it. Needs
+// the GIL.
+class RemoteStaging {
+ public:
+  struct Running;  // may end in any thread, with the GIL or without
+  // Needs no GIL.
+  static Result<std::shared_ptr<Running>> start(std::unique_ptr<RangeSource> source,
+                                                const RemoteStageOptions& options);
+  // `watched` is what the options' progress tells.
+  RemoteStaging(std::shared_ptr<Running> running, const std::string& name,
+                std::shared_ptr<Watched> watched);
+  RemoteStaging(RemoteStaging&&) noexcept = default;
+  RemoteStaging& operator=(RemoteStaging&&) = delete;
+  ~RemoteStaging();  // stop()
+
+  // Raises in a forked child.
+  Staging& staging() const;
+  // Staging::stop(); nothing in a forked child. No other thread may be in finish() then.
+  void stop() const noexcept;
+  const std::shared_ptr<Watched>& watched() const noexcept { return watched_; }
+  const Owner& metadata() const noexcept { return metadata_; }
+  // For tensors whose bytes have arrived.
+  const Owner& with_bytes() const noexcept { return with_bytes_; }
+
+ private:
+  std::shared_ptr<Running> running_;
+  std::shared_ptr<Watched> watched_;
+  Owner metadata_, with_bytes_;  // keep running_
+};
+
+struct RemoteStaging::Running {
+  Staging staging;
+  const pid_t process = ::getpid();
+
+  // Its thread, which may wait for the GIL, is not there in a forked child.
+  bool is_here() const noexcept { return Py_IsInitialized() && process == ::getpid(); }
+
+  static void end(Running* running) {
+    if (!running->is_here()) return;
+    const nb::gil_scoped_acquire gil;  // which the caller has, or has not
+    without_gil([running] { delete running; });
+  }
+};
+
+Result<std::shared_ptr<RemoteStaging::Running>> RemoteStaging::start(
+    std::unique_ptr<RangeSource> source, const RemoteStageOptions& options) {
+  TRY_ASSIGN(Staging staging, start_staging(std::move(source), options));
+  return std::shared_ptr<Running>(new Running{std::move(staging)}, Running::end);
+}
+
+RemoteStaging::RemoteStaging(std::shared_ptr<Running> running, const std::string& name,
+                             std::shared_ptr<Watched> watched)
+    : running_(std::move(running)), watched_(std::move(watched)) {
+  const std::shared_ptr<const Checkpoint> checkpoint(running_, &running_->staging.checkpoint());
+  metadata_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}, true}, on_its_way);
+  with_bytes_ = std::make_shared<const Holder>(checkpoint, Origin{name, {}, true});
+}
+
+RemoteStaging::~RemoteStaging() {
+  if (running_) stop();
+}
+
+void RemoteStaging::stop() const noexcept {
+  if (!running_->is_here()) return;
+  without_gil([this] { running_->staging.stop(); });
+}
+
+Staging& RemoteStaging::staging() const {
+  if (!running_->is_here())
+    raise({ErrorCode::invalid_argument, "is staged by the process that began it, not by a fork",
+           Error::no_offset, metadata_->origin().file});
+  return running_->staging;
+}
 
 std::unique_ptr<UrlSource> url_source(const nb::capsule& opener) {
   const auto& open = *static_cast<const UrlSource::Open*>(opener.data(opener_name));
@@ -49,15 +129,13 @@ std::unique_ptr<RangeSource> source_of(nb::handle source, std::shared_ptr<Watche
 }
 
 RemoteVersion version_at_url(UrlSource& source) {
-  const nb::object nobody = nb::none();
-  LongCall call(nobody);
+  LongCall call;
   return value_or_raise(call.run([&] { return source.version(call.progress()); }));
 }
 
 std::size_t read_from_url(UrlSource& source, std::uint64_t offset, nb::handle buffer) {
   const WritableBuffer memory(buffer);
-  const nb::object nobody = nb::none();
-  LongCall call(nobody);
+  LongCall call;
   value_or_raise(call.run([&] { return source.read(offset, memory.bytes(), call.progress()); }));
   return memory.bytes().size();
 }
@@ -87,8 +165,7 @@ nb::dict fetch_report(const FetchReport& report) {
 }
 
 OpenCheckpoint read_metadata(nb::handle source) {
-  const nb::object nobody = nb::none();
-  LongCall call(nobody);
+  LongCall call;
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   std::string name = from->name();
   OpenOptions options;
@@ -131,8 +208,7 @@ RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, b
   options.fetch = fetch_options(std::move(order), verify, chunk_bytes, sums, progress_of(watched));
   options.name = text_of(name);
   options.budget_bytes = budget_bytes;
-  const nb::object nobody = nb::none();
-  LongCall call(nobody, watched);
+  LongCall call(Py_None, watched);
   const auto running = call.run([&] { return RemoteStaging::start(std::move(from), options); });
   return {value_or_raise(running), called, watched};
 }
@@ -141,8 +217,7 @@ RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, b
 Tensor wait_for(const RemoteStaging& self, const nb::str& name) {
   const std::string tensor = to_utf8(name);
   const Staging& staging = self.staging();
-  const nb::object nobody = nb::none();
-  LongCall call(nobody, self.watched());
+  LongCall call(Py_None, self.watched());
   value_or_raise(call.run([&] { return staging.wait(tensor); }));
   return {self.with_bytes(), value_or_raise(staging.checkpoint().get(tensor))};
 }
@@ -183,20 +258,20 @@ void bind_remote(nb::module_& module) {
       .def(
           "tag", [](UrlSource& source) { return to_str(version_at_url(source).tag); },
           nb::sig("def tag(self) -> str"))
-      .def("read_into", read_from_url, nb::arg("offset"), nb::arg("buffer"),
+      .def("read_into", read_from_url,
            nb::sig("def read_into(self, offset: int, buffer: typing.Any, /) -> int"))
       .def(
           "sibling",
           [](const UrlSource& source, const std::string& relative) {
             return value_or_raise(without_gil([&] { return source.sibling(relative); }));
           },
-          nb::arg("relative"), nb::sig("def sibling(self, relative: str, /) -> UrlSource"))
+          nb::sig("def sibling(self, relative: str, /) -> UrlSource"))
       .def(
           "counts", [](const UrlSource& source) { return range_counts(source.counts()); },
           nb::sig("def counts(self) -> dict[str, int]"));
   nb::class_<RemoteStaging>(module, "Staging")
       .def("checkpoint", [](const RemoteStaging& self) { return OpenCheckpoint{self.metadata()}; })
-      .def("wait", wait_for, nb::arg("name"), nb::sig("def wait(self, name: str, /) -> Tensor"))
+      .def("wait", wait_for, nb::sig("def wait(self, name: str, /) -> Tensor"))
       .def("finish", finish_staging, nb::arg("progress").none(),
            nb::sig("def finish(self, progress: typing.Callable[[int, int], typing.Any] | None, /) "
                    "-> StagedFile"))
@@ -205,13 +280,12 @@ void bind_remote(nb::module_& module) {
       .def(
           "report", [](const RemoteStaging& self) { return fetch_report(self.staging().report()); },
           nb::sig("def report(self) -> dict[str, typing.Any]"));
-  module.def("url_source", url_source, nb::arg("opener"),
+  module.def("url_source", url_source,
              nb::sig("def url_source(opener: typing.Any, /) -> UrlSource"),
              "opener: of _curl.opener().");
-  module.def("remote_metadata", read_metadata, nb::arg("source"),
+  module.def("remote_metadata", read_metadata,
              nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
-  module.def("start_staging", begin_staging, nb::arg("source"), nb::arg("order"), nb::arg("verify"),
-             nb::arg("chunk_bytes"), nb::arg("name"), nb::arg("budget_bytes"), nb::arg("sums"),
+  module.def("start_staging", begin_staging,
              nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
                      "chunk_bytes: int, name: bytes, budget_bytes: int, "
                      "sums: dict[str, bytes], /) -> Staging"));

@@ -64,8 +64,7 @@ void bind_staging(nb::module_& module) {
              nb::arg("pinnable"), nb::arg("progress").none(),
              nb::sig("def stage(path: bytes, name: bytes, budget_bytes: int, pinnable: bool, "
                      "progress: typing.Callable[[int, int], typing.Any] | None, /) -> StagedFile"));
-  module.def("remove_staged", remove, nb::arg("name"),
-             nb::sig("def remove_staged(name: bytes, /) -> None"));
+  module.def("remove_staged", remove, nb::sig("def remove_staged(name: bytes, /) -> None"));
 }
 
 }  // namespace weightmap::python

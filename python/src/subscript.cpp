@@ -7,6 +7,7 @@
 
 #include "python/src/errors.hpp"
 #include "python/src/tensor.hpp"
+#include "python/src/torch_door.hpp"
 
 namespace weightmap::python {
 namespace {
@@ -124,15 +125,8 @@ std::optional<std::uint64_t> reach(const std::vector<std::int64_t>& shape,
       std::any_of(strides.begin(), strides.end(), is_negative))
     return std::nullopt;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  std::uint64_t count = 1;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    const auto steps = static_cast<std::uint64_t>(shape[dim] - 1);
-    std::uint64_t along;
-    if (__builtin_mul_overflow(steps, static_cast<std::uint64_t>(strides[dim]), &along) ||
-        __builtin_add_overflow(count, along, &count))
-      return std::nullopt;
-  }
-  return count;
+  const std::uint64_t count = reach_of(shape, strides);
+  return count == 0 ? std::nullopt : std::optional(count);
 }
 
 // Returns true if there are more elements than `most`.

@@ -6,12 +6,9 @@
 
 #include <string>
 
-#include "python/src/arrays.hpp"
 #include "python/src/bindings.hpp"
-#include "python/src/buffer.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/dlpack.hpp"
-#include "python/src/elements.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/plain_method.hpp"
 #include "python/src/text.hpp"
@@ -34,7 +31,7 @@ nb::bytes copied_bytes(const Tensor& tensor) {
 
 // The only one that gives numbers the same way for all of them.
 nb::object dequantize(const Tensor& tensor) {
-  return nb::module_::import_("weightmap._dequantize").attr("dequantize")(nb::find(tensor));
+  return nb::module_::import_("weightmap._numpy").attr("dequantize")(nb::find(tensor));
 }
 
 std::size_t item_size(const Tensor& tensor) {
@@ -301,12 +298,10 @@ BufferError for a consumer that asks for the unversioned form, which cannot carr
           "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"), "(1, 0): the CPU.");
   module.def(
-      "numpy_word", numpy_word, nb::arg("dtype"),
-      nb::sig("def numpy_word(dtype: str, /) -> tuple[str, bool]"),
+      "numpy_word", numpy_word, nb::sig("def numpy_word(dtype: str, /) -> tuple[str, bool]"),
       "What numpy calls a dtype, or the package ml_dtypes where the second is true; empty if "
       "neither has it.");
-  module.def("part_of", part_of, nb::arg("tensor"), nb::arg("offset"), nb::arg("shape"),
-             nb::arg("strides"),
+  module.def("part_of", part_of,
              nb::sig("def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: "
                      "tuple[int, ...], /) -> Tensor"),
              "Those elements of a tensor, as a subscript once picked them; all in elements.");

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "python/src/holder.hpp"
@@ -57,5 +58,49 @@ inline std::int64_t byte_stride(const TensorView& view, std::size_t dim) noexcep
   const auto size = static_cast<std::int64_t>(element_size(view.dtype()));
   return __builtin_mul_overflow(view.strides()[dim], size, &bytes) ? 0 : bytes;
 }
+
+// --- as arrays of numpy and torch (arrays.cpp), by the buffer protocol (buffer.cpp)
+
+nanobind::object to_numpy(const Tensor& tensor);
+// `copy_on_write`: None for what the checkpoint was opened with, or what stands in its place.
+nanobind::object to_torch(const Tensor& tensor, nanobind::handle copy_on_write);
+// __array_interface__. Raises AttributeError where numpy itself has no word for the tensor.
+nanobind::dict array_interface(const Tensor& tensor);
+
+// A memoryview with the shape, strides and format of the tensor. Raises BufferError where the
+// protocol has no word for it. Tensor itself has no buffer: who takes one from whatever has one,
+// as int() and torch.asarray() do, takes no notice of the format and gets wrong numbers.
+nanobind::object buffer_of(const Tensor& tensor);
+
+void bind_tensor_buffer(nanobind::module_& module);
+
+// --- elements as Python's own numbers (elements.cpp)
+
+// Checkpoint::gather(), which fails where the file is not what was opened any more. Needs no GIL.
+Result<void> copy_elements(const Tensor& tensor, std::span<std::byte> out);
+
+// Raises limit_exceeded where strides repeat what is stored more often than OpenOptions::repeats
+// allows, before there is memory for it.
+void check_repeats(const Tensor& tensor);
+
+// The only element: bool, int, float or complex, exactly. Raises ValueError if there is not one,
+// UnsupportedError if what is stored is not the value: quantized and packed types, lazy bits.
+nanobind::object item_of(const Tensor& tensor);
+// The elements in lists as deep as the tensor has dimensions; item_of() if it has none.
+nanobind::object to_list(const Tensor& tensor);
+// Implements iter(): the parts along the first dimension. Raises TypeError if there is none.
+nanobind::object iterate(const Tensor& tensor);
+
+// Implement int(), float(), complex() and operator.index(). Raise TypeError where numpy does.
+nanobind::object to_int(const Tensor& tensor);
+nanobind::object to_float(const Tensor& tensor);
+nanobind::object to_complex(const Tensor& tensor);
+nanobind::object to_index(const Tensor& tensor);
+
+// Statistics of the elements, as a weightmap.TensorStats. Ctrl-C ends it.
+nanobind::object stats_of(const Tensor& tensor);
+
+// Quantized and packed types: their stored integers are not their values.
+bool stores_values(DType dtype) noexcept;
 
 }  // namespace weightmap::python

@@ -30,4 +30,11 @@ inline std::string to_utf8(nanobind::handle text) {
   return {owned.c_str(), owned.size()};
 }
 
+template <class Texts>
+nanobind::list to_strs(const Texts& texts) {
+  nanobind::list list;
+  for (const std::string_view text : texts) list.append(to_str(text));
+  return list;
+}
+
 }  // namespace weightmap::python

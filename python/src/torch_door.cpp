@@ -180,7 +180,7 @@ nb::object through_torch_door(const TorchMemory& memory) {
 }
 
 void bind_torch_door(nb::module_& module) {
-  module.def("use_torch", use_torch, nb::arg("importers"), nb::arg("torch"), nb::arg("busy"),
+  module.def("use_torch", use_torch,
              nb::sig("def use_torch(importers: tuple[typing.Any, ...], torch: typing.Any, busy: "
                      "tuple[typing.Any, ...], /) -> None"),
              "By which functions torch makes tensors of DLPack capsules, the best first, and which "

@@ -13,17 +13,12 @@ import weightmap.reports
 version: str = ...
 
 class MappedBytes:
-    """
-    The bytes of a mapped file, by the buffer protocol. Keeps the mapping alive.
-    """
+    """The bytes of a mapped file, by the buffer protocol. Keeps the mapping alive."""
 
     def __len__(self) -> int: ...
-
     def __buffer__(self, flags: int, /) -> memoryview: ...
-
     @property
     def address(self) -> int: ...
-
     @property
     def writable(self) -> bool: ...
 
@@ -53,9 +48,7 @@ class Tensor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """
-        Distance between neighbours along each dimension, in elements as torch counts them.
-        """
+        """Distance between neighbours along each dimension, in elements as torch counts them."""
 
     @property
     def ndim(self) -> int:
@@ -93,19 +86,14 @@ class Tensor:
 
     @property
     def is_conjugate(self) -> bool:
-        """
-        Saved as torch's lazy conjugate: stored are the conjugates of the values.
-        """
+        """Saved as torch's lazy conjugate: stored are the conjugates of the values."""
 
     @property
     def is_negative(self) -> bool:
-        """
-        Saved as torch's lazy negative: stored are the negatives of the values.
-        """
+        """Saved as torch's lazy negative: stored are the negatives of the values."""
 
     @property
     def requires_grad(self) -> bool: ...
-
     @property
     def is_parameter(self) -> bool:
         """Saved as torch.nn.Parameter, or one by a TorchScript class."""
@@ -120,9 +108,7 @@ class Tensor:
 
     @property
     def storage(self) -> str:
-        """
-        Key of the storage: '0' for the record data/0. Tied tensors have the same.
-        """
+        """Key of the storage: '0' for the record data/0. Tied tensors have the same."""
 
     @property
     def storage_offset(self) -> int:
@@ -201,14 +187,10 @@ class Tensor:
         """
 
     def item(self) -> bool | int | float | complex:
-        """
-        The only element as a Python number, exactly; ValueError if there is not just one.
-        """
+        """The only element as a Python number, exactly; ValueError if there is not just one."""
 
     def tolist(self) -> Any:
-        """
-        The elements as Python numbers, exactly, in lists as deep as there are dimensions.
-        """
+        """The elements as Python numbers, exactly, in lists as deep as there are dimensions."""
 
     def stats(self) -> weightmap.reports.TensorStats:
         """
@@ -222,13 +204,9 @@ class Tensor:
         """tobytes()"""
 
     def __int__(self) -> int: ...
-
     def __float__(self) -> float: ...
-
     def __complex__(self) -> complex: ...
-
     def __index__(self) -> int: ...
-
     def __iter__(self) -> Iterator[Tensor]:
         """The parts along the first dimension."""
 
@@ -236,30 +214,21 @@ class Tensor:
         """Raises TypeError: elements are not compared. False for None."""
 
     def __ne__(self, other: object, /) -> bool: ...
-
     def __getitem__(self, key: int | slice | types.EllipsisType | tuple[int | slice | types.EllipsisType, ...], /) -> Tensor:
         """
         A part of the tensor, sharing its bytes. What would need a copy is refused: steps backward, masks, lists and arrays of indices; .numpy() and .torch() take them.
         """
 
     def __len__(self) -> int: ...
-
     def __contains__(self, value: object | None) -> bool: ...
-
     def __bool__(self) -> bool: ...
-
     def __repr__(self) -> str: ...
-
     def __reduce__(self) -> tuple[Any, ...]:
-        """
-        Its checkpoint and which of its tensors this is, or a part of which: not its numbers.
-        """
+        """Its checkpoint and which of its tensors this is, or a part of which: not its numbers."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]: ...
-
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
-
     def __dlpack__(self, *, stream: None = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
         """
         A DLPack capsule; flagged read-only unless the checkpoint was opened writable, or copy=True.
@@ -276,14 +245,10 @@ def numpy_word(dtype: str, /) -> tuple[str, bool]:
     """
 
 def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], /) -> Tensor:
-    """
-    Those elements of a tensor, as a subscript once picked them; all in elements.
-    """
+    """Those elements of a tensor, as a subscript once picked them; all in elements."""
 
 class TensorBuffer:
-    """
-    What Tensor.buffer() is a view of: the elements, by the buffer protocol.
-    """
+    """What Tensor.buffer() is a view of: the elements, by the buffer protocol."""
 
 small_storage: int = ...
 
@@ -292,14 +257,10 @@ def option_values() -> dict[str, tuple[str | bool, ...]]:
 
 class Checkpoint:
     def id(self) -> int:
-        """
-        Of what is open: the same for all that share it, as long as one of them is there.
-        """
+        """Of what is open: the same for all that share it, as long as one of them is there."""
 
     def file(self) -> bytes:
-        """
-        As it was given to open(); b"descriptor 5" if that was a descriptor, b"memory".
-        """
+        """As it was given to open(); b"descriptor 5" if that was a descriptor, b"memory"."""
 
     def origin(self) -> tuple[list[bytes], dict[str, Any]]:
         """
@@ -307,9 +268,7 @@ class Checkpoint:
         """
 
     def __reduce__(self) -> tuple[Any, ...]: ...
-
     def __len__(self) -> int: ...
-
     def find(self, name: str, /) -> Tensor | None:
         """The tensor of this name; None if there is none, or more than one."""
 
@@ -317,11 +276,8 @@ class Checkpoint:
         """The same with an error that says why not."""
 
     def get_path(self, path: tuple[str | int, ...], /) -> Tensor: ...
-
     def at(self, index: int, /) -> Tensor: ...
-
-    def name(self, index: int) -> str: ...
-
+    def name(self, index: int, /) -> str: ...
     def names(self) -> list[str]:
         """Of all tensors, in the order of the file."""
 
@@ -332,15 +288,10 @@ class Checkpoint:
         """How many keys() there are."""
 
     def path(self, index: int, /) -> tuple[str | int, ...]: ...
-
     def info(self) -> dict[str, Any]: ...
-
     def stats(self) -> dict[str, Any]: ...
-
     def evaluate(self, machine: Any, path: tuple[str | int, ...] = (), /) -> Any:
-        """
-        What this path leads to, as `machine` understands it; see python/src/evaluator.hpp.
-        """
+        """What this path leads to, as `machine` understands it; see python/src/evaluator.hpp."""
 
     def left_out_values(self) -> tuple[str, ...]:
         """
@@ -348,9 +299,7 @@ class Checkpoint:
         """
 
     def look(self, name: str, /) -> tuple[tuple[str | int, ...], str] | None:
-        """
-        Where these keys, joined by dots, lead to, and the type of what is there.
-        """
+        """Where these keys, joined by dots, lead to, and the type of what is there."""
 
     def composed(self) -> list[dict[str, Any]]:
         """Tensors that are more than one dense block of elements."""
@@ -376,38 +325,26 @@ class Checkpoint:
         """Indices of the tensors whose names match."""
 
     def generation(self) -> tuple[int, int, int, int, int]: ...
-
     def state(self) -> str: ...
-
     def is_current(self) -> bool: ...
-
     def reopen(self) -> Checkpoint: ...
-
     def copy_to(self, tensor: Tensor, buffer: Any, /) -> None: ...
-
     def check_unchanged(self, tensor: Tensor, /) -> None: ...
-
     def gather(self, name: str, offsets: tuple[int, ...], sizes: tuple[int, ...], buffer: Any, /) -> None: ...
-
     def has_chunks(self) -> bool:
         """Whether composed() has chunked tensors."""
 
     def verify_headers(self) -> None: ...
-
     def verify_crc(self, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int]:
         """Storages checked, storages without a sum, bytes read."""
 
     def warm(self, tensors: list[int], parts: list[Tensor], threads: int, budget_bytes: int, crc: bool, one_reader: bool, progress: Callable[[int, int], Any] | None, /) -> dict[str, Any]: ...
-
     def demand(self, tensor: Tensor, /) -> None: ...
-
     def demand_order(self) -> list[int]: ...
-
     def save_order(self, path: bytes, /) -> None:
         """Writes demand_order() to an order file."""
 
     def load_order(self, path: bytes, /) -> list[int]: ...
-
     def is_remote(self) -> bool:
         """Whether one of its files comes from a server or a daemon."""
 
@@ -416,62 +353,36 @@ class Checkpoint:
 
     def residency(self) -> dict[str, Any]: ...
 
-def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
-
 def open(path: bytes, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
-    """
-    like_torch: private and writable, without reserving swap, where nothing says otherwise.
-    """
+    """like_torch: private and writable, without reserving swap, where nothing says otherwise."""
 
 def open_files(paths: list[bytes], options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
-
-def publish(source: bytes, target: bytes, copy: bool, crc: bool, any_content: bool, any_format: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
-
-def guard_is_active() -> bool:
-    """
-    Whether a SIGBUS comes to the guard first; False before the first guarded open.
-    """
-
 def open_descriptor(descriptor: int, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint: ...
-
 def open_memory(buffer: Any, trusted: bool, options: dict[str, Any], progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
     """Keeps the buffer exported until the last tensor is gone."""
 
 class StagedFile:
     def descriptor(self) -> int: ...
-
     def path(self) -> bytes: ...
-
     def pinnable_memory(self) -> MappedBytes: ...
-
     def report(self) -> dict[str, Any]: ...
 
 def stage(path: bytes, name: bytes, budget_bytes: int, pinnable: bool, progress: Callable[[int, int], Any] | None, /) -> StagedFile: ...
-
 def remove_staged(name: bytes, /) -> None: ...
 
 class UrlSource:
     def name(self) -> str: ...
-
     def size(self) -> int: ...
-
     def tag(self) -> str: ...
-
     def read_into(self, offset: int, buffer: Any, /) -> int: ...
-
     def sibling(self, relative: str, /) -> UrlSource: ...
-
     def counts(self) -> dict[str, int]: ...
 
 class Staging:
     def checkpoint(self) -> Checkpoint: ...
-
     def wait(self, name: str, /) -> Tensor: ...
-
     def finish(self, progress: Callable[[int, int], Any] | None, /) -> StagedFile: ...
-
     def cancel(self) -> None: ...
-
     def stop(self) -> None:
         """cancel(), and waits for the reads that have begun."""
 
@@ -481,10 +392,18 @@ def url_source(opener: Any, /) -> UrlSource:
     """opener: of _curl.opener()."""
 
 def remote_metadata(source: Any, /) -> Checkpoint: ...
-
 def start_staging(source: Any, order: list[str], verify: bool, chunk_bytes: int, name: bytes, budget_bytes: int, sums: dict[str, bytes], /) -> Staging: ...
-
 def fetch(source: Any, path: bytes, is_folder: bool, order: list[str], verify: bool, chunk_bytes: int, replaces: bool, sums: dict[str, bytes], progress: Callable[[int, int], Any] | None, /) -> list[dict[str, Any]]: ...
+def evict(path: bytes, progress: Callable[[int, int], Any] | None, /) -> tuple[int, int, int, int, bool]: ...
+def publish(source: bytes, target: bytes, copy: bool, crc: bool, any_content: bool, any_format: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[tuple[int, int, int, int, int], bool, bool, int]: ...
+def guard_is_active() -> bool:
+    """Whether a SIGBUS comes to the guard first; False before the first guarded open."""
+
+def list_globals(path: bytes, options: dict[str, Any], /) -> list[tuple[str, str, str]]:
+    """What the pickles of a file name: module, name and verdict of each."""
+
+def torch_safe_globals() -> list[str]:
+    """What torch allows by default."""
 
 def protect(path: bytes, /) -> tuple[int, int, int]:
     """
@@ -512,7 +431,6 @@ class Written:
 
     @property
     def archive_bytes(self) -> int: ...
-
     def storages(self) -> list[tuple[int, int, bool]]:
         """(offset, nbytes, whether it is reserved) of each."""
 
@@ -520,51 +438,32 @@ class Writer:
     """A checkpoint that is being put together. Values are numbers here."""
 
     def __init__(self, alignment: int, crc32: bool, durable: bool, byte_order: str, mark_reserved: bool) -> None: ...
-
     def leaf(self, object: None | bool | int | float | str, /) -> int: ...
-
     def tuple_of(self, elements: list[int], /) -> int: ...
-
     def list_of(self, elements: list[int], /) -> int: ...
-
     def dict_of(self, items: list[int], /) -> int:
         """Of key, value, key, value ..."""
 
     def global_name(self, module: str, name: str, /) -> int: ...
-
     def fill(self, made: int, elements: list[int], items: list[int], state: int | None, /) -> None: ...
-
     def call_of(self, callable: int, arguments: int, elements: list[int], items: list[int], state: int | None, is_new_object: bool, /) -> int: ...
-
     def parameter(self, tensor: int, requires_grad: bool, /) -> int: ...
-
     def add_storage(self, address: int, nbytes: int, owner: object, location: str, is_reserved: bool, /) -> int: ...
-
     def mapped_storage(self, opened: Checkpoint, tag: str, key: str, location: str, is_reserved: bool, /) -> int: ...
-
     def storage(self, number: int, type: int, numel: int, /) -> int: ...
-
     def tensor(self, storage: int, dtype: str, storage_offset: int, sizes: tuple[int, ...], strides: tuple[int, ...], requires_grad: bool, /) -> int: ...
-
     def mapped_tensor(self, tensor: Tensor, is_reserved: bool, /) -> int: ...
-
     def reserved_tensor(self, dtype: str, sizes: tuple[int, ...], /) -> int: ...
-
     def write_file(self, root: int, path: bytes, progress: Callable[[int, int], object] | None, /) -> Written: ...
-
     def write_through(self, root: int, write: Callable[[bytes], object], progress: Callable[[int, int], object] | None, /) -> Written: ...
 
 class SafetensorsWriter:
     """Tensors that are going to be written, once."""
 
     def __init__(self) -> None: ...
-
     def add(self, name: str, dtype: str, shape: tuple[int, ...], address: int, nbytes: int, owner: object, /) -> None: ...
-
     def add_mapped(self, name: str, tensor: Tensor, /) -> None: ...
-
     def add_chunked(self, opened: Checkpoint, name: str, /) -> None: ...
-
     def write(self, path: bytes, metadata: dict[str, str], max_file_bytes: int, shared: str, durable: bool, progress: Callable[[int, int], object] | None, /) -> tuple[list[tuple[bytes, int]], int, dict[str, str]]:
         """
         Files with their bytes, the bytes of the tensors, and the names that were dropped with those that were kept.
@@ -575,18 +474,10 @@ class Fill:
         """(key, offset, nbytes, whether it is written) of each reserved one."""
 
     def prepare(self, name: str, /) -> None: ...
-
     def mark_written(self, name: str, /) -> None: ...
-
     def seal(self, progress: Callable[[int, int], object] | None, /) -> None: ...
 
 def open_fill(path: bytes, /) -> Fill: ...
-
-def list_globals(path: bytes, options: dict[str, Any], /) -> list[tuple[str, str, str]]:
-    """What the pickles of a file name: module, name and verdict of each."""
-
-def torch_safe_globals() -> list[str]:
-    """What torch allows by default."""
 
 class DeviceTensor:
     """
@@ -602,14 +493,12 @@ class DeviceTensor:
 
     @property
     def shape(self) -> tuple[int, ...]: ...
-
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements."""
 
     @property
     def nbytes(self) -> int: ...
-
     @property
     def data_ptr(self) -> int:
         """The address on the device, a CUdeviceptr; 0 if the tensor is empty."""
@@ -619,13 +508,9 @@ class DeviceTensor:
         """The ordinal of the device."""
 
     def __dlpack__(self, **kwargs: Any) -> Any: ...
-
     def __dlpack_device__(self) -> tuple[int, int]: ...
-
     def bits(self) -> DeviceTensor:
-        """
-        The same memory as unsigned integers: what Tensor.bits() says of its elements.
-        """
+        """The same memory as unsigned integers: what Tensor.bits() says of its elements."""
 
     def torch(self) -> torch_module.Tensor:
         """
@@ -636,12 +521,10 @@ class DeviceTensor:
 
 class CudaUpload:
     def next(self) -> DeviceTensor | None: ...
-
     def report(self) -> dict[str, Any]: ...
 
 class CudaUploader:
     def way(self) -> str: ...
-
     def start(self, checkpoint: Checkpoint, tensors: list[Tensor], /) -> CudaUpload: ...
 
 def cuda_uploader(device: int, slots: int, slot_bytes: int, threads: int, register_bytes: int, way: str | None, library: bytes, /) -> CudaUploader: ...

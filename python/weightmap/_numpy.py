@@ -13,7 +13,7 @@ except ImportError:
     raise MissingPackageError("arrays need the package numpy: pip install numpy") from None
 
 if TYPE_CHECKING:
-    from weightmap._core import MappedBytes
+    from weightmap._core import MappedBytes, Tensor
 
 @functools.lru_cache(maxsize=None)
 def numpy_dtype(name: str, is_ml_dtype: bool, foreign: bool) -> Any:
@@ -53,3 +53,26 @@ def view(
         return array
     buffer: Any = memory  # of a type that numpy's stubs do not know
     return numpy.ndarray(shape, dtype, buffer, offset, strides)
+
+
+def dequantize(tensor: Tensor) -> Any:
+    """Tensor.dequantize()."""
+    elements, _ = tensor.block
+    if elements == 1:
+        return tensor.__array__("float32", copy=True)
+    if tensor.byteorder == "foreign":
+        raise UnsupportedError(
+            f"tensor {tensor.name!r} has blocks in the other byte order, whose fields are not "
+            "converted; bits() gives their bytes"
+        )
+    try:
+        import gguf
+    except ImportError as error:
+        text = f"the values of {tensor.dtype} are computed by the package gguf: pip install gguf"
+        raise ImportError(text) from error
+    try:
+        kind = gguf.GGMLQuantizationType[tensor.dtype.upper()]
+        return gguf.quants.dequantize(tensor.bits().__array__(copy=True), kind)
+    except (KeyError, NotImplementedError) as error:
+        text = f"the package gguf does not compute the values of {tensor.dtype}"
+        raise UnsupportedError(text) from error

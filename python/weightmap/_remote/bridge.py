@@ -1,6 +1,10 @@
-"""Sources of one's own as python/src/own_source.hpp calls them."""
+"""Sources of one's own as python/src/own_source.hpp calls them, and what Python code that the library
+called has raised."""
 
 from __future__ import annotations
+
+from weightmap._errors import Error
+from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,3 +52,19 @@ class Bridge:
         """None if it knows no other files."""
         sibling = getattr(self._source, "sibling", None)
         return None if sibling is None else Bridge(sibling(relative), self.connections)
+
+
+_LONGEST = 500  # letters
+
+
+def tell(raised: BaseException) -> tuple[str, int]:
+    """What was raised, as a sentence of an error: the words, in which URLs have lost their secrets, and the errno, or 0."""
+    import re
+
+    said = raised.message if isinstance(raised, Error) else str(raised)
+    said = re.sub(r"\w+://[^\s'\"<>]+", lambda url: without_secrets(url[0]), said)
+    said = "".join(letter if letter.isprintable() else " " for letter in said[:_LONGEST])
+    if not isinstance(raised, Error):
+        said = f"{type(raised).__name__}: {said}" if said else type(raised).__name__
+    number = getattr(raised, "errno", None)
+    return said, number if isinstance(number, int) else 0

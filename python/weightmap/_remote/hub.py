@@ -7,7 +7,7 @@ import re
 from urllib.parse import unquote
 
 from weightmap._errors import FileError, InvalidArgumentError, UnsupportedError
-from weightmap._remote.failures import tell
+from weightmap._remote.bridge import tell
 from weightmap.reports import FetchReport
 
 TYPE_CHECKING = False
