@@ -17,8 +17,8 @@ import pytest
 from engine_files import load, names, write
 
 import weightmap
-from weightmap._engines import hold_daemon as _hold_daemon
-from weightmap._engines.hold_daemon import hold
+from weightmap._engines import release as _hold_daemon
+from weightmap._engines.release import hold
 
 TOOL = Path(weightmap.__file__).with_name("bin") / "weightmap"
 
@@ -108,7 +108,7 @@ def test_a_load_leaves_the_daemon_behind(torch, tool, runtime, tmp_path):
 
 
 def test_many_that_end_at_once_start_one(data, tool, runtime, start_python):
-    program = "import sys; from weightmap._engines.hold_daemon import hold; hold(sys.argv[1:])"
+    program = "import sys; from weightmap._engines.release import hold; hold(sys.argv[1:])"
     ranks = [start_python(program, data / name) for name in ("module.pt", "dtypes.pt") * 3]
     assert [rank.wait() for rank in ranks] == [0] * 6
     assert held(runtime) == ["dtypes.pt", "module.pt"]

@@ -15,10 +15,8 @@ from weightmap._ray import copy as copy_module
 from weightmap._ray.command import main, table
 from weightmap._ray.copy import Copy
 from weightmap._ray.node_files import NodeFiles, checked_name
-from weightmap._ray.request import Request
-from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import Stored, name_of
-from weightmap._ray.version import Version
+from weightmap._ray.records import NodeStatus, Request, Version
 
 PACKAGE = str(Path(weightmap.__file__).parents[1])
 

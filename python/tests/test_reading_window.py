@@ -12,10 +12,8 @@ import pytest
 import weightmap
 from weightmap._engines import owned_file as _owned_file
 from weightmap._engines.owned_file import OwnedFile, content_of, names_with
-from weightmap._engines.rank_progress import RankProgress
-from weightmap._engines.reading_threads import ReadingThreads
-from weightmap._engines.reading_window import ReadingWindow
-from weightmap._engines.warming import WarmingAhead, WarmingCounts
+from weightmap._engines.reading_window import RankProgress, ReadingWindow
+from weightmap._engines.warming import ReadingThreads, WarmingAhead, WarmingCounts
 
 pytestmark = pytest.mark.usefixtures("runtime")
 
@@ -52,7 +50,7 @@ def tell(process, line):
 RANK = """
 import os, sys
 from weightmap._engines.owned_file import content_of, names_with
-from weightmap._engines.rank_progress import RankProgress
+from weightmap._engines.reading_window import RankProgress
 rank = RankProgress(sys.argv[1:])
 print("ready", flush=True)
 for line in sys.stdin:

@@ -8,6 +8,8 @@ what the file says of it.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,26 +64,30 @@ def _are(kind: type, values: tuple[Any, ...]) -> bool:
     return all(type(value) is kind for value in values)
 
 
-def _namespace(thing: Object) -> Any:
-    from argparse import Namespace
+def _attributes(module: str, name: str) -> Callable[[Object], Any]:
+    """Makes an instance of a class that takes no arguments, with the attributes of the state."""
 
-    made = Namespace()
-    vars(made).update(_state(thing))
-    return made
+    def make(thing: Object) -> Any:
+        made = getattr(import_module(module), name)()
+        vars(made).update(_state(thing))
+        return made
 
-
-def _simple_namespace(thing: Object) -> Any:
-    from types import SimpleNamespace
-
-    made = SimpleNamespace()
-    vars(made).update(_state(thing))
-    return made
+    return make
 
 
-def _range(thing: Object) -> range:
-    arguments = _arguments(thing, 3)
-    _require(_are(int, arguments))
-    return range(*arguments)
+def _call(module: str, name: str, most: int, *kinds: type | str) -> Callable[[Object], Any]:
+    """Makes what a class answers to arguments of these kinds, one after the other, of which the last
+    is that of all that follow; a text is the name of a class of the same module."""
+
+    def make(thing: Object) -> Any:
+        found = import_module(module)
+        arguments = _arguments(thing, most)
+        wanted = [getattr(found, kind) if isinstance(kind, str) else kind for kind in kinds]
+        for number, argument in enumerate(arguments):
+            _require(type(argument) is wanted[min(number, len(wanted) - 1)])
+        return getattr(found, name)(*arguments)
+
+    return make
 
 
 def _slice(thing: Object) -> slice:
@@ -90,51 +96,14 @@ def _slice(thing: Object) -> slice:
     return slice(*arguments)
 
 
-def _path(name: str) -> Callable[[Object], Any]:
-    def make(thing: Object) -> Any:
-        import pathlib
-
-        arguments = _arguments(thing, _MOST_PARTS)
-        _require(_are(str, arguments))
-        return getattr(pathlib, name)(*arguments)
-
-    return make
-
-
-def _date(thing: Object) -> Any:
-    from datetime import date
-
-    arguments = _arguments(thing, 1)
-    _require(_are(bytes, arguments))
-    return date(*arguments)
-
-
 def _with_zone(name: str) -> Callable[[Object], Any]:
-    def make(thing: Object) -> Any:
-        import datetime
+    make = _call("datetime", name, 2, bytes, "timezone")
 
-        arguments = _arguments(thing, 2)
-        _require(len(arguments) > 0 and _are(bytes, arguments[:1]))
-        _require(_are(datetime.timezone, arguments[1:]))
-        return getattr(datetime, name)(*arguments)
+    def checked(thing: Object) -> Any:
+        _require(len(thing.arguments) > 0)  # without any it is midnight, which no pickler writes so
+        return make(thing)
 
-    return make
-
-
-def _timedelta(thing: Object) -> Any:
-    from datetime import timedelta
-
-    arguments = _arguments(thing, 3)
-    _require(_are(int, arguments))
-    return timedelta(*arguments)
-
-
-def _timezone(thing: Object) -> Any:
-    from datetime import timedelta, timezone
-
-    arguments = _arguments(thing, 2)
-    _require(_are(timedelta, arguments[:1]) and _are(str, arguments[1:]))
-    return timezone(*arguments)
+    return checked
 
 
 def _decimal(thing: Object) -> Any:
@@ -226,18 +195,18 @@ def _view(content: Any, dtype: Any, shape: Any, order: Any) -> Any:
 
 
 _DECODERS: dict[Any, Callable[[Object], Any]] = {
-    ("argparse", "Namespace"): _namespace,
-    ("types", "SimpleNamespace"): _simple_namespace,
-    ("builtins", "range"): _range,
-    ("__builtin__", "range"): _range,
-    ("__builtin__", "xrange"): _range,
+    ("argparse", "Namespace"): _attributes("argparse", "Namespace"),
+    ("types", "SimpleNamespace"): _attributes("types", "SimpleNamespace"),
+    ("builtins", "range"): _call("builtins", "range", 3, int),
+    ("__builtin__", "range"): _call("builtins", "range", 3, int),
+    ("__builtin__", "xrange"): _call("builtins", "range", 3, int),
     ("builtins", "slice"): _slice,
     ("__builtin__", "slice"): _slice,
-    ("datetime", "date"): _date,
+    ("datetime", "date"): _call("datetime", "date", 1, bytes),
     ("datetime", "time"): _with_zone("time"),
     ("datetime", "datetime"): _with_zone("datetime"),
-    ("datetime", "timedelta"): _timedelta,
-    ("datetime", "timezone"): _timezone,
+    ("datetime", "timedelta"): _call("datetime", "timedelta", 3, int),
+    ("datetime", "timezone"): _call("datetime", "timezone", 2, "timedelta", str),
     ("decimal", "Decimal"): _decimal,
     ("fractions", "Fraction"): _fraction,
     ("uuid", "UUID"): _uuid,
@@ -250,5 +219,5 @@ for _module in ("numpy.core.numeric", "numpy._core.numeric"):
     _DECODERS[_module, "_frombuffer"] = _array_of_protocol_5
 for _module in ("pathlib", "pathlib._local"):
     for _kind in ("PosixPath", "PurePosixPath", "PureWindowsPath"):
-        _DECODERS[_module, _kind] = _path(_kind)
-    _DECODERS[_module, "WindowsPath"] = _path("PureWindowsPath")
+        _DECODERS[_module, _kind] = _call("pathlib", _kind, _MOST_PARTS, str)
+    _DECODERS[_module, "WindowsPath"] = _call("pathlib", "PureWindowsPath", _MOST_PARTS, str)

@@ -21,7 +21,7 @@ from weightmap._ray import need_ray as _need_ray
 _need_ray()
 
 from weightmap._ray.fleet import Fleet, hold, local  # noqa: E402
-from weightmap._ray.status import NodeStatus  # noqa: E402
+from weightmap._ray.records import NodeStatus  # noqa: E402
 
 __all__ = ["Fleet", "NodeStatus", "hold", "local"]
 

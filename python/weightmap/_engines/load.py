@@ -16,12 +16,11 @@ import torch
 
 import weightmap.torch
 from weightmap._engines.device_weights import DeviceWeights
-from weightmap._engines.files_ahead import OpenedFiles, WarmedFiles
 from weightmap._engines.rank_slices import RankSlices
 from weightmap._engines.reading_window import ReadingWindow
 from weightmap._engines.release import EngineRelease
 from weightmap._engines.staged_files import StagedFiles
-from weightmap._engines.warming import WarmingAhead, WarmingCounts
+from weightmap._engines.warming import OpenedFiles, WarmedFiles, WarmingAhead, WarmingCounts
 from weightmap._errors import Error, UnsupportedError
 from weightmap._open import open as open_checkpoint
 from weightmap._place import has_tensors_by_name_only
@@ -119,7 +118,7 @@ class EngineLoad:
     def _made(
         self,
         file: str,
-        ahead: OpenedFiles | StagedFiles,
+        ahead: OpenedFiles,
         is_wanted: Callable[[str], bool],
         map_location: Any,
         made: Callable[..., Iterator[Made]],
@@ -143,7 +142,7 @@ class EngineLoad:
             self._warming.remarks[f"not uploaded: {error.message}"] = None
             return None
 
-    def _opened(self, ahead: OpenedFiles | StagedFiles, file: str) -> Checkpoint | None:
+    def _opened(self, ahead: OpenedFiles, file: str) -> Checkpoint | None:
         try:
             opened = ahead.open(file)
         except Error as error:
@@ -175,7 +174,7 @@ class EngineLoad:
 
     def _reading_ahead(
         self, files: Sequence[str], is_wanted: Callable[[str], bool]
-    ) -> OpenedFiles | StagedFiles:
+    ) -> OpenedFiles:
         if self._options.warm == "stage":
             self._warming.cold_bytes = None
             return StagedFiles(files, self._window(files), self._warming)

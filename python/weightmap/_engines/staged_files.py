@@ -8,6 +8,7 @@ import threading
 import time
 
 from weightmap._engines.owned_file import OwnedFile, content_of, key_of
+from weightmap._engines.warming import FIRST_LOOK, LONGEST_LOOK, Cancelled, OpenedFiles
 from weightmap._errors import Error
 from weightmap._open import open as open_checkpoint
 from weightmap._stage import stage
@@ -21,15 +22,10 @@ if TYPE_CHECKING:
     from weightmap._engines.reading_window import ReadingWindow
     from weightmap._engines.warming import WarmingCounts
 
-_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05  # seconds between two looks at other processes
 _MOST_TRIES = 5  # to open what another process has staged
 
 
-class _Cancelled(Exception):
-    pass
-
-
-class StagedFiles:
+class StagedFiles(OpenedFiles):
     """A thread that stages files, or finds them staged by another process; a context manager.
 
     Of the processes of this user that stage a file at the same time one does it. Its copy has no
@@ -49,7 +45,7 @@ class StagedFiles:
             sizes = [window.end_of(file) - window.position_of(file, 0) for file in files]
             window.size = sum(sorted(sizes)[-2:])
         self._changed = threading.Condition()
-        self._opened: dict[str, Checkpoint | Error] = {}
+        self._answers: dict[str, Checkpoint | Error] = {}
         self._staged: dict[str, tuple[StagedFile, OwnedFile]] = {}  # that others may ask for
         self._is_waited_for = False
         self._cancelled = False
@@ -63,16 +59,13 @@ class StagedFiles:
             self._window.advance(self._window.position_of(file, 0))
             self._is_waited_for = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: file in self._opened)
+            self._changed.wait_for(lambda: file in self._answers)
             self._is_waited_for = False
-            opened = self._opened.pop(file)
+            opened = self._answers.pop(file)
         self._counts.waiting_seconds += time.perf_counter() - began
         if isinstance(opened, Error):
             raise opened
         return opened
-
-    def wait_for(self, file: str, index: int | None) -> None:
-        """Nothing: all of a file that is open is in memory."""
 
     def leave(self, file: str) -> None:
         """The consumer has done with it."""
@@ -87,7 +80,7 @@ class StagedFiles:
                 self._wait_for_room(file)
                 began = time.perf_counter()
                 opened: Checkpoint | Error = self._obtain(file)
-            except _Cancelled:
+            except Cancelled:
                 return
             except Error as error:
                 opened = error
@@ -95,15 +88,15 @@ class StagedFiles:
                 opened = Error(repr(error), file=file)
             self._counts.reading_seconds += time.perf_counter() - began
             with self._changed:
-                self._opened[file] = opened
+                self._answers[file] = opened
                 self._changed.notify_all()
 
     def _wait_for_room(self, file: str) -> None:
-        look = _FIRST_LOOK
+        look = FIRST_LOOK
         with self._changed:
             while not self._window.has_room(self._window.end_of(file), self._is_waited_for):
                 self._pause(look)
-                look = min(2 * look, _LONGEST_LOOK)
+                look = min(2 * look, LONGEST_LOOK)
             slowest = self._window.slowest()
         for done in [file for file in self._staged if self._window.end_of(file) <= slowest]:
             self._forget(done)
@@ -111,7 +104,7 @@ class StagedFiles:
     def _obtain(self, file: str) -> Checkpoint:
         key = key_of([file])
         name = f"stage-{key}"
-        look = _FIRST_LOOK
+        look = FIRST_LOOK
         tries = 0
         while tries < _MOST_TRIES:
             own = OwnedFile.take(name)
@@ -129,7 +122,7 @@ class StagedFiles:
                 tries += 1
             with self._changed:
                 self._pause(look)
-            look = min(2 * look, _LONGEST_LOOK)
+            look = min(2 * look, LONGEST_LOOK)
         self._counts.remarks[f"{file} staged by each process for itself"] = None
         return self._stage(file, key, None)
 
@@ -149,12 +142,12 @@ class StagedFiles:
 
     def _go_on(self, _done: int, _all: int) -> None:
         if self._cancelled:
-            raise _Cancelled
+            raise Cancelled
 
     def _pause(self, seconds: float) -> None:
         """Under the condition's lock."""
         if self._cancelled:
-            raise _Cancelled
+            raise Cancelled
         self._changed.wait(seconds)
 
     def _forget(self, file: str) -> None:
@@ -171,12 +164,6 @@ class StagedFiles:
         for file in list(self._staged):
             self._forget(file)
         self._window.close()
-
-    def __enter__(self) -> StagedFiles:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _copy_of(opened: Checkpoint, key: str, path: str) -> bytes:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import time
 from typing import TYPE_CHECKING
 
+import vllm
+from vllm.config import get_current_vllm_config_or_none
 from vllm.config.utils import replace
+from vllm.distributed.parallel_state import get_node_count
 from vllm.logger import init_logger
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.model_loader.ep_weight_filter import should_skip_weight
@@ -19,13 +24,13 @@ from vllm.model_executor.model_loader.weight_utils import (
 )
 from vllm.platforms import current_platform
 
+import torch
+
 from weightmap._engines.load import EngineLoad
 from weightmap._engines.options import parse_engine_options
-from weightmap._engines.vllm_rank import slices_key
 from weightmap._errors import UnsupportedError
 
 if TYPE_CHECKING:
-    import torch
     from vllm.config import ModelConfig
     from vllm.config.load import LoadConfig
 
@@ -52,7 +57,7 @@ class WeightmapModelLoader(DefaultModelLoader):
         self._next_load: EngineLoad | None = None
 
     def _new_load(self, model_config: ModelConfig | None = None) -> EngineLoad:
-        key = model_config and slices_key(self._options.slices, model_config)
+        key = model_config and _slices_key(self._options.slices, model_config)
         return EngineLoad(self._options, "vLLM", logger, key)
 
     def load_weights(self, model: torch.nn.Module, model_config: ModelConfig) -> None:
@@ -134,3 +139,31 @@ class WeightmapModelLoader(DefaultModelLoader):
         return safetensors_weights_iterator(
             [file], False, config.safetensors_load_strategy, local_expert_ids=self.local_expert_ids
         )
+
+
+def _slices_key(slices: str, model_config: ModelConfig) -> str | None:
+    """Of RankSlices, by which rank of which model this process is; None if this rank is to read whole tensors.
+
+    slices: as of EngineOptions. With "auto" ranks read slices where they are on several nodes:
+        those of one node need all of each tensor together, which one of them reads.
+    """
+    distributed = torch.distributed
+    config = get_current_vllm_config_or_none()
+    if slices == "off" or config is None or not distributed.is_initialized():
+        return None
+    if slices == "auto" and get_node_count() == 1:
+        return None
+    parallel = config.parallel_config
+    what = {
+        "vllm": vllm.__version__,
+        "model": model_config.hf_config.to_json_string(),
+        "quantization": model_config.quantization,
+        "world": distributed.get_world_size(),
+        "tensor": parallel.tensor_parallel_size,
+        "pipeline": parallel.pipeline_parallel_size,
+        # Data parallel ranks hold the same weights, but for their experts.
+        "experts": parallel.enable_expert_parallel
+        and (parallel.data_parallel_size, parallel.data_parallel_rank),
+    }
+    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+    return f"{digest}-tp{parallel.tensor_parallel_size}-rank{distributed.get_rank()}"

@@ -1,16 +1,16 @@
-"""Brings what is not cached of several files into memory, ahead of whoever consumes them."""
+"""Files that are open from the start of a load, and what brings those that are not cached into memory,
+ahead of whoever consumes them."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from weightmap._engines.reading_threads import ReadingThreads
 from weightmap._errors import Error, FileError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
     from weightmap._checkpoint import Checkpoint
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 # Of each file so much at a time: the consumer begins as soon as the first of them is there.
 _BATCH_BYTES = 256 << 20
+_FEWEST = 2  # threads that read files of a server: keep a disk busy while one of them waits for it
+# Less than what hung a network mount when all ranks of a node read with so many: 16.
+_MOST = 8
+_LEAST_GAIN = 1.1
 # In seconds: between two looks at how far other processes are.
-_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05
+FIRST_LOOK, LONGEST_LOOK = 0.001, 0.05
 
 
-class _Cancelled(Exception):
+class Cancelled(Exception):
     pass
 
 
@@ -39,6 +43,40 @@ class WarmingCounts:
         self.reading_seconds = 0.0  # in the background
         self.waiting_seconds = 0.0  # of the consumer
         self.remarks: dict[str, None] = {}  # each once, in the order in which they came up
+
+
+class ReadingThreads:
+    """Twice as many for the next batch, as long as the last one came faster by it.
+
+    A server's answers take their time, so that more questions at once bring more; how many it
+    takes only trying tells. Only the one reader of a node asks with more than two threads.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.count = _FEWEST
+        self._rate = 0.0  # of the last batch, in bytes per second
+        self._is_settled = False
+
+    def learn(self, was_reader: bool, size: int, seconds: float) -> None:
+        """Of a batch that was read with `count` threads.
+
+        was_reader: of all of it. Else another read, and what this process reads next, if it has
+            to, it reads with two threads.
+        """
+        if not was_reader:
+            self._begin()
+        elif not self._is_settled:
+            rate = size / max(seconds, 1e-9)
+            if rate < _LEAST_GAIN * self._rate:
+                self.count //= 2
+                self._is_settled = True
+            else:
+                self._rate = rate
+                self._is_settled = self.count == _MOST
+                self.count = min(2 * self.count, _MOST)
 
 
 class WarmingAhead:
@@ -114,7 +152,7 @@ class WarmingAhead:
         for position, (checkpoint, wanted) in enumerate(self._plan):
             try:
                 self._warm(position, checkpoint, wanted)
-            except _Cancelled:
+            except Cancelled:
                 return
             except Exception as error:
                 message = error.message if isinstance(error, Error) else repr(error)
@@ -175,13 +213,13 @@ class WarmingAhead:
             return
         last = max(map(checkpoint._core.at, batch), key=lambda tensor: tensor.file_offset)
         end = window.position_of(checkpoint.path, last.file_offset + last.nbytes)
-        look = _FIRST_LOOK
+        look = FIRST_LOOK
         with self._changed:
             while not window.has_room(end, self._is_waited_for):
                 if self._cancelled:
-                    raise _Cancelled
+                    raise Cancelled
                 self._changed.wait(look)
-                look = min(2 * look, _LONGEST_LOOK)
+                look = min(2 * look, LONGEST_LOOK)
             if window.why_alone:
                 self._remark(f"the window knows of this process only: {window.why_alone}")
 
@@ -215,7 +253,7 @@ class WarmingAhead:
 
     def _go_on(self, _done: int, _all: int) -> None:
         if self._cancelled:
-            raise _Cancelled
+            raise Cancelled
 
     def close(self) -> None:
         """Ends the reading; what came stays."""
@@ -231,6 +269,50 @@ class WarmingAhead:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+class OpenedFiles:
+    """Read when they are touched; a context manager."""
+
+    def __init__(self, opened: Mapping[str, Checkpoint]) -> None:
+        self._opened = opened
+
+    def open(self, file: str) -> Checkpoint | None:
+        """None: it was refused."""
+        return self._opened.get(file)
+
+    def wait_for(self, file: str, index: int | None) -> None:
+        """Returns when a tensor, by its position in the file, or all of it may be looked at."""
+
+    def leave(self, file: str) -> None:
+        """The consumer has done with it."""
+
+    def close(self) -> None:
+        """Ends what was begun for them; tensors stay."""
+
+    def __enter__(self) -> OpenedFiles:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class WarmedFiles(OpenedFiles):
+    """Brought into memory ahead of their consumer."""
+
+    def __init__(self, opened: Mapping[str, Checkpoint], warming: WarmingAhead) -> None:
+        super().__init__(opened)
+        self._warming = warming
+        self._positions = {file: position for position, file in enumerate(opened)}
+
+    def wait_for(self, file: str, index: int | None) -> None:
+        self._warming.wait_for(self._positions[file], index)
+
+    def leave(self, file: str) -> None:
+        self._warming.leave(file)
+
+    def close(self) -> None:
+        self._warming.close()
 
 
 def _batches(tensors: Iterable[Tensor]) -> Iterable[list[int]]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weightmap._ray.fleet import Fleet
-    from weightmap._ray.status import NodeStatus
+    from weightmap._ray.records import NodeStatus
     from weightmap._ray.stored import Opener
 
 

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from weightmap._ray.nodes import Node, Nodes
-    from weightmap._ray.request import Request
+    from weightmap._ray.records import Request, Version
     from weightmap._ray.staging import Piece
-    from weightmap._ray.version import Version
 
 _RETRY = 30.0  # seconds until a node tries again that could not bring in the current version
 GLANCE = 0.1  # seconds between two looks of who waits for a state

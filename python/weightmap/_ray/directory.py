@@ -12,14 +12,13 @@ from weightmap._errors import InvalidArgumentError
 from weightmap._ray.calls import timed_out
 from weightmap._ray.delivery import GLANCE, Delivery, Failed, Here, Used
 from weightmap._ray.nodes import LOOK, Nodes
-from weightmap._ray.status import NodeStatus
+from weightmap._ray.records import NodeStatus, Version
 from weightmap._ray.stored import Stored, identity_of
-from weightmap._ray.version import Version
 from weightmap._urls import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from weightmap._ray.request import Request
+    from weightmap._ray.records import Request
 
 
 class Directory:

@@ -11,7 +11,7 @@ from weightmap._errors import Error, InvalidArgumentError
 from weightmap._ray.calls import NAMESPACE, answer
 from weightmap._ray.directory import Directory
 from weightmap._ray.node_files import NodeFiles, checked_name
-from weightmap._ray.request import Request
+from weightmap._ray.records import Request
 from weightmap._ray.stored import name_of
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from weightmap._ray.status import NodeStatus
+    from weightmap._ray.records import NodeStatus
     from weightmap._ray.stored import Opener
 
 _THE_HEAD = {"node:__internal_head__": 0.001}  # a resource that Ray gives to the head alone

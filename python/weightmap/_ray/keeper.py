@@ -11,14 +11,14 @@ from weightmap._errors import CancelledError, Error, FileError
 from weightmap._open import open as open_checkpoint
 from weightmap._ray.copy import Copy
 from weightmap._ray.node_files import NodeFiles
+from weightmap._ray.records import NodeStatus
 from weightmap._ray.staging import Counts, Staging
-from weightmap._ray.status import NodeStatus
 from weightmap._ray.stored import read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from weightmap._ray.records import Version
     from weightmap._ray.staging import Piece
-    from weightmap._ray.version import Version
     from weightmap._typing import RangeSource
 
 READERS = 4  # threads that read pieces for all nodes

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from weightmap._ray.version import Version
+    from weightmap._ray.records import Version
 
 
 def checked_name(name: str) -> str:

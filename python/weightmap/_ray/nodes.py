@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from typing import Any
 
-    from weightmap._ray.request import Request
+    from weightmap._ray.records import Request
 
 LOOK = 1.0  # seconds between two looks at the nodes
 _KEEPER_TRIES = 3

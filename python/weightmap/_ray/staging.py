@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from weightmap._ray.copy import Copy
     from weightmap._ray.stored import Stored
-    from weightmap._ray.version import Version
+    from weightmap._ray.records import Version
     from weightmap._typing import RangeSource
 
     Piece = tuple[str, Any]  # the node that reads it, and the reference to what Keeper.read() returns

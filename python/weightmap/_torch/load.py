@@ -173,21 +173,20 @@ def open_for_load(
                 file=file,
             )
         path = b"/proc/self/fd/%d" % descriptor
-        try:
-            opened = _core.open_descriptor(descriptor, completed, True)
-        except UnsafePickleError as error:
-            raise explained_refusal(error, path, registered) from None
     elif isinstance(f, (str, bytes, os.PathLike)):
         path = file_of(f)
         file = os.fsdecode(f)
-        try:
-            opened = _core.open(path, completed, True)
-        except UnsafePickleError as error:
-            raise explained_refusal(error, path, registered) from None
     else:
         raise InvalidArgumentError(
             f"a file is mapped by its path or descriptor, and a {type(f).__name__} has neither"
         )
+    try:
+        if descriptor is None:
+            opened = _core.open(path, completed, True)
+        else:
+            opened = _core.open_descriptor(descriptor, completed, True)
+    except UnsafePickleError as error:
+        raise explained_refusal(error, path, registered) from None
     if opened.info()["protection"] == "guard":
         raise UnsupportedError(
             'protection="guard" puts zeros in the place of a lost file, which only a Checkpoint '
