@@ -9,7 +9,7 @@
 #include "remote/place.hpp"
 #include "remote/range_run.hpp"
 #include "remote/s3.hpp"
-#include "remote/transfer_pool.hpp"
+#include "remote/transfer.hpp"
 #include "remote/url.hpp"
 #include "weightmap/remote.hpp"
 

@@ -1,13 +1,30 @@
-#include "remote/hub_client.hpp"
-
+#include <memory>
 #include <utility>
 
 #include "remote/url.hpp"
 #include "remote/whole_get.hpp"
 #include "runtime/base/try.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 namespace remote {
+
+// The hub over libcurl.
+class HttpHubClient final : public HubClient {
+ public:
+  // Fails with invalid_argument for an endpoint that is no URL of https or http.
+  static Result<std::shared_ptr<HubClient>> make(HubAccess access, RemoteOptions options);
+
+  Result<std::string> get(const std::string& path) override;
+  Result<std::unique_ptr<RangeSource>> open(const std::string& path) override;
+
+ private:
+  HttpHubClient(HubAccess access, RemoteOptions options);
+  Error refused(long status, const std::string& shown) const;
+
+  HubAccess access_;
+  RemoteOptions options_;  // the token is one of the headers
+};
 
 HttpHubClient::HttpHubClient(HubAccess access, RemoteOptions options)
     : access_(std::move(access)), options_(std::move(options)) {

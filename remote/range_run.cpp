@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "remote/backoff.hpp"
-#include "remote/blocked_sigpipe.hpp"
+#include "remote/pace.hpp"
+#include "remote/transfer.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::remote {

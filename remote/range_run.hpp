@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "remote/attempt.hpp"
 #include "remote/judgement.hpp"
 #include "remote/pace.hpp"
-#include "remote/piece.hpp"
 #include "remote/place.hpp"
 #include "remote/transfer.hpp"
 #include "weightmap/remote.hpp"

@@ -1,12 +1,17 @@
-// One request of libcurl and its answer.
+// Requests of libcurl and their answers, and what a thread needs to run them.
 #pragma once
 
 #include <curl/curl.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "remote/answer.hpp"
 #include "remote/place.hpp"
@@ -31,6 +36,7 @@ class Transfers {
   std::unique_ptr<CURLM, End> multi_;
 };
 
+// One request and its answer.
 class Transfer {
  public:
   // Begins. `fresh`: on a connection of its own, not on a kept one. Ended by the destructor.
@@ -87,5 +93,71 @@ const char* words_of(CURLcode code) noexcept;
 bool is_out_of_reach(CURLcode code) noexcept;
 // True for failures that another request may not meet.
 bool is_transient(CURLcode code) noexcept;
+
+// The transfers of sources of one folder, which use one another's connections: as many as are in
+// use at a time. Any thread.
+class TransferPool {
+ public:
+  // Transfers that nobody else has, until this ends.
+  class Use {
+   public:
+    explicit Use(TransferPool& pool) : pool_(pool), transfers_(pool.take()) {}
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { pool_.give_back(std::move(transfers_)); }
+    Transfers& get() const noexcept { return *transfers_; }
+
+   private:
+    TransferPool& pool_;
+    std::unique_ptr<Transfers> transfers_;
+  };
+
+ private:
+  std::unique_ptr<Transfers> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+      ++made_;
+      idle_.reserve(made_);
+      return std::make_unique<Transfers>();
+    }
+    std::unique_ptr<Transfers> last = std::move(idle_.back());
+    idle_.pop_back();
+    return last;
+  }
+  void give_back(std::unique_ptr<Transfers> transfers) noexcept {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(transfers));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Transfers>> idle_;
+  std::size_t made_ = 0;
+};
+
+// Keeps SIGPIPE from this thread, which writing to a closed connection raises where TLS writes
+// without MSG_NOSIGNAL. One that came meanwhile is taken; the process's handler is not touched.
+class BlockedSigpipe {
+ public:
+  BlockedSigpipe() noexcept {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  BlockedSigpipe(const BlockedSigpipe&) = delete;
+  BlockedSigpipe& operator=(const BlockedSigpipe&) = delete;
+  ~BlockedSigpipe() {
+    const timespec at_once{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_;
+};
 
 }  // namespace weightmap::remote

@@ -5,8 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "remote/backoff.hpp"
-#include "remote/blocked_sigpipe.hpp"
+#include "remote/pace.hpp"
 #include "remote/transfer.hpp"
 #include "runtime/base/try.hpp"
 

@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include "remote/backoff.hpp"
 #include "remote/pace.hpp"
 #include "remote/place.hpp"
 #include "remote/s3.hpp"

@@ -1,4 +1,4 @@
-#include "remote/piece.hpp"
+#include "remote/attempt.hpp"
 
 #include <algorithm>
 
