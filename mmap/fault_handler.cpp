@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
 
 namespace weightmap::mmap {
@@ -169,7 +170,7 @@ Result<void> install_fault_handler(int signal, const FaultRepair& repair) {
   Action current{};
   if (::sigaction(signal, nullptr, &current) != 0) return install_failure(chain);
   if (is_ours(current)) return {};
-  if (Result<void> ok = remember(chain, current); !ok) return ok;
+  TRY(remember(chain, current));
   chain.repair_at = repair.at;
   chain.repair_anywhere = repair.anywhere;
   Action ours{};

@@ -1,6 +1,8 @@
 #include "mmap/page_loader.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,13 +11,12 @@
 #include <string>
 
 #include "mmap/pages/file_window.hpp"
-#include "mmap/pages/large_reads.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/system/facilities.hpp"
 #include "runtime/system/file/mount.hpp"
 #include "runtime/system/file/truncation.hpp"
 #include "runtime/system/kernel.hpp"
-#include "runtime/system/memory/host_memory.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
 
@@ -35,6 +36,16 @@ void read_large(const os::File& file, std::uint64_t offset, std::uint64_t length
   if (window.bytes().empty()) return;
   reads_large_pages(window);
   ::madvise(window.bytes().data(), window.bytes().size(), MADV_POPULATE_READ);
+}
+
+std::uint64_t page_start(std::uint64_t offset) noexcept {
+  return offset / os::page_bytes() * os::page_bytes();
+}
+
+std::string lock_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return " (RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur) + " bytes)";
 }
 
 }  // namespace
@@ -131,6 +142,38 @@ Result<void> PageLoader::read_all(int descriptor, std::uint64_t offset, std::uin
     offset += static_cast<std::uint64_t>(got);
   }
   return {};
+}
+
+Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
+  if (length == 0) return {};
+  const std::uint64_t start = page_start(offset);
+  // Plain mlock() would copy every page of a private writable mapping.
+  if (::mlock2(mapped.address_of(start), offset + length - start, MLOCK_ONFAULT) == 0) return {};
+  Error refusal =
+      os::os_error("lock " + std::to_string(length) + " bytes in memory", errno, offset);
+  refusal.message += lock_limit();
+  return tl::unexpected<Error>(std::move(refusal));
+}
+
+void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
+  const os::File& file = mapped.file();
+  const std::uint64_t start = page_start(offset + os::page_bytes() - 1);
+  const bool ends_file = offset + length == file.size();
+  const std::uint64_t end = ends_file ? file.size() : page_start(offset + length);
+  if (start >= end) return;
+  ::madvise(mapped.address_of(start), end - start, MADV_DONTNEED);
+  ::posix_fadvise(file.descriptor(), static_cast<off_t>(start), static_cast<off_t>(end - start),
+                  POSIX_FADV_DONTNEED);
+}
+
+void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = page_start(offset);
+  ::madvise(mapped.address_of(start), offset + length - start, MADV_COLD);
+}
+
+void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
+  ::madvise(const_cast<std::byte*>(mapping.bytes().data()), mapping.bytes().size(),
+            allowed ? MADV_NORMAL : MADV_RANDOM);
 }
 
 }  // namespace weightmap::mmap

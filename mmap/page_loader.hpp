@@ -1,4 +1,4 @@
-// Reads a range of a mapped file into the page cache and, if possible, faults it in.
+// Ranges of a mapped file: read into the page cache and, if possible, faulted in; locked; evicted.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class LoadMethod : std::uint8_t {
 std::string_view to_string(LoadMethod method) noexcept;  // "populate", ...
 
 // Returns `read` if the kernel does not know MADV_POPULATE_READ, `copy` for a mapping of small
-// pages where a first touch is slow (os/memory/host_memory.hpp), and else `populate`. Reads
+// pages where a first touch is slow (system/facilities.hpp), and else `populate`. Reads
 // nothing.
 LoadMethod best_load_method(const Mapping& mapping) noexcept;
 
@@ -65,5 +65,21 @@ class PageLoader {
   os::UniqueFd exact_;  // opened at the first range that is read exactly
   std::vector<std::byte> scratch_;
 };
+
+// Keeps the mapped pages of the range in memory until the mapping ends. Reads none. Fails with io
+// if RLIMIT_MEMLOCK does not allow it. Precondition: the range lies in the file.
+Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length);
+
+// Unmaps the whole pages in the range, and asks the system to drop them from the page cache; dirty
+// pages and those mapped by other processes stay. A later touch reads them again. Preconditions:
+// the range lies in the file; the mapping is not private and writable, since that loses writes.
+void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
+
+// Makes the pages of the range the first to be evicted under memory pressure (Linux 5.4).
+void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
+
+// Sets whether a page fault may read more than its own page, or its 2 MiB if the mapping has huge
+// pages. Allowed for a new mapping.
+void allow_readahead(const Mapping& mapping, bool allowed) noexcept;
 
 }  // namespace weightmap::mmap

@@ -38,7 +38,6 @@ LIBRARY["write"] += ("archive",)
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
 LIBRARY["fetch"] = (*LIBRARY["warm"], "warm")
 LIBRARY["remote"] = ("base", "bytes", "os")
-LIBRARY["facade"] = (*LIBRARY["warm"], "warm")
 
 # The floors of runtime/, which are its folders, from the ground up, and the modules that have a
 # folder there. The files of a floor itself are of the module that it has beside them.
@@ -46,7 +45,7 @@ FLOORS = {
     "base": ("bytes", "value", "json", "pickle", "zip", "catalog"),
     "system": (),
     "formats": ("torch", "safetensors", "gguf", "npz", "dcp", "sets", "format"),
-    "checkpoint": ("facade",),
+    "checkpoint": (),
     "services": ("warm", "fetch", "inspect", "verify", "archive", "write", "cuda"),
 }
 OF_A_FLOOR = {"base": "base", "checkpoint": "checkpoint"}

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "mmap/memory/memory_to_fill.hpp"
-#include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "mmap/pages/smaps.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"

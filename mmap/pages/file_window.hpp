@@ -1,4 +1,5 @@
-// Briefly maps parts of a file beside its main mapping, which is unaffected by advice given here.
+// Briefly maps parts of a file beside its main mapping, which is unaffected by advice given here;
+// and what that tells of the system.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include "mmap/reservation.hpp"
 #include "runtime/base/bytes/byte_range.hpp"
 #include "runtime/system/file/file.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap::mmap {
 
@@ -26,5 +28,20 @@ class FileWindow {
   Reservation reservation_;
   std::span<std::byte> bytes_;
 };
+
+// Touches one page without read-ahead, and checks whether the whole 2 MiB around it were read. If
+// so (Linux 5.18, huge pages requested, a file system with large folios), exact reads are as fast
+// as read-ahead; otherwise they would go by single pages. Also false if the cache holds small pages
+// there, the page cannot be read, or 2 MiB do not lie in the file. Leaves nothing mapped.
+// Precondition: offset is a multiple of large_page.
+bool reads_large_pages(const os::File& file, std::uint64_t offset);
+
+// Does the same with the first 2 MiB of a window; if true, read-ahead stays disabled in the window.
+bool reads_large_pages(const FileWindow& window);
+
+// True for a file of FUSE without FOPEN_KEEP_CACHE, or with direct_io, also under an overlay: an
+// open by any process drops all of its pages, mapped and locked ones too. Finds out by opening the
+// file once more; opens nothing on other file systems. Also false if the system does not tell.
+bool drops_pages_at_open(const os::File& file);
 
 }  // namespace weightmap::mmap

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "mmap/pages/file_window.hpp"
-#include "mmap/pages/mapped_memory.hpp"
+#include "mmap/pages/smaps.hpp"
 #include "runtime/system/kernel.hpp"
 
 namespace weightmap::mmap {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "mmap/pages/file_window.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
@@ -39,34 +40,6 @@ tl::unexpected<Error> hidden() {
       EPERM));
 }
 
-// A part of a file in the address space, through which nothing is ever read.
-class Window {
- public:
-  Window(const os::File& file, std::uint64_t offset, std::uint64_t size) noexcept
-      : size_(static_cast<std::size_t>(size)) {
-    for (int sharing : {MAP_SHARED, MAP_PRIVATE}) {  // some file systems refuse the first
-      // Readable, since an emulator of user mode answers for such memory only.
-      address_ = ::mmap(nullptr, size_, PROT_READ, sharing | MAP_NORESERVE, file.descriptor(),
-                        static_cast<off_t>(offset));
-      if (address_ != MAP_FAILED) return;
-    }
-    error_number_ = errno;
-  }
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-  ~Window() {
-    if (address_ != MAP_FAILED) ::munmap(address_, size_);
-  }
-
-  const void* address() const noexcept { return address_; }
-  int error_number() const noexcept { return error_number_; }  // 0: mapped
-
- private:
-  std::size_t size_;
-  void* address_ = MAP_FAILED;
-  int error_number_ = 0;
-};
-
 // Sets the lowest bit for each cached page from `address` on.
 Result<void> ask(const void* address, std::size_t size, std::vector<unsigned char>& pages) {
   int result = 0;
@@ -83,10 +56,12 @@ bool tells_what_is_cached(const os::File& file) {
   const std::uint64_t page = os::page_bytes();
   std::uint64_t beyond = 0;
   if (!bytes::checked_add(file.size() / page * page, window_bytes, &beyond)) return true;
-  const Window window(file, beyond, page);
-  if (window.error_number() != 0) return true;
+  const ByteRange part{beyond, page};
+  const FileWindow window(file, {&part, 1}, page);
+  if (window.bytes().empty()) return true;
   std::vector<unsigned char> cached(1);
-  return !ask(window.address(), static_cast<std::size_t>(page), cached) || (cached[0] & 1) == 0;
+  return !ask(window.bytes().data(), static_cast<std::size_t>(page), cached) ||
+         (cached[0] & 1) == 0;
 }
 
 using os::kernel::Cachestat;
@@ -135,18 +110,16 @@ Result<CachedPages> CachedPages::of(const os::File& file) {
   const bool has_counts = count_cached(file).value_or(0) > 0;  // see cached_bytes_of()
   for (std::uint64_t offset = 0; offset < file.size(); offset += window_bytes) {
     const std::uint64_t size = std::min(window_bytes, file.size() - offset);
-    if (Result<void> ok = cached.append(file, offset, size, has_counts); !ok)
-      return tl::unexpected<Error>(ok.error());
+    TRY(cached.append(file, offset, size, has_counts));
   }
   return cached;
 }
 
 Result<void> CachedPages::append(const os::File& file, std::uint64_t offset, std::uint64_t size,
                                  bool has_counts) {
-  const Window window(file, offset, size);
-  if (window.error_number() != 0)
-    return tl::unexpected<Error>(
-        os::os_error("map " + std::to_string(size) + " bytes", window.error_number()));
+  const ByteRange part{offset, size};
+  const FileWindow window(file, {&part, 1}, os::page_bytes());
+  if (window.bytes().empty()) return os::os_failure("map " + std::to_string(size) + " bytes");
   for (std::uint64_t at = 0; at < size; at += piece_bytes) {
     const std::uint64_t length = std::min(piece_bytes, size - at);
     std::optional<bool> evenly;
@@ -155,15 +128,14 @@ Result<void> CachedPages::append(const os::File& file, std::uint64_t offset, std
       pages_.append(pages_in(length), *evenly);
       continue;
     }
-    const void* const address = static_cast<const std::byte*>(window.address()) + at;
-    if (Result<void> ok = append(address, length); !ok) return ok;
+    TRY(append(window.bytes().data() + at, length));
   }
   return {};
 }
 
 Result<void> CachedPages::append(const void* address, std::uint64_t size) {
   std::vector<unsigned char> pages(pages_in(size));
-  if (Result<void> ok = ask(address, static_cast<std::size_t>(size), pages); !ok) return ok;
+  TRY(ask(address, static_cast<std::size_t>(size), pages));
   for (const unsigned char page : pages) pages_.append(1, (page & 1) != 0);
   return {};
 }
@@ -189,9 +161,8 @@ Result<std::uint64_t> cached_bytes_of(const os::File& file) {
   // On a stacked file system (overlayfs) the pages belong to the lower file, which only a mapping
   // reaches; so a count of zero must be confirmed there.
   if (counted && *counted > 0) return *counted;
-  const Result<CachedPages> pages = CachedPages::of(file);
-  if (!pages) return tl::unexpected<Error>(pages.error());
-  return pages->cached_bytes();
+  TRY_ASSIGN(const CachedPages pages, CachedPages::of(file));
+  return pages.cached_bytes();
 }
 
 bool is_surely_cached(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {

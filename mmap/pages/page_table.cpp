@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "runtime/system/kernel.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
@@ -54,13 +55,12 @@ template <class Visit>
 Result<std::uint64_t> read_entries(std::span<const std::byte> mapping, Visit&& visit) {
   const std::uint64_t count = (mapping.size() + os::page_bytes() - 1) / os::page_bytes();
   if (count == 0) return count;
-  const Result<os::UniqueFd> pagemap = open_pagemap();
-  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
+  TRY_ASSIGN(const os::UniqueFd pagemap, open_pagemap());
   const std::uint64_t first = reinterpret_cast<std::uintptr_t>(mapping.data()) / os::page_bytes();
   std::vector<std::uint64_t> entries(entries_a_read);
   for (std::uint64_t at = 0; at < count;) {
     const std::uint64_t wanted = std::min<std::uint64_t>(entries.size(), count - at);
-    const ssize_t got = ::pread(pagemap->get(), entries.data(), wanted * sizeof entries[0],
+    const ssize_t got = ::pread(pagemap.get(), entries.data(), wanted * sizeof entries[0],
                                 static_cast<off_t>((first + at) * sizeof entries[0]));
     if (got < 0) return os::os_failure("read /proc/self/pagemap");
     const std::uint64_t read = static_cast<std::uint64_t>(got) / sizeof entries[0];
@@ -110,17 +110,15 @@ Result<MappedPages> MappedPages::of(std::span<const std::byte> mapping) {
 Result<MappedPages> MappedPages::scan(std::span<const std::byte> mapping) {
   MappedPages pages(mapping.size(), true);
   if (mapping.empty()) return pages;
-  const Result<os::UniqueFd> pagemap = open_pagemap();
-  if (!pagemap) return tl::unexpected<Error>(pagemap.error());
+  TRY_ASSIGN(const os::UniqueFd pagemap, open_pagemap());
   const std::uint64_t page = pages.resident_.page_bytes();
   const std::uint64_t count = (mapping.size() + page - 1) / page;
   const auto begin = reinterpret_cast<std::uintptr_t>(mapping.data());
   const std::uint64_t end = begin + count * page;
   std::vector<PageRegion> regions(regions_a_call);
   for (std::uint64_t at = begin; at < end;) {
-    const Result<std::size_t> found = scan_some(*pagemap, at, end, regions);
-    if (!found) return tl::unexpected<Error>(found.error());
-    for (const PageRegion& region : std::span(regions).first(*found))
+    TRY_ASSIGN(const std::size_t found, scan_some(pagemap, at, end, regions));
+    for (const PageRegion& region : std::span(regions).first(found))
       pages.append((region.start - begin) / page, (region.end - region.start) / page,
                    (region.categories & page_is_file) == 0,
                    (region.categories & page_is_huge) != 0);

@@ -1,6 +1,5 @@
 #include "mmap/pages/process_maps.hpp"
 
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "mmap/pages/file_window.hpp"
 #include "runtime/base/bytes/number.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
@@ -64,15 +64,14 @@ std::vector<std::int64_t> process_numbers(const fs::path& root) {
 }
 
 Result<MappedArea> area_of(const os::File& file) {
-  void* const page =
-      ::mmap(nullptr, os::page_bytes(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
-  if (page == MAP_FAILED) return os::os_failure("map the file");
-  const auto address = reinterpret_cast<std::uintptr_t>(page);
+  const ByteRange first{0, os::page_bytes()};
+  const FileWindow window(file, {&first, 1}, os::page_bytes());
+  if (window.bytes().empty()) return os::os_failure("map the file");
+  const auto address = reinterpret_cast<std::uintptr_t>(window.bytes().data());
   std::ifstream text("/proc/self/maps");
   std::optional<MappedArea> found;
   for (SmapsReader reader(text); !found && reader.next();)
     if (reader.area().begin <= address && address < reader.area().end) found = reader.area();
-  ::munmap(page, os::page_bytes());
   if (found) return std::move(*found);
   return failure(ErrorCode::io, "cannot find the file in /proc/self/maps");
 }

@@ -1,10 +1,16 @@
-// Parses /proc/PID/maps and /proc/PID/smaps, one mapping after another.
+// Parses /proc/PID/maps and /proc/PID/smaps, one mapping after another; and reports from the latter
+// how ranges of addresses are held in memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <istream>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "weightmap/result.hpp"
 
 namespace weightmap::mmap {
 
@@ -56,5 +62,20 @@ class SmapsReader {
   MappedArea area_;
   MappedMemory memory_;
 };
+
+// Returns the figures of `range`; zeros for an empty one. The system counts per mapping, and merges
+// similar neighbours: for a mapping that exceeds the range, the figures are scaled by length. Fails
+// with io if the system does not list all of the range.
+Result<MappedMemory> mapped_memory(std::span<const std::byte> range);
+// Returns the sum over all ranges, from one read of the list.
+Result<MappedMemory> mapped_memory(std::span<const std::span<const std::byte>> ranges);
+
+struct AddressRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// Does the same for a text in the format of /proc/self/smaps.
+Result<MappedMemory> read_smaps(std::istream& smaps, std::span<const AddressRange> ranges);
 
 }  // namespace weightmap::mmap

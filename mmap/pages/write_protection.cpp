@@ -38,11 +38,8 @@ Result<WriteProtection> protect_mappings_of(const os::File& file) {
 }  // namespace
 
 Result<WriteProtection> protect_mappings(const std::filesystem::path& path) {
-  Result<os::File> file = os::File::open(path, false);
-  if (!file) return about_file(std::move(file.error()), path);
-  Result<WriteProtection> protection = protect_mappings_of(*file);
-  if (!protection) return about_file(std::move(protection.error()), path);
-  return protection;
+  TRY_ASSIGN(os::File file, about_file(os::File::open(path, false), path));
+  return about_file(protect_mappings_of(file), path);
 }
 
 }  // namespace weightmap

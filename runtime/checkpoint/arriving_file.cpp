@@ -12,11 +12,6 @@
 #include "runtime/system/write/write_all.hpp"
 
 namespace weightmap {
-namespace {
-
-constexpr std::uint64_t mebi = std::uint64_t{1} << 20;
-
-}  // namespace
 
 ArrivingFile::ArrivingFile(std::shared_ptr<RangeSource> source, RemoteVersion version,
                            os::File copy) noexcept
@@ -73,7 +68,7 @@ Result<void> ArrivingFile::put(std::uint64_t offset, std::span<const std::byte> 
 // header whose length is not known. So what follows the head of the file is read in growing steps.
 ByteRange ArrivingFile::with_surroundings(ByteRange range) const noexcept {
   constexpr std::uint64_t around = 64 * 1024;
-  constexpr std::uint64_t longest_step = 32 * mebi;
+  constexpr std::uint64_t longest_step = std::uint64_t{32} << 20;
   const std::uint64_t head = arrived_.end_of_first();
   const std::uint64_t begin = range.offset / around * around;
   std::uint64_t end = bytes::round_up(range.offset + range.length + around, around);

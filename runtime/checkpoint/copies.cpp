@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "mmap/page_loader.hpp"
+#include "mmap/pages/page_cache.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/strided_blocks.hpp"
 #include "runtime/system/memory/own_memory.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
@@ -80,8 +83,6 @@ Result<void> copy_safely(State& state, std::span<const std::byte> part, const Co
   return tl::unexpected<Error>(std::move(error));
 }
 
-}  // namespace
-
 Result<void> copy_bytes(State& state, const TensorView& view, std::span<std::byte> out) {
   const std::span<const std::byte> part = view.bytes();
   if (out.size() != part.size())
@@ -92,6 +93,8 @@ Result<void> copy_bytes(State& state, const TensorView& view, std::span<std::byt
     return copy_range(state, source, offset, out);
   });
 }
+
+}  // namespace
 
 Result<void> gather(State& state, const TensorView& view, std::span<std::byte> out) {
   TRY(view.check_gather(out.size()));
@@ -117,9 +120,43 @@ Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& vie
   return check_unchanged(Checkpoint::Access::state(checkpoint), view);
 }
 
+Result<void> demand(State& state, const TensorView& view) {
+  TRY(state.check_view_memory());
+  const std::span<const std::byte> part = view.bytes();
+  if (part.empty()) return {};
+  const std::optional<std::uint64_t> position = state.position_of(part);
+  if (!position)
+    return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
+  state.demand_log.note(*position, state.catalog());
+  if (state.is_in_memory()) return {};
+  const SourceFile& source = state.sources.at(*position);
+  const std::uint64_t offset = *position - source.base();
+  const mmap::MappedFile mapped = source.in(state.mapping);
+  mmap::PageLoader loader(mapped, mmap::best_load_method(state.mapping));
+  Result<void> loaded;
+  if (mmap::is_surely_cached(mapped, offset, part.size())) {
+    loaded = loader.load(offset, part.size());  // maps it, without disk access
+  } else {
+    const Gate::Mark mark(state.gate);
+    loaded = loader.load_now(offset, part.size());
+  }
+  if (!loaded) loaded.error().file = source.shown_name;
+  return loaded;
+}
+
 std::string start_of_error(State& state, std::span<const std::byte> part) {
   const std::optional<std::uint64_t> position = state.position_of(part);
   return position ? tensor_at_position(state, *position) : std::string();
+}
+
+Result<void> Checkpoint::gather(const TensorView& view, std::span<std::byte> out) const {
+  return weightmap::gather(*state_, view, out);
+}
+Result<void> Checkpoint::demand(const TensorView& view) const {
+  return weightmap::demand(*state_, view);
+}
+Result<void> Backing::copy_bytes(const TensorView& view, std::span<std::byte> out) const {
+  return weightmap::copy_bytes(*state_, view, out);
 }
 
 }  // namespace weightmap

@@ -1,4 +1,4 @@
-// Copies tensors with errors instead of signals.
+// Copies tensors with errors instead of signals, and reads those that a thread needs at once.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace weightmap {
 
 // Implement the member functions of Checkpoint of the same names.
 Result<void> gather(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
-Result<void> copy_bytes(Checkpoint::State& state, const TensorView& view, std::span<std::byte> out);
+Result<void> demand(Checkpoint::State& state, const TensorView& view);
 
 // Fails likewise if bytes read from the mapping may not be those of the opened file.
 Result<void> check_unchanged(Checkpoint::State& state, const TensorView& view);

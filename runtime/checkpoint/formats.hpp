@@ -1,16 +1,60 @@
-// The table of the formats that are opened.
+// The table of the formats that are opened, and files that are a checkpoint together: as one of
+// them names them, which each format does in its own way.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory_resource>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "runtime/checkpoint/named_files.hpp"
+#include "runtime/checkpoint/sources.hpp"
 #include "runtime/formats/format/format.hpp"
 #include "runtime/formats/format/identify.hpp"
+#include "runtime/formats/sets/shard_index.hpp"
+#include "weightmap/checkpoint_info.hpp"
+#include "weightmap/options.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap {
+
+// The files that an open has read when it needs the names.
+struct FirstFiles {
+  const Sources& sources;
+  std::span<format::Input> inputs;  // the first source, or those of all ranks' metadata
+  const format::Parsed* content;    // nullptr for a format without a parse
+  const OpenOptions& options;
+  OpenStats& stats;
+  std::pmr::memory_resource& memory;
+};
+
+struct NamedFiles {
+  std::vector<std::string> files;  // beside the first one, or below
+  std::string why;                 // what an error about a missing one ends with
+  // The first file is one of `files`. Otherwise it stays in front of them.
+  bool includes_first = false;
+  // Parses all files, which are the sources by now.
+  std::function<Result<format::Parsed>(const Sources& sources, const OpenOptions& options,
+                                       OpenStats& stats, std::pmr::memory_resource& memory)>
+      parse;
+};
+
+// nullopt: the file is a checkpoint by itself. Errors name the file, or are about the first one.
+using NameFiles = Result<std::optional<NamedFiles>> (*)(const FirstFiles& first);
+
+// An index of shards.
+Result<std::optional<NamedFiles>> name_shards(const FirstFiles& first);
+// The metadata of torch.distributed.checkpoint.
+Result<std::optional<NamedFiles>> name_data_files(const FirstFiles& first);
+// A GGUF file that may be part of a split. Fails with corrupt if the file's name contradicts what
+// the file says, with invalid_argument if the file has no name.
+Result<std::optional<NamedFiles>> name_split(const FirstFiles& first);
+// A safetensors file, which never names others. Fails with invalid_argument if it has the parts of
+// one rank, as it says or as the files of other ranks beside it show.
+Result<std::optional<NamedFiles>> name_ranks(const FirstFiles& first);
 
 struct FormatRow {
   format::Kind kind;  // of a file's content
@@ -44,5 +88,15 @@ Result<const FormatRow*> format_of(format::Input& input, const std::filesystem::
 Result<format::Parsed> parse_file(const FormatRow*& row, format::Input& input,
                                   const OpenOptions& options, OpenStats& stats,
                                   std::pmr::memory_resource& memory);
+
+// Parses the files of a checkpoint separately, several at a time, and merges their catalogs: all
+// files of `sources` from number `first` on. With an index, which has as many files in
+// the same order, the tensors are exactly those that it names, otherwise all. Errors name the file.
+// Fails with corrupt if the index names a tensor that its file does not have, or if two files have
+// one; with corrupt for a split whose files do not match its description; with unsupported for
+// features of single files: compressed storages, reserved ones.
+Result<format::Parsed> parse_shards(const Sources& sources, std::size_t first,
+                                    const sets::ShardIndex* index, const OpenOptions& options,
+                                    OpenStats& stats, std::pmr::memory_resource& memory);
 
 }  // namespace weightmap

@@ -1,23 +1,20 @@
-#include "runtime/checkpoint/freshness.hpp"
+// Compares the mapping with what was opened. Nothing here takes a lock.
 
 #include <algorithm>
+#include <array>
 
 #include "mmap/guard.hpp"
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/checkpoint/state.hpp"
 
 namespace weightmap {
-namespace {
 
-using State = Checkpoint::State;
-
-}  // namespace
-
-bool State::is_lost() const noexcept {
+bool Checkpoint::State::is_lost() const noexcept {
   const mmap::Mapping* const writable = copy_on_write.load(std::memory_order_acquire);
   return mapping.is_lost() || (writable != nullptr && writable->is_lost());
 }
 
-Result<void> State::check_view_memory() const {
+Result<void> Checkpoint::State::check_view_memory() const {
   if (view_memory == ViewMemory::mapped || is_in_memory()) return {};
   return about_shown(Error{ErrorCode::unsupported,
                            "only its metadata was read, so its tensors have no memory; stage or "
@@ -25,7 +22,8 @@ Result<void> State::check_view_memory() const {
                      shown_name());
 }
 
-std::optional<std::uint64_t> State::position_of(std::span<const std::byte> part) const noexcept {
+std::optional<std::uint64_t> Checkpoint::State::position_of(
+    std::span<const std::byte> part) const noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(part.data());
   const auto base = reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
   if (start < base || !sources.contain(start - base, part.size())) return std::nullopt;
@@ -47,33 +45,24 @@ bool is_at_its_path(const SourceFile& source) noexcept {
 
 }  // namespace
 
-bool is_current(const State& state) noexcept {
-  return !state.is_lost() && (!state.hub || sets::is_current(*state.hub)) &&
-         std::all_of(state.sources.begin(), state.sources.end(), is_at_its_path);
+bool Checkpoint::is_current() const noexcept {
+  return !state_->is_lost() && (!state_->hub || sets::is_current(*state_->hub)) &&
+         std::all_of(state_->sources.begin(), state_->sources.end(), is_at_its_path);
 }
 
-CheckpointState state_of(const State& state) noexcept {
-  const bool unchanged = std::all_of(state.sources.begin(), state.sources.end(), is_unchanged);
+CheckpointState Checkpoint::state() const noexcept {
+  const bool unchanged = std::all_of(state_->sources.begin(), state_->sources.end(), is_unchanged);
   // Checked last, so that it covers all reads of the mapping before this call.
-  if (state.is_lost()) return CheckpointState::lost;
+  if (state_->is_lost()) return CheckpointState::lost;
   if (!unchanged) return CheckpointState::modified;
-  return is_current(state) ? CheckpointState::current : CheckpointState::replaced;
+  return is_current() ? CheckpointState::current : CheckpointState::replaced;
 }
 
 bool guard_is_active() noexcept { return mmap::Guard::is_active(); }
 
 std::string_view to_string(CheckpointState state) noexcept {
-  switch (state) {
-    case CheckpointState::current:
-      return "current";
-    case CheckpointState::replaced:
-      return "replaced";
-    case CheckpointState::modified:
-      return "modified";
-    case CheckpointState::lost:
-      return "lost";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 4> words = {"current", "replaced", "modified", "lost"};
+  return words.at(static_cast<std::size_t>(state));
 }
 
 }  // namespace weightmap

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/memory/write_once_memory.hpp"
+#include "mmap/memory/memory_to_fill.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"

@@ -1,36 +1,44 @@
-#include "runtime/checkpoint/late_values.hpp"
+// The values of a checkpoint, of which some are read when they are asked for.
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "weightmap/chunks.hpp"
+#include "weightmap/value.hpp"
 
 namespace weightmap {
 
-Result<Value> values_of(Checkpoint::State& state) {
-  const format::Parsed& content = state.content();
-  if (!content.late) return Value(content.tree.get(), content.tree->root());
-  const format::Values* known = state.late_values.load(std::memory_order_acquire);
+Value Checkpoint::root() const& noexcept {
+  const value::Tree& tree = *state_->content().tree;
+  return {&tree, tree.root()};
+}
+
+// Threads that ask at once each read them, and all get what the first one has read.
+Result<Value> Checkpoint::values() const& {
+  const format::Parsed& content = state_->content();
+  if (!content.late) return root();
+  const format::Values* known = state_->late_values.load(std::memory_order_acquire);
   if (known == nullptr) {
     std::vector<format::ValueFile> files;
-    for (const SourceFile& source : state.sources.opened())
+    for (const SourceFile& source : state_->sources.opened())
       files.push_back({&source.file, source.shown_name});
-    Result<format::Values> read = content.late->read(files, content.catalog, state.options);
-    if (!read) {
-      if (read.error().file.empty()) read.error().file = state.shown_name();
-      return tl::unexpected<Error>(std::move(read.error()));
-    }
-    auto made = std::make_unique<const format::Values>(std::move(*read));
-    if (state.late_values.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel))
+    TRY_ASSIGN(format::Values read,
+               about_shown(content.late->read(files, content.catalog, state_->options),
+                           state_->shown_name()));
+    auto made = std::make_unique<const format::Values>(std::move(read));
+    if (state_->late_values.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel))
       known = made.release();
   }
   return Value(known->tree.get(), known->tree->root());
 }
 
-std::span<const std::string> left_out_of(const Checkpoint::State& state) noexcept {
-  const format::Values* const known = state.late_values.load(std::memory_order_acquire);
+std::span<const std::string> left_out_values(const Checkpoint& checkpoint) noexcept {
+  const format::Values* const known =
+      Checkpoint::Access::state(checkpoint).late_values.load(std::memory_order_acquire);
   return known == nullptr ? std::span<const std::string>() : known->left_out;
 }
 

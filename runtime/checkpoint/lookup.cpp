@@ -1,13 +1,22 @@
-#include "runtime/checkpoint/lookup.hpp"
+// The members of Checkpoint and Backing that find tensors and storages.
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/catalog/nearest_names.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/base/zip/storage_offsets.hpp"
+#include "runtime/checkpoint/state.hpp"
+#include "weightmap/backing.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/name_pattern.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {
@@ -100,14 +109,6 @@ tl::unexpected<Error> ambiguous(const State& state, std::string_view name) {
                      "; ask by path");
 }
 
-}  // namespace
-
-[[gnu::cold]] Error NamedTensor::about(Error error) const {
-  error.message.insert(0, "tensor " + bytes::quote(name) + ": ");
-  if (error.file.empty()) error.file = file;
-  return error;
-}
-
 NamedTensor tensor_at(const State& state, std::size_t index) noexcept {
   const Catalog& catalog = state.catalog();
   const Entry& entry = catalog[index];
@@ -130,48 +131,58 @@ NamedTensor tensor_at(const State& state, std::size_t index) noexcept {
   return tensor;
 }
 
-std::optional<TensorView> find_tensor(const State& state, std::string_view name) noexcept {
-  const std::uint32_t index = state.catalog().find(name);
+}  // namespace
+
+[[gnu::cold]] Error NamedTensor::about(Error error) const {
+  error.message.insert(0, "tensor " + bytes::quote(name) + ": ");
+  if (error.file.empty()) error.file = file;
+  return error;
+}
+
+TensorRange Checkpoint::tensors() const& noexcept {
+  const auto at = [](const void* state, std::size_t index) noexcept {
+    return tensor_at(*static_cast<const State*>(state), index);
+  };
+  return {state_.get(), at, state_->catalog().size()};
+}
+
+std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
+  const Catalog& catalog = state_->catalog();
+  const std::uint32_t index = catalog.find(name);
   if (index == Catalog::none) return std::nullopt;
-  const Entry& entry = state.catalog()[index];
+  const Entry& entry = catalog[index];
   if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
-  return state.view(entry);
+  return state_->view(entry);
 }
 
-bool contains_tensor(const State& state, std::string_view name) noexcept {
-  return state.catalog().find(name) != Catalog::none;
+bool Checkpoint::contains(std::string_view name) const noexcept {
+  return state_->catalog().find(name) != Catalog::none;
 }
 
-Result<NamedTensor> get_tensor(const State& state, std::string_view name) {
-  const std::uint32_t index = state.catalog().find(name);
+Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
+  const std::uint32_t index = state_->catalog().find(name);
   if (index == Catalog::none) {
-    TRY(check_not_chunked(state, name));
-    return refused(state, ErrorCode::not_found,
-                   "has no tensor " + bytes::quote(name) + hint(state, name));
+    TRY(check_not_chunked(*state_, name));
+    return refused(*state_, ErrorCode::not_found,
+                   "has no tensor " + bytes::quote(name) + hint(*state_, name));
   }
-  if ((state.catalog()[index].flags & Entry::ambiguous) != 0) return ambiguous(state, name);
-  return tensor_at(state, index);
+  if ((state_->catalog()[index].flags & Entry::ambiguous) != 0) return ambiguous(*state_, name);
+  return tensor_at(*state_, index);
 }
 
-std::optional<TensorView> find_tensor(const State& state, std::span<const PathPart> path) {
-  const std::uint32_t index = find_index(state, path);
-  if (index == Catalog::none) return std::nullopt;
-  return state.view(state.catalog()[index]);
-}
-
-Result<NamedTensor> get_tensor(const State& state, std::span<const PathPart> path) {
-  const std::uint32_t index = find_index(state, path);
-  if (index != Catalog::none) return tensor_at(state, index);
+Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
+  const std::uint32_t index = find_index(*state_, path);
+  if (index != Catalog::none) return tensor_at(*state_, index);
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "" : ", ";
     text += part.is_integer() ? std::to_string(part.integer()) : bytes::quote(part.key(), 80);
   }
-  return refused(state, ErrorCode::not_found, "has no tensor at the path [" + text + "]");
+  return refused(*state_, ErrorCode::not_found, "has no tensor at the path [" + text + "]");
 }
 
-std::vector<PathPart> path_of_tensor(const State& state, std::size_t index) {
-  const Catalog& catalog = state.catalog();
+std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
+  const Catalog& catalog = state_->catalog();
   const Entry& entry = catalog[index];
   std::vector<PathPart> parts;
   parts.reserve(catalog.path_length(entry));
@@ -184,22 +195,41 @@ std::vector<PathPart> path_of_tensor(const State& state, std::size_t index) {
   return parts;
 }
 
-std::optional<NamedTensor> tensor_of_value(const State& state, const Value& value) noexcept {
+std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcept {
   const std::optional<std::uint32_t> position = value::position_of(value.cell());
   if (!position) return std::nullopt;
-  const format::Values* const late = state.late_values.load(std::memory_order_acquire);
+  const format::Values* const late = state_->late_values.load(std::memory_order_acquire);
   const bool is_late = late != nullptr && value.tree() == late->tree.get();
-  const std::optional<std::uint32_t> tensor =
-      (is_late ? late->nodes : state.content().nodes).find(*position);
-  if (!tensor) return std::nullopt;
-  return tensor_at(state, *tensor);
+  const std::optional<std::uint32_t> index =
+      (is_late ? late->nodes : state_->content().nodes).find(*position);
+  if (!index) return std::nullopt;
+  return tensor_at(*state_, *index);
 }
 
-NamedStorage storage_at(const State& state, std::size_t index) noexcept {
-  const catalog::StorageEntry& storage = state.catalog().storages()[index];
-  const std::uint64_t base = state.sources[storage.source].base();
-  return {state.catalog().text(storage.key), storage.position - base, storage.nbytes, storage.crc32,
-          storage.source};
+std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint, std::string_view pattern) {
+  const NamePattern compiled(pattern);
+  std::vector<std::size_t> found;
+  for (const NamedTensor& tensor : checkpoint.tensors())
+    if (tensor.name == pattern || compiled.matches(tensor.name)) found.push_back(tensor.index);
+  return found;
+}
+
+std::string NamedStorage::record() const { return zip::storage_record(key); }
+
+bool ReservedStorages::is_unwritten(std::string_view key) const noexcept {
+  return std::binary_search(unwritten.begin(), unwritten.end(), bytes::decimal(key));
+}
+
+Backing::Backing(const Checkpoint& checkpoint) noexcept
+    : state_(&Checkpoint::Access::state(checkpoint)) {}
+
+std::size_t Backing::storage_count() const noexcept { return state_->catalog().storages().size(); }
+
+NamedStorage Backing::storage(std::size_t index) const noexcept {
+  const catalog::StorageEntry& storage = state_->catalog().storages()[index];
+  const std::uint64_t base = state_->sources[storage.source].base();
+  return {state_->catalog().text(storage.key), storage.position - base, storage.nbytes,
+          storage.crc32, storage.source};
 }
 
 }  // namespace weightmap

@@ -1,5 +1,3 @@
-#include "runtime/checkpoint/named_files.hpp"
-
 #include <algorithm>
 #include <memory>
 #include <string_view>
@@ -7,7 +5,7 @@
 
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/checkpoint/shards.hpp"
+#include "runtime/checkpoint/formats.hpp"
 #include "runtime/formats/dcp/parse_dcp.hpp"
 #include "runtime/formats/dcp/saved_offsets.hpp"
 #include "runtime/formats/sets/file_names.hpp"

@@ -9,11 +9,15 @@
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
 #include "runtime/checkpoint/refused_write.hpp"
 #include "runtime/formats/sets/file_names.hpp"
-#include "runtime/system/memory/host_memory.hpp"
+#include "runtime/system/facilities.hpp"
+#include "weightmap/backing.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/remote.hpp"
 
 namespace weightmap {
 namespace {
@@ -175,7 +179,7 @@ Result<Checkpoint> Opening::finish() && {
   return checkpoint;
 }
 
-Result<Checkpoint> open_files(GivenFiles given, const OpenOptions& options) {
+Result<Checkpoint> open_given_files(GivenFiles given, const OpenOptions& options) {
   const std::string name = given.shown_name();
   Result<Checkpoint> opened = Opening(std::move(given), options).run();
   if (opened) return opened;
@@ -185,36 +189,85 @@ Result<Checkpoint> open_files(GivenFiles given, const OpenOptions& options) {
 
 Result<Checkpoint> open_paths(std::vector<GivenPath> paths, const OpenOptions& options) {
   TRY_ASSIGN(GivenFiles given, open_given(std::move(paths), options));
-  return open_files(std::move(given), options);
+  return open_given_files(std::move(given), options);
+}
+
+Result<void> check_reads_metadata(const OpenOptions& options) {
+  const auto refuse = [](const std::string& option) {
+    return failure(ErrorCode::unsupported,
+                   option +
+                       " needs all bytes of a remote checkpoint, and only its metadata is "
+                       "read; stage or fetch it");
+  };
+  if (options.writable.value_or(false)) return refuse("writable");
+  if (options.populate.value_or(false)) return refuse("populate");
+  if (options.locked.value_or(false)) return refuse("locked");
+  if (options.verify == Verify::crc) return refuse("verify=crc");
+  return {};
+}
+
+// Without those of the environment that concern the bytes.
+Result<OpenOptions> complete_for_metadata(OpenOptions options) {
+  const OpenOptions look = OpenOptions::to_look();
+  if (!options.verify) options.verify = look.verify;
+  options.writable = look.writable;
+  options.populate = look.populate;
+  options.locked = look.locked;
+  options.protection = look.protection;
+  return with_defaults(std::move(options));
+}
+
+Result<Checkpoint> open_source(std::shared_ptr<RangeSource> source, const OpenOptions& options) {
+  if (!options.variant.empty())
+    return failure(ErrorCode::unsupported,
+                   "a variant is chosen among the files of a folder; of a store, name the file "
+                   "itself, such as hf://org/name/model.fp16.safetensors");
+  TRY(check_reads_metadata(options));
+  TRY_ASSIGN(const OpenOptions all, complete_for_metadata(options));
+  TRY_ASSIGN(std::shared_ptr<ArrivingFile> file, ArrivingFile::in_memory(std::move(source)));
+  return open_arriving(std::move(file), all, ViewMemory::none);
 }
 
 }  // namespace
 
-Result<Checkpoint> open_paths(std::span<const std::filesystem::path> paths,
-                              const OpenOptions& options) {
+Result<Checkpoint> Checkpoint::open(const std::filesystem::path& path, const OpenOptions& options) {
+  return open_files({&path, 1}, options);
+}
+
+Result<Checkpoint> Checkpoint::open_files(std::span<const std::filesystem::path> paths,
+                                          const OpenOptions& options) {
+  if (paths.empty())
+    return failure(ErrorCode::invalid_argument, "the list of files to open is empty");
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
   std::vector<GivenPath> all;
   for (const std::filesystem::path& path : paths) all.push_back(given(path));
-  return open_paths(std::move(all), options);
+  return open_paths(std::move(all), complete);
 }
 
-Result<Checkpoint> open_descriptor(int descriptor, const OpenOptions& options) {
-  TRY_ASSIGN(GivenFiles given, open_given(descriptor, options));
-  return open_files(std::move(given), options);
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open_shared(const std::filesystem::path& path,
+                                                                  const OpenOptions& options) {
+  TRY_ASSIGN(Checkpoint checkpoint, open(path, options));
+  return std::make_shared<const Checkpoint>(std::move(checkpoint));
 }
 
-Result<Checkpoint> open_memory(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-                               const OpenOptions& options) {
-  TRY_ASSIGN(GivenFiles given, open_given(bytes, std::move(owner), options));
-  return open_files(std::move(given), options);
+Result<Checkpoint> Checkpoint::open_descriptor(int descriptor, const OpenOptions& options) {
+  TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
+  TRY_ASSIGN(GivenFiles files, open_given(descriptor, complete));
+  return open_given_files(std::move(files), complete);
 }
 
-Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
-                                 ViewMemory view_memory) {
-  TRY_ASSIGN(GivenFiles given, open_given(std::move(file), view_memory));
-  return open_files(std::move(given), options);
+Result<Checkpoint> Checkpoint::open_memory(std::span<const std::byte> bytes,
+                                           std::shared_ptr<const void> owner,
+                                           const OpenOptions& options) {
+  TRY_ASSIGN(OpenOptions complete, with_environment(options));
+  if (!complete.copy_on_write) complete.copy_on_write = CopyOnWrite::off;
+  TRY_ASSIGN(complete, with_defaults(std::move(complete)));
+  TRY_ASSIGN(GivenFiles files, open_given(bytes, std::move(owner), complete));
+  return open_given_files(std::move(files), complete);
 }
 
-Result<Checkpoint> open_again(const State& old) {
+Result<Checkpoint> Checkpoint::reopen() const {
+  const State& old = *state_;
   if (old.given.empty())
     return about_shown(
         Error{ErrorCode::invalid_argument,
@@ -226,6 +279,37 @@ Result<Checkpoint> open_again(const State& old) {
         Error{ErrorCode::unsupported, "is remote: it is opened again by a new source"},
         old.shown_name());
   return open_paths(old.given, old.options);
+}
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+std::size_t Checkpoint::source_count() const noexcept { return state_->sources.size(); }
+const SourceInfo& Checkpoint::source(std::size_t index) const& noexcept {
+  return state_->sources[index].info;
+}
+const CheckpointInfo& Checkpoint::info() const& noexcept { return state_->info; }
+const OpenStats& Checkpoint::stats() const& noexcept { return state_->stats; }
+std::span<const std::byte> Checkpoint::mapping() const& noexcept { return state_->mapping.bytes(); }
+
+std::vector<std::filesystem::path> Backing::opened_paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const GivenPath& given : state_->given)
+    paths.push_back(state_->hub ? std::filesystem::path(given.as_given) : given.path);
+  return paths;
+}
+
+Result<Checkpoint> open_arriving(std::shared_ptr<ArrivingFile> file, const OpenOptions& options,
+                                 ViewMemory view_memory) {
+  TRY_ASSIGN(GivenFiles given, open_given(std::move(file), view_memory));
+  return open_given_files(std::move(given), options);
+}
+
+Result<Checkpoint> open_metadata(std::unique_ptr<RangeSource> source, const OpenOptions& options) {
+  const std::string name = shown_name(source->name());
+  return about_shown(open_source(std::move(source), options), name);
 }
 
 }  // namespace weightmap

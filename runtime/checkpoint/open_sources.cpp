@@ -11,7 +11,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/format/members.hpp"
 #include "runtime/formats/sets/select_files.hpp"
-#include "runtime/system/file/reflink.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "runtime/system/process/descriptor_limit.hpp"
 
 namespace weightmap {
@@ -58,12 +58,11 @@ Result<SourceFile> make_source(os::File file, std::string name, const OpenOption
 }
 
 Result<SourceFile> open_source(const GivenPath& from, const OpenOptions& options) {
-  Result<os::File> file =
-      os::File::open(from.path, *options.writable && *options.sharing == Sharing::shared);
-  if (!file) return about_shown(std::move(file.error()), from.shown);
-  Result<SourceFile> source = make_source(std::move(*file), from.shown, options);
-  if (!source) return about_shown(std::move(source.error()), from.shown);
-  source->info.path = from.path;
+  const bool is_written = *options.writable && *options.sharing == Sharing::shared;
+  TRY_ASSIGN(os::File file, about_shown(os::File::open(from.path, is_written), from.shown));
+  TRY_ASSIGN(SourceFile source,
+             about_shown(make_source(std::move(file), from.shown, options), from.shown));
+  source.info.path = from.path;
   return source;
 }
 
@@ -111,8 +110,7 @@ Result<void> add_siblings(Sources& sources, const std::shared_ptr<ArrivingFile>&
 // Errors name the file.
 Result<void> add_source(Sources& sources, const GivenPath& from, const OpenOptions& options) {
   TRY_ASSIGN(SourceFile source, open_source(from, options));
-  if (Result<void> placed = sources.add(std::move(source)); !placed)
-    return about_shown(std::move(placed.error()), from.shown);
+  TRY(about_shown(sources.add(std::move(source)), from.shown));
   return {};
 }
 
@@ -131,27 +129,26 @@ Result<void> add_file(Sources& sources, const GivenPath& from, const OpenOptions
   std::optional<format::MemberPath> inside = format::member_path(from.path);
   if (!inside) return added;
   TRY_ASSIGN(SourceFile source, open_source({inside->file, from.shown, {}}, options));
-  Result<ByteRange> found = format::find_member(source.file, inside->member, options.limits);
-  if (!found) return about_shown(std::move(found.error()), from.shown);
-  source.member = *found;
+  TRY_ASSIGN(
+      source.member,
+      about_shown(format::find_member(source.file, inside->member, options.limits), from.shown));
   source.member_name = std::move(inside->member);
   return sources.add(std::move(source));
 }
 
 Result<void> add_folder(GivenFiles& given, const GivenPath& folder, const OpenOptions& options) {
-  if (Result<void> whole = sets::check_no_update(folder.path); !whole)
-    return about_shown(std::move(whole.error()), folder.shown);
-  Result<sets::Selection> chosen = sets::select_files(folder.path, options.variant);
-  if (!chosen) return about_shown(std::move(chosen.error()), folder.shown);
-  make_room(chosen->files.size(), options);
-  for (const std::string& file : chosen->files) {
+  TRY(about_shown(sets::check_no_update(folder.path), folder.shown));
+  TRY_ASSIGN(sets::Selection chosen,
+             about_shown(sets::select_files(folder.path, options.variant), folder.shown));
+  make_room(chosen.files.size(), options);
+  for (const std::string& file : chosen.files) {
     Result<void> added =
         add_source(given.sources, in_folder(folder.path, folder.shown, file), options);
     if (added) continue;
-    add_limit_hint(added.error(), chosen->files.size() - 1);
+    add_limit_hint(added.error(), chosen.files.size() - 1);
     return added;
   }
-  given.not_opened = std::move(chosen->not_opened);
+  given.not_opened = std::move(chosen.not_opened);
   return {};
 }
 
@@ -220,8 +217,7 @@ Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& o
   GivenFiles files{.paths = std::move(paths)};
   if (files.paths.size() > 1)
     for (const GivenPath& path : files.paths)
-      if (Result<void> whole = sets::check_no_update(path.path.parent_path()); !whole)
-        return about_shown(std::move(whole.error()), path.shown);
+      TRY(about_shown(sets::check_no_update(path.path.parent_path()), path.shown));
   make_room(files.paths.size(), options);
   for (const GivenPath& path : files.paths)
     TRY(files.paths.size() == 1 ? add_given(files, path, options)
@@ -232,12 +228,10 @@ Result<GivenFiles> open_given(std::vector<GivenPath> paths, const OpenOptions& o
 
 Result<GivenFiles> open_given(int descriptor, const OpenOptions& options) {
   const std::string name = "descriptor " + std::to_string(descriptor);
-  Result<os::File> file = os::File::from_descriptor(descriptor);
-  if (!file) return about_shown(std::move(file.error()), name);
-  Result<SourceFile> source = make_source(std::move(*file), name, options);
-  if (!source) return about_shown(std::move(source.error()), name);
+  TRY_ASSIGN(os::File file, about_shown(os::File::from_descriptor(descriptor), name));
+  TRY_ASSIGN(SourceFile source, about_shown(make_source(std::move(file), name, options), name));
   GivenFiles files;
-  TRY(files.sources.add(std::move(*source)));
+  TRY(files.sources.add(std::move(source)));
   files.leading = 1;
   return files;
 }
@@ -246,8 +240,7 @@ Result<GivenFiles> open_given(std::span<const std::byte> memory, std::shared_ptr
                               const OpenOptions& options) {
   const std::string name = "memory";
   Result<os::File> file = os::File::in_memory(memory);
-  Result<void> ok = check_options_of_memory(options);
-  if (!ok) return about_shown(std::move(ok.error()), name);
+  TRY(about_shown(check_options_of_memory(options), name));
   if (!file) return about_shown(std::move(file.error()), name);
   const Generation generation = file->generation();
   GivenFiles files{.owner = std::move(owner), .leading = 1, .view_memory = ViewMemory::given};
@@ -283,8 +276,7 @@ Result<void> add_beside(Sources& sources, const SourceFile& first,
   }
   // Copies, since `first` may be one of the sources.
   const std::filesystem::path folder = first.info.path.parent_path();
-  if (Result<void> whole = sets::check_no_update(folder); !whole)
-    return about_shown(std::move(whole.error()), first.shown_name);
+  TRY(about_shown(sets::check_no_update(folder), first.shown_name));
   const std::string shown = first.shown_name.substr(0, first.shown_name.rfind('/') + 1);
   for (const std::string& name : names) {
     Result<void> added = add_source(sources, in_folder(folder, shown, name), options);

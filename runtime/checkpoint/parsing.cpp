@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/checkpoint/shards.hpp"
+#include "runtime/checkpoint/formats.hpp"
 #include "runtime/formats/format/members.hpp"
 
 namespace weightmap {

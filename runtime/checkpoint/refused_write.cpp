@@ -9,6 +9,7 @@
 
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/process/standard_error.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap {
 namespace {
@@ -67,7 +68,8 @@ void tell_refused_write(const void* context, std::uint64_t position) noexcept {
   os::write_standard_error(line.text());
 }
 
-void tell_refused_writes(Checkpoint::State& state) {
+void Backing::tell_refused_writes() const {
+  Checkpoint::State& state = *state_;
   if (state.view_memory != ViewMemory::mapped) return;
   if (state.info.writable || state.info.protection == Protection::guard) return;
   if (state.write_watch.load(std::memory_order_acquire) != nullptr) return;

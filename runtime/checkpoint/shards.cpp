@@ -1,4 +1,3 @@
-#include "runtime/checkpoint/shards.hpp"
 
 #include <algorithm>
 #include <chrono>

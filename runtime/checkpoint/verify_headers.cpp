@@ -1,8 +1,7 @@
-#include "runtime/checkpoint/verify_headers.hpp"
-
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
@@ -51,9 +50,9 @@ bool is_proven(const State& state) noexcept {
   return format == Format::dcp || (is_header_and_elements(format) && !state.is_set());
 }
 
-}  // namespace
-
-Result<void> verify_headers(const State& state) {
+// Reads the metadata of the files afresh and compares the place of every storage with what stands
+// before it in its file.
+Result<void> compare_headers(const State& state) {
   if (is_proven(state)) return {};
   OpenOptions options = state.options;
   options.verify = Verify::headers;
@@ -70,6 +69,13 @@ Result<void> verify_headers(const State& state) {
   if (parsing.named() != nullptr) TRY(check_names(parsing.named()->files, state.sources));
   TRY_ASSIGN(const std::unique_ptr<ParsedFiles> parsed, std::move(parsing).finish());
   return check_storages(state.catalog(), parsed->content.catalog, state.sources);
+}
+
+}  // namespace
+
+Result<void> verify_headers(const Checkpoint& checkpoint) {
+  const State& state = Checkpoint::Access::state(checkpoint);
+  return about_shown(compare_headers(state), state.shown_name());
 }
 
 }  // namespace weightmap

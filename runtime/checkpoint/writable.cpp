@@ -1,12 +1,14 @@
-#include "runtime/checkpoint/writable.hpp"
+// Bytes of a checkpoint for writers, and for libraries that cannot express read-only memory.
 
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "mmap/memory/write_once_memory.hpp"
+#include "mmap/memory/memory_to_fill.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/system/memory/own_memory.hpp"
+#include "weightmap/backing.hpp"
 
 namespace weightmap {
 namespace {
@@ -35,7 +37,8 @@ Result<mmap::Mapping> map_again(const State& state) {
 
 }  // namespace
 
-Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view) {
+Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) & {
+  const State& state = *state_;
   TRY(state.check_view_memory());
   if (!state.info.writable)
     return failure(ErrorCode::invalid_argument, "the checkpoint was not opened writable");
@@ -49,7 +52,8 @@ Result<std::span<std::byte>> writable_bytes(State& state, const TensorView& view
 
 // Threads that arrive at the same time each map the file, and the first mapping is kept. This needs
 // no lock that a fork() could leave locked.
-Result<std::span<std::byte>> copy_on_write(State& state) {
+Result<std::span<std::byte>> Backing::copy_on_write() const {
+  State& state = *state_;
   TRY(state.check_view_memory());
   if (state.info.writable && state.info.sharing == Sharing::private_)
     return state.mapping.writable_bytes();
@@ -65,8 +69,9 @@ Result<std::span<std::byte>> copy_on_write(State& state) {
   return first->writable_bytes();
 }
 
-Result<std::span<std::byte>> lend(State& state, std::uint64_t storage_bytes,
-                                  std::optional<CopyOnWrite> how) {
+Result<std::span<std::byte>> Backing::lend(std::uint64_t storage_bytes,
+                                           std::optional<CopyOnWrite> how) const {
+  const State& state = *state_;
   TRY(state.check_view_memory());
   if (state.info.writable) {
     if (how.value_or(CopyOnWrite::on) != CopyOnWrite::on)
@@ -77,7 +82,7 @@ Result<std::span<std::byte>> lend(State& state, std::uint64_t storage_bytes,
   const CopyOnWrite chosen = how.value_or(*state.options.copy_on_write);
   const bool may_be_written =
       chosen == CopyOnWrite::small ? storage_bytes < small_storage : chosen == CopyOnWrite::on;
-  if (may_be_written) return copy_on_write(state);
+  if (may_be_written) return copy_on_write();
   const std::span<const std::byte> bytes = state.mapping.bytes();
   return std::span<std::byte>(const_cast<std::byte*>(bytes.data()), bytes.size());
 }

@@ -1,15 +1,18 @@
 #include "runtime/system/facilities.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <fstream>
 
 #include "runtime/system/kernel.hpp"
 #include "runtime/system/page_size.hpp"
+#include "runtime/system/unique_fd.hpp"
 
 namespace weightmap::os {
 
@@ -43,6 +46,19 @@ std::string huge_page_setting() {
   const std::size_t open = line.find('[');
   const std::size_t close = line.find(']');
   return close == std::string::npos ? "" : line.substr(open + 1, close - open - 1);
+}
+
+bool host_takes_back_free_memory() noexcept {
+  static const bool takes = [] {
+    // Without a driver that reports, it is -1, or not there. A block has 2^order pages.
+    const UniqueFd parameter(
+        ::open("/sys/module/page_reporting/parameters/page_reporting_order", O_RDONLY | O_CLOEXEC));
+    std::array<char, 1> first{};
+    if (parameter.get() < 0 || ::read(parameter.get(), first.data(), first.size()) != 1)
+      return false;
+    return first[0] >= '1' && first[0] <= '9';
+  }();
+  return takes;
 }
 
 }  // namespace weightmap::os

@@ -13,4 +13,10 @@ std::string kernel_release();  // "6.18.1"; empty if the system does not report 
 // Returns "always", "madvise" or "never", the huge page setting for memory; empty without any.
 std::string huge_page_setting();
 
+// Returns true if free memory goes back to the host (free page reporting: `page_reporting_order` is
+// above 0 in /sys/module/page_reporting/parameters). Then a page that the disk has filled still
+// costs the first processor that touches it microseconds, since only then does the host map it.
+// Asked once in each process.
+bool host_takes_back_free_memory() noexcept;
+
 }  // namespace weightmap::os

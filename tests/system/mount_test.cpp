@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runtime/system/file/extents.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 

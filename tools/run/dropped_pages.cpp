@@ -8,7 +8,7 @@
 #include <mutex>
 #include <system_error>
 
-#include "mmap/pages/dropped_pages.hpp"
+#include "mmap/pages/file_window.hpp"
 #include "runtime/system/file/file.hpp"
 #include "weightmap/checkpoint_info.hpp"
 

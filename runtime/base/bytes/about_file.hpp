@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "weightmap/result.hpp"
 
@@ -15,5 +16,17 @@ std::string shown_name(const std::filesystem::path& path);
 tl::unexpected<Error> about_file(Error error, const std::filesystem::path& path);
 // Does the same for an escaped name.
 tl::unexpected<Error> about_shown(Error error, const std::string& name);
+
+// Do the same with the error of a result that has one.
+template <class T>
+Result<T> about_file(Result<T> result, const std::filesystem::path& path) {
+  if (result) return result;
+  return about_file(std::move(result).error(), path);
+}
+template <class T>
+Result<T> about_shown(Result<T> result, const std::string& name) {
+  if (result) return result;
+  return about_shown(std::move(result).error(), name);
+}
 
 }  // namespace weightmap

@@ -135,17 +135,16 @@ Result<void> ArchiveReader::State::read(const zip::Record& record, std::span<std
     return failure(ErrorCode::invalid_argument,
                    "the buffer has " + bytes::counted(out.size(), "byte") + ", record " +
                        bytes::quote(record.full_name()) + " has " + std::to_string(record.size));
-  const Result<std::uint64_t> offset = payload(record);
-  if (!offset) return tl::unexpected<Error>(offset.error());
+  TRY_ASSIGN(const std::uint64_t offset, payload(record));
   if (record.method == zip::Method::stored)
-    return read_in_parts(archive, *offset, out, std::min(threads, max_threads));
+    return read_in_parts(archive, offset, out, std::min(threads, max_threads));
   std::vector<std::byte> stored(record.stored_size);
-  if (Result<void> ok = archive.read(*offset, stored); !ok) return ok;
+  TRY(archive.read(offset, stored));
   Result<void> inflated = zip::inflate(stored, out);
   if (inflated) return inflated;
   return failure(inflated.error().code,
                  "record " + bytes::quote(record.full_name()) + ": " + inflated.error().message,
-                 *offset);
+                 offset);
 }
 
 Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Record& record) const {
@@ -162,7 +161,7 @@ Result<std::vector<std::byte>> ArchiveReader::State::read_whole(const zip::Recor
         what + ", which " + std::to_string(record.stored_size) + " compressed bytes cannot become",
         record.header_offset);
   std::vector<std::byte> content(record.size);
-  if (Result<void> ok = read(record, content, 1); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(read(record, content, 1));
   return content;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,13 +12,24 @@
 #include "runtime/base/zip/deflate.hpp"
 #include "runtime/base/zip/plan.hpp"
 #include "runtime/base/zip/text_records.hpp"
-#include "runtime/services/archive/archive_name.hpp"
-#include "runtime/services/archive/last_records.hpp"
-#include "runtime/services/archive/serialization_id.hpp"
-#include "runtime/services/archive/writer_sink.hpp"
+#include "runtime/services/archive/own_records.hpp"
 #include "weightmap/archive.hpp"
 
 namespace weightmap {
+
+// The destination of an archive: a new file, or a function.
+class WriterSink {
+ public:
+  virtual ~WriterSink() = default;
+  // Reserves space; `bytes` is the size of the whole archive.
+  virtual Result<void> reserve(std::uint64_t bytes) = 0;
+  virtual Result<void> write(std::span<const std::byte> content) = 0;
+  // Writes zeros, as a hole where the destination supports it.
+  virtual Result<void> skip(std::uint64_t bytes) = 0;
+  // Finishes the destination after everything was written; `end` is its last bytes.
+  virtual Result<void> commit(std::span<const std::byte> end) = 0;
+};
+
 namespace {
 
 static_assert(ArchiveWriter::max_version == zip::max_version);
@@ -28,6 +40,44 @@ constexpr std::size_t small_bytes = std::size_t{64} << 10;
 // Content in memory is summed and written in pieces that stay in the processor's cache.
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 constexpr std::uint64_t report_bytes = std::uint64_t{4} << 20;
+
+class FileSink final : public WriterSink {
+ public:
+  explicit FileSink(NewFile file) noexcept : file_(std::move(file)) {}
+
+  Result<void> reserve(std::uint64_t bytes) override { return file_.reserve(bytes); }
+  Result<void> write(std::span<const std::byte> content) override { return file_.write(content); }
+  Result<void> skip(std::uint64_t bytes) override { return file_.skip(bytes); }
+  Result<void> commit(std::span<const std::byte> end) override {
+    TRY(file_.sync());
+    TRY(file_.check_end(end));
+    return file_.commit();
+  }
+
+ private:
+  NewFile file_;
+};
+
+class StreamSink final : public WriterSink {
+ public:
+  explicit StreamSink(ArchiveWriter::Write write) noexcept : write_(std::move(write)) {}
+
+  Result<void> reserve(std::uint64_t) override { return {}; }
+  Result<void> write(std::span<const std::byte> content) override { return write_(content); }
+  Result<void> skip(std::uint64_t bytes) override {
+    const std::vector<std::byte> zeros(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 20));
+    while (bytes > 0) {
+      const std::uint64_t count = std::min<std::uint64_t>(bytes, zeros.size());
+      TRY(write_(std::span(zeros).first(count)));
+      bytes -= count;
+    }
+    return {};
+  }
+  Result<void> commit(std::span<const std::byte>) override { return {}; }
+
+ private:
+  ArchiveWriter::Write write_;
+};
 
 }  // namespace
 
@@ -280,15 +330,15 @@ Result<ArchiveWriter> ArchiveWriter::create(const std::filesystem::path& path,
   TRY_ASSIGN(zip::Plan plan,
              zip::Plan::make(archive_name(path, options.archive_name), options.alignment));
   TRY_ASSIGN(NewFile file, NewFile::create(path, options.file));
-  return ArchiveWriter(
-      std::make_unique<State>(std::move(plan), WriterSink::to(std::move(file)), options));
+  return ArchiveWriter(std::make_unique<State>(
+      std::move(plan), std::make_unique<FileSink>(std::move(file)), options));
 }
 
 Result<ArchiveWriter> ArchiveWriter::to_function(Write write, const ArchiveWriterOptions& options) {
   TRY_ASSIGN(zip::Plan plan,
              zip::Plan::make(archive_name({}, options.archive_name), options.alignment));
-  return ArchiveWriter(
-      std::make_unique<State>(std::move(plan), WriterSink::to(std::move(write)), options));
+  return ArchiveWriter(std::make_unique<State>(
+      std::move(plan), std::make_unique<StreamSink>(std::move(write)), options));
 }
 
 Result<void> ArchiveWriter::reserve_space(std::uint64_t archive_bytes) {

@@ -6,7 +6,6 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/copies.hpp"
-#include "runtime/checkpoint/demand.hpp"
 
 namespace weightmap::cuda {
 

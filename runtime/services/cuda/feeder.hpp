@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/state.hpp"
-#include "runtime/services/cuda/slot_pool.hpp"
+#include "runtime/services/cuda/upload_lane.hpp"
 #include "runtime/services/cuda/upload_plan.hpp"
 #include "weightmap/cuda.hpp"
 #include "weightmap/result.hpp"

@@ -1,5 +1,6 @@
 #include "runtime/services/cuda/upload_lane.hpp"
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -66,15 +67,8 @@ Result<Held<Stream>> make_stream(const std::shared_ptr<const Device>& device) {
 }  // namespace
 
 std::string_view to_string(Way way) noexcept {
-  switch (way) {
-    case Way::mapping:
-      return "mapping";
-    case Way::registered:
-      return "registered";
-    case Way::slots:
-      return "slots";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 3> words = {"mapping", "registered", "slots"};
+  return words.at(static_cast<std::size_t>(way));
 }
 
 Result<std::shared_ptr<UploadLane>> UploadLane::open(const UploaderOptions& given) {
@@ -94,5 +88,19 @@ UploadLane::UploadLane(UploaderOptions options, std::shared_ptr<const Device> de
       way_(way),
       stream_(std::move(stream)),
       slots_(options_.slots, options_.slot_bytes) {}
+
+Result<void> SlotPool::make_memory(const std::shared_ptr<const Device>& device) {
+  if (pinned_) return {};
+  const Driver& driver = device->driver();
+  void* memory = nullptr;
+  Result<void> made = driver.call(driver.host_allocate, &memory, slots_ * slot_bytes_, 0U);
+  if (!made) {
+    made.error().message.insert(
+        0, std::to_string(slots_) + " pinned slots of " + std::to_string(slot_bytes_) + " bytes: ");
+    return made;
+  }
+  pinned_ = Held<void*>(device, &Driver::host_free, memory);
+  return {};
+}
 
 }  // namespace weightmap::cuda

@@ -1,28 +1,34 @@
 #include "runtime/services/fetch/fetch_file.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "mmap/reservation.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/range_set.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
+#include "runtime/services/fetch/destination.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
 #include "runtime/services/fetch/fetching.hpp"
 #include "runtime/services/fetch/file_content.hpp"
-#include "runtime/services/fetch/into_file.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/services/fetch/part_file.hpp"
 #include "runtime/services/fetch/whole_file.hpp"
 #include "runtime/services/warm/staged_file.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap {
 namespace {
@@ -32,6 +38,76 @@ std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
   std::uint64_t all = 0;
   for (const ByteRange& range : ranges) all += range.length;
   return all;
+}
+
+// For the most requests that a source has on their way by itself, and some that are written.
+constexpr std::uint64_t enough_buffers = 80;
+
+// Two at least: one is received while the other one is written.
+std::size_t most_buffers(std::uint64_t buffer_bytes) {
+  const std::uint64_t affordable = os::memory_limit().usable() / 4 / buffer_bytes;
+  return static_cast<std::size_t>(std::clamp<std::uint64_t>(affordable, 2, enough_buffers));
+}
+
+// Where in a page of the file an offset lies, the same as in a page of memory (DirectWriter).
+std::uint64_t in_page(std::uint64_t offset) noexcept { return offset % os::page_bytes(); }
+
+// Receives a file in a few buffers, and writes it to the disk.
+class IntoFile final : public Destination {
+ public:
+  // The part must outlive this. No range is longer than `chunk_bytes`.
+  IntoFile(PartFile& part, std::uint64_t chunk_bytes);
+
+  bool prepare(ByteRange) override { return false; }
+  Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) override;
+  Result<void> keep(ByteRange range, std::span<std::byte> bytes) override {
+    return part_.write(range.offset, bytes);
+  }
+  void take_back(ByteRange range, std::span<std::byte> bytes) override;
+  Result<void> settle() override { return part_.settle(); }
+
+ private:
+  Result<std::byte*> take_buffer();
+
+  PartFile& part_;
+  const std::size_t buffer_bytes_;
+  const std::size_t most_buffers_;
+  std::mutex mutex_;                        // protects the following members
+  std::vector<mmap::Reservation> buffers_;  // all
+  std::vector<std::byte*> free_;            // those that are not in use
+};
+
+IntoFile::IntoFile(PartFile& part, std::uint64_t chunk_bytes)
+    : part_(part),
+      buffer_bytes_(static_cast<std::size_t>(chunk_bytes + os::page_bytes())),
+      most_buffers_(most_buffers(buffer_bytes_)) {}
+
+// nullptr: all are in use.
+Result<std::byte*> IntoFile::take_buffer() {
+  const std::lock_guard lock(mutex_);
+  if (free_.empty() && buffers_.size() < most_buffers_) {
+    mmap::Reservation buffer(buffer_bytes_, os::large_page, mmap::Reservation::Access::write);
+    if (buffer.is_empty())
+      return tl::unexpected<Error>(
+          os::os_error("get " + std::to_string(buffer_bytes_) + " bytes of memory", errno));
+    free_.push_back(buffer.bytes().data());
+    buffers_.push_back(std::move(buffer));
+  }
+  if (free_.empty()) return nullptr;
+  std::byte* const buffer = free_.back();
+  free_.pop_back();
+  return buffer;
+}
+
+Result<std::optional<std::span<std::byte>>> IntoFile::memory_for(ByteRange range) {
+  TRY_ASSIGN(std::byte* const buffer, take_buffer());
+  if (buffer == nullptr) return std::nullopt;
+  return std::span<std::byte>(buffer + in_page(range.offset), range.length);
+}
+
+void IntoFile::take_back(ByteRange range, std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(bytes.data() - in_page(range.offset));
 }
 
 // One call of fetch_file().
@@ -199,18 +275,14 @@ Result<Checkpoint> open_single(RangeSource& source) {
 
 Result<FetchReport> fetch(RangeSource& source, const std::filesystem::path& path,
                           const FetchOptions& options, bool replaces) {
-  if (Result<void> ok = check_target(path, replaces); !ok)
-    return about_file(std::move(ok.error()), path);
+  TRY(about_file(check_target(path, replaces), path));
   const Result<Checkpoint> opened = open_single(source);
   if (!opened && only_whole(source) != nullptr) return fetch_whole(source, path, options, replaces);
   TRY(opened);
   const Checkpoint& checkpoint = *opened;
   const SourceFile& file = Checkpoint::Access::state(checkpoint).sources.front();
-  if (const auto known = sum_for(file.name_beside, options); !known)
-    return about_file(known.error(), path);
-  Result<FetchReport> report = fetch_file({checkpoint, file, path, replaces, true}, options);
-  if (!report) return about_file(std::move(report.error()), path);
-  return report;
+  TRY(about_file(sum_for(file.name_beside, options), path));
+  return about_file(fetch_file({checkpoint, file, path, replaces, true}, options), path);
 }
 
 }  // namespace weightmap

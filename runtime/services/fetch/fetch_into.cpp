@@ -19,7 +19,6 @@
 #include "runtime/services/fetch/compare_sum.hpp"
 #include "runtime/services/fetch/fetch_file.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
-#include "runtime/services/fetch/files_beside.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/services/fetch/part_file.hpp"
 #include "runtime/services/fetch/whole_file.hpp"
@@ -131,8 +130,8 @@ class FolderFetch {
       const bool was_read = remote.source()->counts().bytes != metadata_bytes_[number];
       if (lasts != of_lasting_ones || (!lasts && was_read)) return {};
       const std::filesystem::path name = files[number].name_beside;
-      Result<void> same = check_version(*remote.source(), remote.version(), name.filename());
-      if (!same) return about_file(std::move(same.error()), remote.source()->name());
+      TRY(about_file(check_version(*remote.source(), remote.version(), name.filename()),
+                     remote.source()->name()));
       return {};
     });
   }
@@ -146,8 +145,7 @@ class FolderFetch {
       const std::uintmax_t part = std::filesystem::file_size(path_of(file) += ".part", none);
       missing += file.file.size() - (none ? 0 : std::min<std::uint64_t>(part, file.file.size()));
     }
-    Result<void> room = check_room(folder_, missing);
-    if (!room) return about_file(std::move(room.error()), folder_);
+    TRY(about_file(check_room(folder_, missing), folder_));
     return {};
   }
 
@@ -198,8 +196,7 @@ class FolderFetch {
     TRY(beside.publish());
     for (const SourceFile* file : files) {
       const std::filesystem::path path = path_of(*file);
-      if (Result<void> named = publish_part(what(*file, path)); !named)
-        return about_file(std::move(named.error()), path);
+      TRY(about_file(publish_part(what(*file, path)), path));
     }
     TRY(os::remove_name(folder.get(), sets::update_mark));
     TRY(os::sync_directory(folder.get()));

@@ -3,8 +3,8 @@
 #include <span>
 
 #include "runtime/base/bytes/sha256.hpp"
-#include "runtime/system/file/attribute.hpp"
 #include "runtime/system/file/file.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap {

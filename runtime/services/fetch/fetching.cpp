@@ -104,8 +104,7 @@ Result<void> Fetching::read_all() {
 Result<void> Fetching::read_planned() {
   if (is_complete()) return {};
   receiving_.asked_for = 0;
-  if (Result<void> read = read_without_exceptions(source_, *this); !read)
-    return about_file(std::move(read.error()), source_.name());
+  TRY(about_file(read_without_exceptions(source_, *this), source_.name()));
   receiving_.received_before += std::exchange(receiving_.received, 0);
   if (receiving_.asked_for != 0 && receiving_.on_their_way == 0) return {};
   const std::lock_guard lock(mutex_);

@@ -8,8 +8,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/directory.hpp"
-#include "runtime/system/write/permissions.hpp"
-#include "runtime/system/write/rename.hpp"
+#include "runtime/system/write/replace.hpp"
 #include "runtime/system/write/write_all.hpp"
 
 namespace weightmap {

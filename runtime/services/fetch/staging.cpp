@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "mmap/memory/memory_to_fill.hpp"
-#include "mmap/pages/mapped_memory.hpp"
+#include "mmap/pages/smaps.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
+#include "runtime/services/fetch/destination.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
 #include "runtime/services/fetch/fetching.hpp"
 #include "runtime/services/fetch/file_content.hpp"
-#include "runtime/services/fetch/into_memory.hpp"
 #include "runtime/services/warm/staged_file.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/unique_fd.hpp"
@@ -33,6 +33,29 @@ struct NewCopy {
   std::filesystem::path path;
 
   int descriptor() const noexcept { return named ? named->descriptor() : memory.get(); }
+};
+
+// Receives the file in it.
+class IntoMemory final : public Destination {
+ public:
+  // The memory, which has the size of the file, must outlive this.
+  explicit IntoMemory(mmap::MemoryToFill& memory) noexcept : memory_(memory) {}
+
+  // Fresh pages cost as much as to receive what goes there.
+  bool prepare(ByteRange range) override {
+    const Result<bool> allocated = memory_.allocate(range.offset, range.length);
+    if (!allocated || !*allocated) return false;  // memory_for() will say why
+    memory_.fault_in(range.offset, range.length);
+    return true;
+  }
+  Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) override {
+    TRY(memory_.allocate(range.offset, range.length));
+    return memory_.bytes().subspan(range.offset, range.length);
+  }
+  Result<void> keep(ByteRange, std::span<std::byte>) override { return {}; }
+
+ private:
+  mmap::MemoryToFill& memory_;
 };
 
 namespace {
@@ -221,15 +244,13 @@ Result<TensorView> Staging::wait(std::string_view tensor) const& {
   TRY_ASSIGN(const NamedTensor found, state_->checkpoint.get(tensor));
   const TensorView& view = found.view;
   if (found.is_copied) return view;
-  Result<void> waited = state_->fetching.wait({found.file_offset, view.stored_bytes().size()});
-  if (!waited) return about_file(std::move(waited.error()), state_->source().info.path);
+  TRY(about_file(state_->fetching.wait({found.file_offset, view.stored_bytes().size()}),
+                 state_->source().info.path));
   return view;
 }
 
 Result<StagedFile> Staging::finish() {
-  Result<StagedFile> staged = state_->finish();
-  if (!staged) return about_file(std::move(staged.error()), state_->source().info.path);
-  return staged;
+  return about_file(state_->finish(), state_->source().info.path);
 }
 
 namespace {
@@ -264,12 +285,10 @@ Result<Staging> start_staging_again(std::unique_ptr<RangeSource> source,
 
 Result<StagedFile> stage(std::unique_ptr<RangeSource> source, const RemoteStageOptions& options) {
   const std::string name = source->name();
-  Result<std::unique_ptr<Staging::State>> state = prepare(std::move(source), options);
-  if (!state) return about_file(std::move(state.error()), name);
-  (*state)->run();
-  Result<StagedFile> staged = (*state)->finish();
-  if (!staged) return about_file(std::move(staged.error()), name);
-  return staged;
+  TRY_ASSIGN(std::unique_ptr<Staging::State> state,
+             about_file(prepare(std::move(source), options), name));
+  state->run();
+  return about_file(state->finish(), name);
 }
 
 }  // namespace weightmap

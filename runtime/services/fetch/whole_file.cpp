@@ -1,5 +1,7 @@
 #include "runtime/services/fetch/whole_file.hpp"
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -8,9 +10,32 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
-#include "runtime/services/fetch/files_beside.hpp"
 
 namespace weightmap {
+namespace {
+
+// What transformers reads of a folder; no code.
+constexpr std::array<const char*, 14> names_beside = {"config.json",
+                                                      "generation_config.json",
+                                                      "tokenizer.json",
+                                                      "tokenizer_config.json",
+                                                      "tokenizer.model",
+                                                      "special_tokens_map.json",
+                                                      "added_tokens.json",
+                                                      "vocab.json",
+                                                      "vocab.txt",
+                                                      "merges.txt",
+                                                      "chat_template.json",
+                                                      "chat_template.jinja",
+                                                      "preprocessor_config.json",
+                                                      "processor_config.json"};
+
+// Also a web page in place of what is not there.
+bool is_absent(const Error& error) {
+  return error.code == ErrorCode::not_found || error.code == ErrorCode::unsupported;
+}
+
+}  // namespace
 
 Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
   const auto began = std::chrono::steady_clock::now();
@@ -38,9 +63,7 @@ Result<void> WholeFetch::begins(const RemoteVersion& version) {
   version_ = version;
   taken_ = 0;
   part_.reset();  // with its lock
-  Result<PartFile> part = PartFile::open(path_, {}, version.size);
-  if (!part) return about_file(std::move(part.error()), path_);
-  part_ = std::move(*part);
+  TRY_ASSIGN(part_, about_file(PartFile::open(path_, {}, version.size), path_));
   return {};
 }
 
@@ -92,9 +115,38 @@ Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path
     return about_file(std::move(verified.error()), source.name());
   }
   report->verified_bytes = *verified;
-  if (Result<void> named = file.publish(replaces); !named)
-    return about_file(std::move(named.error()), path);
+  TRY(about_file(file.publish(replaces), path));
   return report;
+}
+
+bool FilesBeside::has_name(std::string_view name) noexcept {
+  return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
+}
+
+bool lies_beside_models(const RangeSource& source) {
+  return FilesBeside::has_name(std::filesystem::path(source.name()).filename().native());
+}
+
+Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
+                                const FetchOptions& options) {
+  if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
+  for (const char* name : names_beside) {
+    if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
+    auto file = std::make_unique<WholeFetch>(folder / name, options);
+    Result<FetchReport> report = file->bring(*source, dynamic_cast<WholeSource&>(*source));
+    if (!report && is_absent(report.error())) continue;
+    if (!report) return about_file(std::move(report.error()), folder / name);
+    reports_.push_back(std::move(*report));
+    files_.push_back(std::move(file));
+  }
+  return {};
+}
+
+Result<void> FilesBeside::publish() {
+  for (std::size_t i = 0; i < files_.size(); ++i)
+    TRY(about_file(files_[i]->publish(true), reports_[i].path));
+  return {};
 }
 
 }  // namespace weightmap

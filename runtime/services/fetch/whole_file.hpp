@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "runtime/services/fetch/part_file.hpp"
 #include "weightmap/fetch.hpp"
@@ -13,7 +15,7 @@
 
 namespace weightmap {
 
-// Errors name no file.
+// One of them. Errors name no file.
 class WholeFetch final : private WholeReader {
  public:
   // All must outlive it.
@@ -44,5 +46,25 @@ WholeSource* only_whole(RangeSource& source) noexcept;
 // Fetches a checkpoint of one file so, or what lies beside models. See fetch().
 Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path& path,
                                 const FetchOptions& options, bool replaces);
+
+// By its name: config.json, the tokenizer's files and the like, which are no checkpoints.
+bool lies_beside_models(const RangeSource& source);
+
+// What lies beside the index of a model's shards, so that the folder can be served.
+class FilesBeside {
+ public:
+  static bool has_name(std::string_view name) noexcept;  // of one of them
+  // Brings those that the store has of config.json, the tokenizer's files and the like, as parts in
+  // the folder. With SHA-256s only those that have one. Errors name the file.
+  Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,
+                     const FetchOptions& options);
+  const std::vector<FetchReport>& reports() const noexcept { return reports_; }
+  // Gives them their names.
+  Result<void> publish();
+
+ private:
+  std::vector<std::unique_ptr<WholeFetch>> files_;
+  std::vector<FetchReport> reports_;
+};
 
 }  // namespace weightmap

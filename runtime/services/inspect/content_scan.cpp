@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory_resource>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/counted.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/formats.hpp"
+#include "runtime/formats/format/format.hpp"
 #include "runtime/formats/format/identify.hpp"
 #include "runtime/formats/format/tar.hpp"
 #include "runtime/formats/npz/array.hpp"
-#include "runtime/services/inspect/whole.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 
 namespace weightmap {
 namespace {
@@ -75,6 +80,26 @@ bool is_one_array(std::span<const std::byte> head, std::uint64_t size) {
   const auto elements =
       header ? npz::elements_bytes(*header) : tl::unexpected<Error>(header.error());
   return elements && *elements <= size && *length >= size - *elements;
+}
+
+// See unwritten_storages().
+void look_for_holes(const os::File* file, std::uint64_t begin, const format::Parsed& parsed,
+                    Wholeness& into) {
+  const std::optional<ReservedStorages>& reserved = parsed.facts.reserved;
+  for (const catalog::StorageEntry& storage : parsed.catalog.storages()) {
+    const std::string_view key = parsed.catalog.text(storage.key);
+    os::Holes holes;
+    if (file != nullptr && storage.crc32 == 0 && !reserved)
+      holes = os::find_holes(*file, begin + storage.position, storage.nbytes);
+    into.hole_bytes += holes.bytes;
+    if (into.damage || !(reserved ? reserved->is_unwritten(key) : holes.is_unwritten)) continue;
+    into.damage =
+        Error{ErrorCode::corrupt,
+              "storage " + bytes::quote(key) + " of " + bytes::counted(storage.nbytes, "byte") +
+                  " was never written (weightmap verify names them all)",
+              storage.position,
+              {}};
+  }
 }
 
 }  // namespace
@@ -312,6 +337,29 @@ Result<PickleCollector::Added> ContentScan::add_pickles(const Content& content,
 void ContentScan::drop_storages(std::size_t before) {
   if (into_.pickles.size() - before > legacy_pickles) into_.pickles.resize(before + legacy_pickles);
   into_.pickles[before].bytes_behind = 0;
+}
+
+Wholeness look_for_damage(const bytes::ByteSource& content, const os::File* file,
+                          std::uint64_t begin, const std::filesystem::path& path,
+                          const OpenOptions& options) {
+  std::pmr::monotonic_buffer_resource memory;
+  OpenStats stats;
+  format::Input input(content, 0, content.size(), memory);
+  Wholeness made;
+  const Result<const FormatRow*> known = format_of(input, path, options.limits, stats);
+  if (!known || (*known)->parse == nullptr) return made;
+  const FormatRow* row = *known;
+  Result<format::Parsed> parsed = parse_file(row, input, options, stats, memory);
+  if (parsed) {
+    made.unread_bytes = parsed->facts.unread_bytes;
+    look_for_holes(file, begin, *parsed, made);
+    return made;
+  }
+  const bool has_no_pickles =
+      row->kind == format::Kind::safetensors || row->kind == format::Kind::gguf;
+  if (has_no_pickles || parsed.error().code == ErrorCode::corrupt)
+    made.damage = std::move(parsed.error());
+  return made;
 }
 
 }  // namespace weightmap

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "runtime/services/inspect/distinct.hpp"
 #include "runtime/services/inspect/element_pairs.hpp"
 #include "runtime/services/inspect/take_in.hpp"
 #include "weightmap/half.hpp"

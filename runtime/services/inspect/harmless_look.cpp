@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "mmap/pages/dropped_pages.hpp"
+#include "mmap/pages/file_window.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/try.hpp"

@@ -15,7 +15,6 @@
 #include "runtime/formats/format/zip_directory.hpp"
 #include "runtime/formats/sets/select_files.hpp"
 #include "runtime/services/inspect/content_scan.hpp"
-#include "runtime/services/inspect/whole.hpp"
 #include "runtime/system/file/file.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -145,9 +144,7 @@ Result<FileGlobals> list_globals_of(const std::filesystem::path& path, const Ope
 
 Result<FileGlobals> list_globals(const std::filesystem::path& path, const OpenOptions& options) {
   TRY_ASSIGN(const OpenOptions complete, with_defaults(options));
-  Result<FileGlobals> listed = list_globals_of(path, complete);
-  if (!listed) return about_file(std::move(listed.error()), path);
-  return listed;
+  return about_file(list_globals_of(path, complete), path);
 }
 
 }  // namespace weightmap

@@ -145,9 +145,7 @@ Result<Target> look_up(const fs::path& file, Mounts& mounts) {
   const Result<os::File> opened = os::File::open(file, false);
   if (!opened && opened.error().os_error == ENOENT) return target;
   if (!opened) return about_file(opened.error(), file);
-  Result<MappedArea> area = mmap::area_of(*opened);
-  if (!area) return about_file(area.error(), file);
-  target.area = std::move(*area);
+  TRY_ASSIGN(target.area, about_file(mmap::area_of(*opened), file));
   target.size = opened->size();
   target.shown = shown_at(whole, mounts);
   return target;
@@ -408,15 +406,8 @@ Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
 }
 
 std::string_view to_string(MappedVersion version) noexcept {
-  switch (version) {
-    case MappedVersion::current:
-      return "current";
-    case MappedVersion::replaced:
-      return "replaced";
-    case MappedVersion::deleted:
-      return "deleted";
-  }
-  return "unknown";
+  constexpr std::array<std::string_view, 3> words = {"current", "replaced", "deleted"};
+  return words.at(static_cast<std::size_t>(version));
 }
 
 Result<std::vector<FileMapping>> file_mappings(std::span<const std::uintptr_t> addresses,

@@ -7,18 +7,18 @@
 #include <utility>
 
 #include "mmap/page_loader.hpp"
-#include "mmap/pages/dropped_pages.hpp"
+#include "mmap/pages/file_window.hpp"
 #include "mmap/pages/huge_sample.hpp"
-#include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/page_table.hpp"
 #include "mmap/pages/process_faults.hpp"
+#include "mmap/pages/smaps.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/inspect/processes.hpp"
-#include "runtime/system/file/extents.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "runtime/system/file/mount.hpp"
 #include "runtime/system/page_size.hpp"
 #include "weightmap/inspect.hpp"
@@ -27,11 +27,6 @@ namespace weightmap {
 namespace {
 
 constexpr std::uint64_t step_bytes = std::uint64_t{8} << 20;
-
-template <class T>
-tl::unexpected<Error> error_of(const Result<T>& result) {
-  return tl::unexpected<Error>(result.error());
-}
 
 // The content of page cache and page table by page.
 struct Pages {
@@ -146,14 +141,12 @@ Result<std::vector<mmap::CachedPages>> cached_pages_of(const Sources& sources) {
 Result<ResidencyReport> examine(Checkpoint::State& state) {
   TRY(state.check_view_memory());
   const mmap::ProcessFaults faults = mmap::faults_since(state.faults_at_open);
-  const Result<mmap::MappedMemory> memory = memory_of(state);
-  if (!memory) return error_of(memory);
-  Result<std::vector<mmap::CachedPages>> cached = cached_pages_of(state.sources);
-  if (!cached) return error_of(cached);
-  const Pages pages{std::move(*cached), mapped_pages_of(state)};
+  TRY_ASSIGN(const mmap::MappedMemory memory, memory_of(state));
+  TRY_ASSIGN(std::vector<mmap::CachedPages> cached, cached_pages_of(state.sources));
+  const Pages pages{std::move(cached), mapped_pages_of(state)};
   ResidencyReport report;
-  report.file = describe(state.sources, pages, *memory, faults);
-  report.file.pss_anonymous_bytes = anonymous_pss(state, *memory);
+  report.file = describe(state.sources, pages, memory, faults);
+  report.file.pss_anonymous_bytes = anonymous_pss(state, memory);
   describe_ranges(state.sources, state.catalog(), pages, report);
   return report;
 }
@@ -170,17 +163,15 @@ void explain_on_overlay(const os::File& file, EvictReport& report) {
 }
 
 Result<EvictReport> evict_file(const os::File& file, const Progress& progress = {}) {
-  const Result<std::uint64_t> before = mmap::cached_bytes_of(file);
-  if (!before) return error_of(before);
-  const Result<std::uint64_t> after = mmap::evict(file, progress);
-  if (!after) return error_of(after);
+  TRY_ASSIGN(const std::uint64_t before, mmap::cached_bytes_of(file));
+  TRY_ASSIGN(const std::uint64_t after, mmap::evict(file, progress));
   EvictReport report;
   report.file_bytes = file.size();
-  report.cached_before = *before;
-  report.cached_after = *after;
-  if (*after > 0) report.unwritten_bytes = mmap::unwritten_bytes_of(file);
+  report.cached_before = before;
+  report.cached_after = after;
+  if (after > 0) report.unwritten_bytes = mmap::unwritten_bytes_of(file);
   report.lives_in_memory = mmap::lives_in_memory(file);
-  if (*after > 0 && os::is_overlay(file)) explain_on_overlay(file, report);
+  if (after > 0 && os::is_overlay(file)) explain_on_overlay(file, report);
   return report;
 }
 
@@ -207,7 +198,7 @@ Result<std::uint64_t> read_again(const os::File& file, const mmap::Mapping& mapp
   mmap::PageLoader loader({file, mapping}, mmap::LoadMethod::populate);
   std::uint64_t done = 0;
   for (const ByteRange& step : steps) {
-    if (Result<void> ok = loader.load(step.offset, step.length); !ok) return error_of(ok);
+    TRY(loader.load(step.offset, step.length));
     done += step.length;
     TRY(go_on(progress, done, all));
   }
@@ -215,24 +206,18 @@ Result<std::uint64_t> read_again(const os::File& file, const mmap::Mapping& mapp
 }
 
 Result<RepairReport> repair_file(const os::File& file, const Progress& progress) {
-  const Result<mmap::CachedPages> cached = mmap::CachedPages::of(file);
-  if (!cached) return error_of(cached);
+  TRY_ASSIGN(const mmap::CachedPages cached, mmap::CachedPages::of(file));
   // Requests huge pages by default; nothing is touched before the eviction.
-  const Result<mmap::Mapping> mapping = mmap::Mapping::map(file, {});
-  if (!mapping) return error_of(mapping);
-  if (mmap::best_load_method(*mapping) != mmap::LoadMethod::populate)
+  TRY_ASSIGN(const mmap::Mapping mapping, mmap::Mapping::map(file, {}));
+  if (mmap::best_load_method(mapping) != mmap::LoadMethod::populate)
     return failure(ErrorCode::unsupported,
                    "this kernel cannot read a file in large pieces (Linux 5.14 does)");
-  const std::vector<ByteRange> steps = steps_of(*cached, file.size());
-  const Result<EvictReport> evicted = evict_file(file);
-  if (!evicted) return error_of(evicted);
-  const Result<std::uint64_t> read = read_again(file, *mapping, steps, progress);
-  if (!read) return error_of(read);
-  const Result<mmap::MappedMemory> memory = mmap::mapped_memory(mapping->bytes());
-  if (!memory) return error_of(memory);
-  const Result<std::uint64_t> after = mmap::cached_bytes_of(file);
-  if (!after) return error_of(after);
-  return RepairReport{*evicted, *read, memory->huge, *after};
+  const std::vector<ByteRange> steps = steps_of(cached, file.size());
+  TRY_ASSIGN(const EvictReport evicted, evict_file(file));
+  TRY_ASSIGN(const std::uint64_t read, read_again(file, mapping, steps, progress));
+  TRY_ASSIGN(const mmap::MappedMemory memory, mmap::mapped_memory(mapping.bytes()));
+  TRY_ASSIGN(const std::uint64_t after, mmap::cached_bytes_of(file));
+  return RepairReport{evicted, read, memory.huge, after};
 }
 
 Result<void> check_is_mapped(const Checkpoint::State& state) {
@@ -254,17 +239,14 @@ void add(const EvictReport& part, EvictReport& all) {
 Result<ResidencyReport> residency(const Checkpoint& checkpoint) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   TRY(check_is_mapped(state));
-  Result<ResidencyReport> report = examine(state);
-  if (!report) return about_shown(std::move(report.error()), state.shown_name());
-  return report;
+  return about_shown(examine(state), state.shown_name());
 }
 
 Result<std::uint64_t> anonymous_bytes(const Checkpoint& checkpoint) {
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   TRY(check_is_mapped(state));
-  Result<mmap::MappedMemory> memory = memory_of(state);
-  if (!memory) return about_shown(std::move(memory.error()), state.shown_name());
-  return memory->anonymous;
+  TRY_ASSIGN(mmap::MappedMemory memory, about_shown(memory_of(state), state.shown_name()));
+  return memory.anonymous;
 }
 
 bool drops_pages_at_open(const Checkpoint& checkpoint) {
@@ -279,21 +261,16 @@ Result<EvictReport> evict(const std::filesystem::path& path, const Progress& pro
   EvictReport all;
   for (const std::filesystem::path& each : files) {
     const std::filesystem::path& shown = files.size() == 1 ? path : each;
-    const Result<os::File> file = os::File::open(each, false);
-    if (!file) return about_file(file.error(), shown);
-    const Result<EvictReport> report = evict_file(*file, progress);
-    if (!report) return about_file(report.error(), shown);
-    add(*report, all);
+    TRY_ASSIGN(const os::File file, about_file(os::File::open(each, false), shown));
+    TRY_ASSIGN(const EvictReport report, about_file(evict_file(file, progress), shown));
+    add(report, all);
   }
   return all;
 }
 
 Result<RepairReport> repair(const std::filesystem::path& path, const Progress& progress) {
-  const Result<os::File> file = os::File::open(path, false);
-  if (!file) return about_file(file.error(), path);
-  Result<RepairReport> report = repair_file(*file, progress);
-  if (!report) return about_file(report.error(), path);
-  return report;
+  TRY_ASSIGN(const os::File file, about_file(os::File::open(path, false), path));
+  return about_file(repair_file(file, progress), path);
 }
 
 }  // namespace weightmap

@@ -8,7 +8,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/facilities.hpp"
-#include "runtime/system/file/extents.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "runtime/system/file/mount.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "runtime/system/page_size.hpp"

@@ -144,11 +144,8 @@ std::string normal_sha256(std::string_view hex) {
 }
 
 Result<std::vector<FileSum>> read_sums(const fs::path& list) {
-  Result<std::string> text = read_text(list);
-  if (!text) return about_file(std::move(text.error()), list);
-  Result<std::vector<FileSum>> sums = parse_list(*text, list);
-  if (!sums) return about_file(std::move(sums.error()), list);
-  return sums;
+  TRY_ASSIGN(std::string text, about_file(read_text(list), list));
+  return about_file(parse_list(text, list), list);
 }
 
 std::vector<FileSum> hub_sums(std::span<const fs::path> files) {

@@ -2,13 +2,17 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/base/bytes/byte_range.hpp"
 #include "runtime/base/catalog/catalog.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -48,6 +52,52 @@ class StorageSummer {
     std::size_t count = 0;
   };
   std::vector<Users> users_;
+};
+
+// The constructor's arguments must outlive it. step_done() and stop() are thread-safe.
+class VerifyBehind {
+ public:
+  // `progress` receives the summed bytes and the bytes of all storages, in the thread of run().
+  VerifyBehind(const Sources& sources, const catalog::Catalog& catalog,
+               std::span<const ByteRange> steps, Progress progress = {});
+
+  // Reports that step `index` of the plan is in memory.
+  void step_done(std::size_t index);
+  // Reports that no more steps will come.
+  void stop();
+
+  // Cancels the remaining work.
+  void give_up();
+
+  // Checks each storage that the steps cover as soon as its steps are done, and returns after the
+  // last one, after stop(), or soon after give_up(). Called once.
+  CrcReport run();
+
+  // The number of storages that the plan does not cover as a whole.
+  std::size_t left_out() const noexcept { return left_out_; }
+
+ private:
+  // A storage, and the range of its steps in the order of their offsets.
+  struct Job {
+    std::size_t storage;
+    std::size_t first;
+    std::size_t end;
+    std::size_t last_step;  // the last of them in the plan's order
+  };
+
+  void add_job(std::size_t storage, const catalog::StorageEntry& entry,
+               std::span<const ByteRange> steps);
+  bool wait_for(const Job& job);
+
+  StorageSummer summer_;
+  std::vector<std::size_t> by_offset_;  // steps of the plan, sorted
+  std::vector<Job> jobs_;
+  std::size_t left_out_ = 0;
+  std::atomic<bool> given_up_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> done_;  // by step; protected by the mutex
+  bool stopped_ = false;    // protected by the mutex
 };
 
 }  // namespace weightmap

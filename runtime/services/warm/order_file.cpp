@@ -90,8 +90,7 @@ class OrderReader {
       if (end - at > most_line_bytes)
         return failure(ErrorCode::limit_exceeded, "a line has more than 1 MiB", at);
       const std::string_view line = trimmed(text.substr(at, end - at));
-      if (!line.empty() && line.front() != '#')
-        if (Result<void> ok = read_line(line, at); !ok) return ok;
+      if (!line.empty() && line.front() != '#') TRY(read_line(line, at));
       at = end + 1;
     }
     return {};
@@ -149,7 +148,7 @@ class OrderReader {
 
 Result<TensorOrder> read_order(std::span<const std::string_view> names, std::string_view text) {
   OrderReader reader(names);
-  if (Result<void> ok = reader.read(text); !ok) return tl::unexpected<Error>(ok.error());
+  TRY(reader.read(text));
   TensorOrder order = reader.take();
   if (order.tensors.empty() && reader.lines() > 0)
     return failure(ErrorCode::invalid_argument,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "mmap/memory/copy_file.hpp"
-#include "mmap/memory/writable_memory.hpp"
+#include "mmap/memory/memory_to_fill.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
@@ -19,11 +19,6 @@
 namespace weightmap {
 namespace {
 
-template <class T>
-tl::unexpected<Error> error_of(const Result<T>& result) {
-  return tl::unexpected<Error>(result.error());
-}
-
 tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
                                    const std::string& reason) {
   return failure(ErrorCode::io, "a copy takes " + std::to_string(bytes) +
@@ -32,12 +27,11 @@ tl::unexpected<Error> does_not_fit(std::uint64_t bytes, std::uint64_t budget,
 }
 
 Result<void> check_unchanged(const os::File& source) {
-  const Result<Generation> now = source.current_generation();
-  if (!now) return error_of(now);
-  if (now->same_content(source.generation())) return {};
+  TRY_ASSIGN(const Generation now, source.current_generation());
+  if (now.same_content(source.generation())) return {};
   return failure(ErrorCode::io, "the file was written to while it was copied: it had " +
                                     std::to_string(source.size()) + " bytes and has now " +
-                                    std::to_string(now->size));
+                                    std::to_string(now.size));
 }
 
 bool is_same(std::span<const std::int64_t> a, std::span<const std::int64_t> b) noexcept {
@@ -190,13 +184,12 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
                      "writing by any process of its user");
     TRY_ASSIGN(wanted, path_of_copy(options.name));
   }
-  const Result<Checkpoint> source = Checkpoint::open(path, OpenOptions::to_look());
-  if (!source) return error_of(source);
-  if (Checkpoint::Access::state(*source).is_set())
+  TRY_ASSIGN(const Checkpoint source, Checkpoint::open(path, OpenOptions::to_look()));
+  if (Checkpoint::Access::state(source).is_set())
     return about_file({ErrorCode::unsupported,
                        "is a checkpoint of several files; stage each of them by its name"},
                       path);
-  if (Checkpoint::Access::state(*source).sources.front().member)
+  if (Checkpoint::Access::state(source).sources.front().member)
     return about_file({ErrorCode::unsupported,
                        "is a member of an archive, and whole files are staged: extract it, and "
                        "stage that"},
@@ -204,20 +197,19 @@ Result<StagedFile> stage(const std::filesystem::path& path, const StageOptions& 
   const auto began = std::chrono::steady_clock::now();
   auto state = std::make_unique<StagedFile::State>();
   Result<void> made =
-      check_fits(source->source(0).generation.size, options.budget_bytes, !options.name.empty());
+      check_fits(source.source(0).generation.size, options.budget_bytes, !options.name.empty());
   if (made)
     made = wanted.empty()
-               ? make_sealed(*source, "weightmap:" + path.filename().string(), options, *state)
-               : make_named(*source, wanted, options, *state);
+               ? make_sealed(source, "weightmap:" + path.filename().string(), options, *state)
+               : make_named(source, wanted, options, *state);
   if (!made) return about_file(made.error(), path);
   state->report.time = std::chrono::steady_clock::now() - began;
   return StagedFile::Access::make(std::move(state));
 }
 
 Result<void> remove_staged(const std::string& name) {
-  const Result<std::filesystem::path> path = os::shared_path(name);
-  if (!path) return error_of(path);
-  return os::remove_shared_file(*path);
+  TRY_ASSIGN(const std::filesystem::path path, os::shared_path(name));
+  return os::remove_shared_file(path);
 }
 
 bool lives_in_memory(const Checkpoint& checkpoint) noexcept {

@@ -7,19 +7,79 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/pages/large_reads.hpp"
+#include "mmap/page_loader.hpp"
+#include "mmap/pages/file_window.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/ranges.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/services/warm/slice_ranges.hpp"
-#include "runtime/services/warm/warm_options.hpp"
+#include "runtime/services/warm/warm_plan.hpp"
+#include "runtime/system/memory/lock_share.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "runtime/system/page_size.hpp"
 #include "runtime/system/process/fork_safe.hpp"
 #include "runtime/system/process/futex.hpp"
+#include "weightmap/warmer.hpp"
 
 namespace weightmap {
 namespace {
+
+constexpr unsigned max_threads = 64;
+
+tl::unexpected<Error> refused(std::string why) {
+  return failure(ErrorCode::invalid_argument, std::move(why));
+}
+
+Result<void> check_ranges(const WarmOptions& options) {
+  if (options.threads == 0 || options.threads > max_threads)
+    return refused("threads must be 1 to " + std::to_string(max_threads) + ", not " +
+                   std::to_string(options.threads));
+  if (options.step_bytes < os::large_page)
+    return refused("step_bytes must be at least 2 MiB, not " + std::to_string(options.step_bytes));
+  return {};
+}
+
+Result<void> check_combination(const WarmOptions& options) {
+  if (!options.slices.empty() && (!options.tensors.empty() || options.follow))
+    return refused("slices cannot be combined with tensors or follow");
+  if (options.follow && options.lock) return refused("lock cannot be combined with follow");
+  if (options.for_others && options.lock)
+    return refused("lock cannot be combined with for_others, which maps nothing");
+  if (options.follow && options.one_reader)
+    return refused("one_reader cannot be combined with follow: all would wait for one consumer");
+  if (options.drop_behind && !options.follow) return refused("drop_behind needs follow");
+  if (options.drop_behind && options.verify_crc)
+    return refused(
+        "drop_behind cannot be combined with verify_crc: it could drop what is not summed yet");
+  return {};
+}
+
+// Fails with invalid_argument, naming the option, for values out of range and options that exclude
+// one another; with unsupported for options that do not work with this checkpoint.
+Result<void> check_options(const WarmOptions& options, const CheckpointInfo& info) {
+  TRY(check_ranges(options));
+  TRY(check_combination(options));
+  if (options.drop_behind && info.writable && info.sharing == Sharing::private_)
+    return refused(
+        "drop_behind cannot be combined with a private writable checkpoint: what was written to it "
+        "would be lost");
+  return {};
+}
+
+// Sets the budget and its reason in the report. `most` is what the warm-up can use; with `lock` the
+// share is promised so much of it as fits, until finish().
+void choose_budget(const WarmOptions& options, std::uint64_t most, os::LockShare& share,
+                   WarmReport& report) {
+  os::MemoryLimit limit;
+  const auto look = [&] {
+    if (options.budget_bytes == 0) limit = os::memory_limit();
+    return limit;
+  };
+  if (options.budget_bytes != 0) most = std::min(most, options.budget_bytes);
+  const std::uint64_t room = options.lock ? share.promise(most, look) : look().usable();
+  report.budget_bytes = options.budget_bytes != 0 ? options.budget_bytes : room;
+  report.budget_reason = limit.reason;
+}
 
 // The number of steps that are mapped at once if none waits for the disk: fewer system calls map a
 // cached file faster. More would occupy a processor for long if the cache holds small pages.
@@ -354,6 +414,51 @@ void WarmWork::complete_report() {
     report_.why_alone = std::move(elected.why_alone);
   }
   report_.time = std::chrono::steady_clock::now() - began_;
+}
+
+Result<Warmer> Warmer::start(const Checkpoint& checkpoint, const WarmOptions& options) {
+  TRY_ASSIGN(std::unique_ptr<WarmWork> work,
+             WarmWork::start(Checkpoint::Access::state(checkpoint), options));
+  return Warmer(std::move(work));
+}
+
+Warmer::Warmer(std::unique_ptr<WarmWork> work) noexcept : work_(std::move(work)) {}
+Warmer::Warmer(Warmer&&) noexcept = default;
+
+Warmer& Warmer::operator=(Warmer&& other) noexcept {
+  std::swap(work_, other.work_);
+  Warmer(std::move(other));  // destroys the old work
+  return *this;
+}
+
+Warmer::~Warmer() {
+  if (work_ && work_->is_of_parent()) WarmWork::give_up(std::move(work_));
+}
+
+WarmProgress Warmer::progress() const noexcept {
+  WarmProgress progress = work_->progress();
+  progress.finished = progress.finished || work_->is_of_parent();
+  return progress;
+}
+
+void Warmer::passed(std::size_t tensor) {
+  if (!work_->is_of_parent()) work_->pass(tensor);
+}
+
+void Warmer::cancel() noexcept {
+  if (!work_->is_of_parent()) work_->cancel();
+}
+
+bool Warmer::wait_for(std::chrono::nanoseconds most) const noexcept {
+  return work_->is_of_parent() || work_->wait_for(most);
+}
+
+Result<WarmReport> Warmer::wait() {
+  if (work_->is_of_parent())
+    return failure(ErrorCode::invalid_argument,
+                   "the warmer was started before this process was forked: its threads are the "
+                   "parent's, so start another");
+  return work_->wait();
 }
 
 }  // namespace weightmap

@@ -13,7 +13,6 @@
 #include "mmap/page_loader.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/verify/storage_summer.hpp"
-#include "runtime/services/verify/verify_behind.hpp"
 #include "runtime/services/warm/warm_election.hpp"
 #include "runtime/services/warm/warm_plan.hpp"
 #include "runtime/services/warm/warm_window.hpp"

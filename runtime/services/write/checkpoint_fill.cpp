@@ -5,12 +5,23 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
 #include "runtime/services/write/reserved_file.hpp"
-#include "runtime/system/write/in_place.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
+#include "runtime/system/write/write_all.hpp"
+#include "weightmap/backing.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
 namespace weightmap {
+namespace {
+
+os::Holes holes_in(const Checkpoint::State& state, const NamedStorage& storage) noexcept {
+  if (storage.crc32 != 0) return {};
+  return os::find_holes(state.sources[storage.source].file, storage.payload_offset, storage.nbytes);
+}
+
+}  // namespace
 
 struct CheckpointFill::State {
   State(const std::filesystem::path& opened, std::unique_ptr<ReservedFile> reserved, Checkpoint map)
@@ -30,8 +41,7 @@ struct CheckpointFill::State {
   // Adds the path to an error.
   template <class T>
   Result<T> about(Result<T> result) const {
-    if (result) return result;
-    return about_file(std::move(result.error()), path);
+    return about_file(std::move(result), path);
   }
 
   std::filesystem::path path;
@@ -64,14 +74,15 @@ Result<void> CheckpointFill::State::write(std::string_view name,
     return refused("has " + std::to_string(tensor.view.nbytes()) + " bytes, got " +
                    std::to_string(elements.size()));
   TRY(file->join());
-  TRY(os::write_in_place(file->file(), tensor.file_offset, elements));
+  TRY(os::write_at(file->file().descriptor(), tensor.file_offset, elements));
   return elements.size() == storage->nbytes ? file->mark_written(*storage) : Result<void>{};
 }
 
 Result<std::span<std::byte>> CheckpointFill::State::writable_bytes(std::string_view name) {
   TRY_ASSIGN(const Place place, find(name));
   TRY(file->join());
-  TRY(os::fill_holes(file->file(), place.storage->offset, place.storage->nbytes));
+  // So that writes through the mapping cannot fail for want of space.
+  TRY(os::reserve_space(file->file().descriptor(), place.storage->offset, place.storage->nbytes));
   return checkpoint.writable_bytes(place.tensor.view);
 }
 
@@ -112,18 +123,17 @@ CheckpointFill& CheckpointFill::operator=(CheckpointFill&&) noexcept = default;
 CheckpointFill::~CheckpointFill() = default;
 
 Result<CheckpointFill> CheckpointFill::open(const std::filesystem::path& path) {
-  Result<std::unique_ptr<ReservedFile>> file = ReservedFile::open(path);
-  if (!file) return about_file(std::move(file.error()), path);
+  TRY_ASSIGN(std::unique_ptr<ReservedFile> file, about_file(ReservedFile::open(path), path));
   OpenOptions options = OpenOptions::to_look();
   options.sharing = Sharing::shared;
   options.writable = true;
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, options));
   const Generation& now = checkpoint.source(0).generation;
-  const Generation& then = (*file)->file().generation();
+  const Generation& then = file->file().generation();
   if (now.device != then.device || now.inode != then.inode)
     return about_file(
         {ErrorCode::io, "was replaced while it was being opened", Error::no_offset, {}}, path);
-  return CheckpointFill(std::make_unique<State>(path, std::move(*file), std::move(checkpoint)));
+  return CheckpointFill(std::make_unique<State>(path, std::move(file), std::move(checkpoint)));
 }
 
 const Checkpoint& CheckpointFill::checkpoint() const& noexcept { return state_->checkpoint; }
@@ -149,6 +159,26 @@ Result<void> CheckpointFill::mark_written(std::string_view name) const {
 
 Result<void> CheckpointFill::seal(const Progress& progress) {
   return state_->about(state_->seal(progress));
+}
+
+std::vector<std::size_t> unwritten_storages(const Checkpoint& checkpoint) {
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  const std::optional<ReservedStorages>& reserved = checkpoint.info().reserved;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i) {
+    const NamedStorage storage = Backing(checkpoint).storage(i);
+    if (reserved ? reserved->is_unwritten(storage.key) : holes_in(state, storage).is_unwritten)
+      found.push_back(i);
+  }
+  return found;
+}
+
+std::uint64_t hole_bytes(const Checkpoint& checkpoint) {
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < Backing(checkpoint).storage_count(); ++i)
+    bytes += holes_in(state, Backing(checkpoint).storage(i)).bytes;
+  return bytes;
 }
 
 }  // namespace weightmap

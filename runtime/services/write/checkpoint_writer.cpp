@@ -15,11 +15,10 @@
 #include "runtime/base/value/value_builder_state.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/services/archive/archive_name.hpp"
-#include "runtime/services/archive/last_records.hpp"
+#include "runtime/services/archive/own_records.hpp"
+#include "runtime/services/write/contents.hpp"
 #include "runtime/services/write/record_list.hpp"
 #include "runtime/services/write/tensor_values.hpp"
-#include "runtime/services/write/view_content.hpp"
 
 namespace weightmap {
 namespace {
@@ -248,8 +247,7 @@ Result<WritePlan> CheckpointWriter::plan(const Value& root, const std::filesyste
 }
 
 Result<WritePlan> CheckpointWriter::write(const Value& root, const std::filesystem::path& path) && {
-  Result<void> prepared = state_->prepare(root, archive_name(path, state_->options.archive_name));
-  if (!prepared) return about_file(std::move(prepared).error(), path);
+  TRY(about_file(state_->prepare(root, archive_name(path, state_->options.archive_name)), path));
   TRY_ASSIGN(ArchiveWriter archive, ArchiveWriter::create(path, state_->archive_options()));
   return state_->write_to(std::move(archive));
 }

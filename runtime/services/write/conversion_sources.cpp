@@ -1,5 +1,3 @@
-#include "runtime/services/write/conversion_sources.hpp"
-
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/utf8.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/services/write/conversion.hpp"
 
 namespace weightmap {
 namespace {

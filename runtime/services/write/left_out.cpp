@@ -1,5 +1,3 @@
-#include "runtime/services/write/left_out.hpp"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -9,6 +7,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
+#include "runtime/services/write/conversion.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/chunks.hpp"

@@ -1,5 +1,3 @@
-#include "runtime/services/write/legacy_archive.hpp"
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -13,9 +11,10 @@
 #include "runtime/base/try.hpp"
 #include "runtime/base/value/builder.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
-#include "runtime/services/archive/archive_name.hpp"
+#include "runtime/services/archive/own_records.hpp"
+#include "runtime/services/write/contents.hpp"
+#include "runtime/services/write/conversion.hpp"
 #include "runtime/services/write/record_list.hpp"
-#include "runtime/services/write/stored_content.hpp"
 #include "weightmap/backing.hpp"
 
 namespace weightmap {

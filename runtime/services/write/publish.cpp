@@ -99,15 +99,14 @@ Result<PublishReport> publish(const std::filesystem::path& named,
   if (!options.any_content) {
     TRY_ASSIGN(checked, check_checkpoint(from, target, options));
   }
-  const Result<os::File> file = os::File::open(from, false);
-  if (!file) return about_file(file.error(), from);
-  if (checked && !checked->same_content(file->generation()))
+  TRY_ASSIGN(const os::File file, about_file(os::File::open(from, false), from));
+  if (checked && !checked->same_content(file.generation()))
     return about_file({ErrorCode::io, "was replaced while it was looked at", Error::no_offset, {}},
                       from);
-  const Result<os::PublishedFile> published =
-      os::publish_file(*file, from, target, {options.copy, options.progress});
-  if (!published) return about_file(published.error(), target);
-  return PublishReport{published->generation, published->replaced, published->copied, file->size()};
+  TRY_ASSIGN(
+      const os::PublishedFile published,
+      about_file(os::publish_file(file, from, target, {options.copy, options.progress}), target));
+  return PublishReport{published.generation, published.replaced, published.copied, file.size()};
 }
 
 }  // namespace weightmap

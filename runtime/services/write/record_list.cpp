@@ -6,8 +6,7 @@
 #include "runtime/base/bytes/round_up.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/layout.hpp"
-#include "runtime/services/archive/last_records.hpp"
-#include "runtime/services/archive/serialization_id.hpp"
+#include "runtime/services/archive/own_records.hpp"
 
 namespace weightmap {
 namespace {

@@ -1,5 +1,3 @@
-#include "runtime/services/write/relayout.hpp"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -15,9 +13,8 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/services/archive/last_records.hpp"
-#include "runtime/services/archive/serialization_id.hpp"
-#include "runtime/services/write/legacy_archive.hpp"
+#include "runtime/services/archive/own_records.hpp"
+#include "runtime/services/write/conversion.hpp"
 #include "runtime/services/write/record_list.hpp"
 #include "weightmap/archive.hpp"
 #include "weightmap/backing.hpp"
@@ -193,9 +190,7 @@ Result<ConvertReport> Relayout::write(const std::filesystem::path& to) {
 Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& from,
                                const ConversionTarget& target, const ConvertOptions& options) {
   if (opened.info().format == Format::torch_legacy || opened.info().format == Format::pickle) {
-    Result<ConvertReport> made = write_legacy_as_archive(opened, target.path, options);
-    if (!made) return about_file(std::move(made).error(), from);
-    return made;
+    return about_file(write_legacy_as_archive(opened, target.path, options), from);
   }
   // Errors name the file by the caller's path, unless that is its folder.
   std::error_code unknown;
@@ -207,7 +202,7 @@ Result<ConvertReport> relayout(Checkpoint opened, const std::filesystem::path& f
     return about_file({ErrorCode::io, "the file was replaced or written to while it was opened"},
                       from);
   Relayout planned(std::move(archive), std::move(opened), options);
-  if (Result<void> ok = planned.plan(); !ok) return about_file(std::move(ok).error(), from);
+  TRY(about_file(planned.plan(), from));
   return planned.write(target.path);
 }
 

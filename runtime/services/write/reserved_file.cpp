@@ -14,8 +14,7 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/formats/format/zip_directory.hpp"
 #include "runtime/formats/torch/archive_records.hpp"
-#include "runtime/services/archive/serialization_id.hpp"
-#include "runtime/system/write/in_place.hpp"
+#include "runtime/services/archive/own_records.hpp"
 
 namespace weightmap {
 namespace {
@@ -108,7 +107,7 @@ Result<std::string> ReservedFile::marks() const {
 
 Result<void> ReservedFile::mark_written(const Storage& storage) const {
   TRY(join());
-  return os::write_in_place(file_, marks_at_ + storage.number, letter(torch::mark::written));
+  return write_at(marks_at_ + storage.number, letter(torch::mark::written));
 }
 
 Result<void> ReservedFile::sum(const zip::Record& record, std::uint64_t payload,
@@ -133,8 +132,8 @@ Result<void> ReservedFile::put_checksum(const zip::Record& record, std::uint64_t
   bytes::ByteSink(field).u32(crc);
   TRY_ASSIGN(const zip::ChecksumPlaces places,
              zip::checksum_places(file_, directory_, record, payload));
-  TRY(os::write_in_place(file_, places.in_descriptor, field));
-  return os::write_in_place(file_, places.in_directory, field);
+  TRY(write_at(places.in_descriptor, field));
+  return write_at(places.in_directory, field);
 }
 
 Result<void> ReservedFile::write_checksums(const Progress& progress) {
@@ -175,20 +174,19 @@ Result<void> ReservedFile::write_serialization_id() {
   const std::string digits = id.digits();
   if (record->size != digits.size()) return {};  // the id of another writer
   TRY_ASSIGN(const std::uint64_t payload, payload_of(*record));
-  TRY(os::write_in_place(file_, payload, std::as_bytes(std::span(digits))));
+  TRY(write_at(payload, std::as_bytes(std::span(digits))));
   const auto index = static_cast<std::size_t>(record - directory_.records().data());
   return sum(*record, payload, checksums_[index]);
 }
 
 Result<void> ReservedFile::sync() {
-  Result<void> synced = os::sync_content(file_);
+  Result<void> synced = os::sync(file_.descriptor());
   if (synced) return synced;
   std::string letters(static_cast<std::size_t>(marks_length_), torch::mark::saved);
   for (const Storage& storage : storages_)
     letters[static_cast<std::size_t>(storage.number)] = torch::mark::reserved;
   letters.back() = torch::mark::open;
-  const Result<void> withdrawn =
-      os::write_in_place(file_, marks_at_, std::as_bytes(std::span(letters)));
+  const Result<void> withdrawn = write_at(marks_at_, std::as_bytes(std::span(letters)));
   synced.error().message += withdrawn ? "; what was reserved counts as not written again"
                                       : "; what was reserved must be written again";
   return synced;
@@ -216,7 +214,7 @@ Result<void> ReservedFile::seal_alone(const Progress& progress) {
   TRY(write_serialization_id());
   TRY(write_checksum_of_marks());
   TRY(sync());
-  TRY(os::write_in_place(file_, marks_at_ + marks_length_ - 1, letter(torch::mark::sealed)));
+  TRY(write_at(marks_at_ + marks_length_ - 1, letter(torch::mark::sealed)));
   return sync();
 }
 

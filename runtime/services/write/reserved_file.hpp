@@ -15,6 +15,7 @@
 #include "runtime/base/zip/directory.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/file_lock.hpp"
+#include "runtime/system/write/write_all.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -51,6 +52,9 @@ class ReservedFile {
   explicit ReservedFile(os::File file)
       : file_(std::move(file)), lock_(file_), cache_(file_, memory_) {}
   Result<void> lock_shared() const;
+  Result<void> write_at(std::uint64_t offset, std::span<const std::byte> content) const {
+    return os::write_at(file_.descriptor(), offset, content);
+  }
   Result<void> read_records();
   Result<void> find_storages();
   Result<std::uint64_t> payload_of(const zip::Record& record) const;

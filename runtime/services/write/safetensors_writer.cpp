@@ -1,23 +1,234 @@
 #include "weightmap/safetensors_writer.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <functional>
+#include <map>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/utf8.hpp"
 #include "runtime/base/element_walk.hpp"
+#include "runtime/base/json/json_text.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/formats/safetensors/element_types.hpp"
+#include "runtime/services/write/contents.hpp"
 #include "runtime/services/write/file_set.hpp"
-#include "runtime/services/write/safetensors_layout.hpp"
-#include "runtime/services/write/shards.hpp"
-#include "runtime/services/write/shared_elements.hpp"
-#include "runtime/services/write/view_content.hpp"
 
 namespace weightmap {
 namespace {
+
+constexpr std::uint64_t tensor_alignment = 64;
+constexpr std::size_t length_bytes = 8;
+constexpr std::size_t most_header_bytes = 100'000'000;
+
+tl::unexpected<Error> refuse(const SafetensorsTensor& tensor, const std::string& why,
+                             ErrorCode code = ErrorCode::invalid_argument) {
+  return failure(code, "the tensor " + bytes::quote(tensor.name) + " " + why);
+}
+
+// Returns the factor of the last dimension: the format counts single elements of packed types.
+std::uint64_t elements_in_one(const SafetensorsTensor& tensor) noexcept {
+  return safetensors::type_of(tensor.dtype)->bits == 4 ? 2 : 1;
+}
+
+std::uint64_t dim_in_file(const SafetensorsTensor& tensor, std::size_t dim) noexcept {
+  const bool is_last = dim + 1 == tensor.shape.size();
+  return static_cast<std::uint64_t>(tensor.shape[dim]) * (is_last ? elements_in_one(tensor) : 1);
+}
+
+// Returns nullopt if the bits exceed 64 bits, in the order in which readers multiply.
+std::optional<std::uint64_t> bits_of_shape(const SafetensorsTensor& tensor) noexcept {
+  std::uint64_t bits = 1;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
+    if (!bytes::checked_mul(bits, dim_in_file(tensor, dim), &bits)) return std::nullopt;
+  const std::uint64_t element = safetensors::type_of(tensor.dtype)->bits;
+  if (!bytes::checked_mul(bits, element, &bits)) return std::nullopt;
+  return bits;
+}
+
+void append_tensor(std::string& out, const SafetensorsTensor& tensor, std::uint64_t begin) {
+  json::append_string(out, tensor.name);
+  ((out += ":{\"dtype\":\"") += safetensors::type_of(tensor.dtype)->name) += "\",\"shape\":[";
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim)
+    (out += dim == 0 ? "" : ",") += std::to_string(dim_in_file(tensor, dim));
+  out += "],\"data_offsets\":[" + std::to_string(begin) + "," +
+         std::to_string(begin + tensor.content.size()) + "]}";
+}
+
+void append_metadata(std::string& out, const SafetensorsMetadata& metadata) {
+  out += "\"__metadata__\":{";
+  for (const auto& [key, text] : metadata) {
+    if (&key != &metadata.front().first) out += ',';
+    json::append_string(out, key);
+    out += ':';
+    json::append_string(out, text);
+  }
+  out += '}';
+}
+
+// Blocked types have no alignment and come last.
+std::size_t alignment_of(DType dtype) noexcept {
+  return is_blocked(dtype) ? 0 : element_size(dtype);
+}
+
+// Sorts so that all tensors are aligned without holes; see the public header.
+void sort_by_alignment(std::span<const SafetensorsTensor> tensors,
+                       std::vector<std::size_t>& members) {
+  const auto is_multiple = [&](std::size_t member) {
+    return tensors[member].content.size() % tensor_alignment == 0;
+  };
+  const auto rest = std::stable_partition(members.begin(), members.end(), is_multiple);
+  std::sort(rest, members.end(), [&](std::size_t a, std::size_t b) {
+    const std::size_t a_size = alignment_of(tensors[a].dtype);
+    const std::size_t b_size = alignment_of(tensors[b].dtype);
+    return std::tie(b_size, tensors[a].name) < std::tie(a_size, tensors[b].name);
+  });
+}
+
+void append_length(std::string& out, std::uint64_t length) {
+  for (std::size_t i = 0; i < length_bytes; ++i) out += static_cast<char>(length >> (8 * i));
+}
+
+// Fails for a tensor that the format cannot hold.
+Result<void> check_tensor(const SafetensorsTensor& tensor) {
+  if (!bytes::is_utf8(tensor.name)) return refuse(tensor, "has a name that is not UTF-8");
+  if (tensor.name == "__metadata__")
+    return refuse(tensor, "has the name that the format keeps for the metadata");
+  if (safetensors::type_of(tensor.dtype) == nullptr)
+    return refuse(tensor,
+                  "is of " + std::string(to_string(tensor.dtype)) + ", which safetensors has not",
+                  ErrorCode::unsupported);
+  if (std::ranges::any_of(tensor.shape, [](std::int64_t dim) { return dim < 0; }))
+    return refuse(tensor, "has a negative dimension");
+  if (tensor.shape.empty() && elements_in_one(tensor) != 1)
+    return refuse(tensor, "is a scalar of " + std::string(to_string(tensor.dtype)) +
+                              ", whose elements are written one by one, along the last dimension");
+  const std::optional<std::uint64_t> bits = bits_of_shape(tensor);
+  if (!bits) return refuse(tensor, "has a shape of more elements than can be counted");
+  if (*bits % 8 != 0)
+    return refuse(tensor, "has elements of " + std::string(to_string(tensor.dtype)) +
+                              " that do not fill whole bytes");
+  if (*bits / 8 == tensor.content.size()) return {};
+  return refuse(tensor, "has " + std::to_string(tensor.content.size()) +
+                            " bytes, and its shape needs " + std::to_string(*bits / 8));
+}
+
+struct SafetensorsLayout {
+  std::string header;                // with its length before it and the padding blanks
+  std::vector<std::size_t> tensors;  // in file order
+  std::uint64_t bytes = 0;           // size of the file
+};
+
+// Lays out a file with the `members` of `tensors`. Fails with limit_exceeded for a header that no
+// reader accepts. Precondition: check_tensor() of each.
+Result<SafetensorsLayout> lay_out_safetensors(std::span<const SafetensorsTensor> tensors,
+                                              std::vector<std::size_t> members,
+                                              const SafetensorsMetadata& metadata) {
+  sort_by_alignment(tensors, members);
+  std::string text = "{";
+  if (!metadata.empty()) append_metadata(text, metadata);
+  std::uint64_t end = 0;
+  for (const std::size_t member : members) {
+    if (text.size() > 1) text += ',';
+    append_tensor(text, tensors[member], end);
+    if (!bytes::checked_add(end, tensors[member].content.size(), &end))
+      return failure(ErrorCode::invalid_argument, "the tensors have more bytes than a file can");
+    if (text.size() > most_header_bytes) break;
+  }
+  text += '}';
+  text.append(
+      tensor_alignment - 1 - (length_bytes + text.size() + tensor_alignment - 1) % tensor_alignment,
+      ' ');
+  if (text.size() > most_header_bytes)
+    return failure(ErrorCode::limit_exceeded, "the header would have more than " +
+                                                  std::to_string(most_header_bytes) +
+                                                  " bytes, which no reader takes");
+  SafetensorsLayout made;
+  append_length(made.header, text.size());
+  made.header += text;
+  made.tensors = std::move(members);
+  if (!bytes::checked_add<std::uint64_t>(made.header.size(), end, &made.bytes))
+    return failure(ErrorCode::invalid_argument, "the tensors have more bytes than a file can");
+  return made;
+}
+
+std::span<const std::byte> origin_of(const SafetensorsTensor& tensor) noexcept {
+  return tensor.origin.empty() ? tensor.content.memory() : tensor.origin;
+}
+
+// Orders tensors so that those with identical elements are equal.
+struct ByElements {
+  bool operator()(const SafetensorsTensor* a, const SafetensorsTensor* b) const noexcept {
+    const std::byte* const a_begin = origin_of(*a).data();
+    const std::byte* const b_begin = origin_of(*b).data();
+    if (a_begin != b_begin) return std::less<>()(a_begin, b_begin);
+    return std::tie(a->dtype, a->shape, a->strides) < std::tie(b->dtype, b->shape, b->strides);
+  }
+};
+
+std::string both(const SafetensorsTensor& a, const SafetensorsTensor& b) {
+  return "the tensors " + bytes::quote(a.name) + " and " + bytes::quote(b.name);
+}
+
+// Compares each tensor, in the order of first bytes, with the earlier one that ends last. Tensors
+// that are not contiguous are excluded, since they may interleave and are copied anyway.
+Result<void> check_overlap(const std::vector<SafetensorsTensor>& tensors) {
+  std::vector<const SafetensorsTensor*> sorted;
+  for (const SafetensorsTensor& tensor : tensors)
+    if (!origin_of(tensor).empty() && tensor.strides.empty()) sorted.push_back(&tensor);
+  std::ranges::sort(sorted, std::less<>(), [](const SafetensorsTensor* tensor) {
+    return std::pair(origin_of(*tensor).data(), origin_of(*tensor).size());
+  });
+  const SafetensorsTensor* last = nullptr;
+  const std::byte* end = nullptr;
+  for (const SafetensorsTensor* tensor : sorted) {
+    const std::span<const std::byte> origin = origin_of(*tensor);
+    if (last != nullptr && std::less<>()(origin.data(), end))
+      return failure(ErrorCode::invalid_argument,
+                     both(*last, *tensor) +
+                         " share a part of their elements, which safetensors cannot say; ask for "
+                         "shared=copy to have both written");
+    if (last == nullptr || std::less<>()(end, origin.data() + origin.size()))
+      std::tie(last, end) = std::pair(tensor, origin.data() + origin.size());
+  }
+  return {};
+}
+
+// Handles tensors that share elements, which the format cannot express.
+// Moves the dropped tensors from `tensors` to `dropped`. Fails with invalid_argument, naming two
+// tensors, if `how` refuses sharing.
+Result<void> settle_shared(std::vector<SafetensorsTensor>& tensors, SharedElements how,
+                           std::vector<SafetensorsReport::Dropped>& dropped) {
+  if (how == SharedElements::copy) return {};
+  std::map<const SafetensorsTensor*, bool, ByElements> known;
+  std::vector<bool> is_kept(tensors.size(), true);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (origin_of(tensors[i]).empty()) continue;
+    const auto [first, is_new] = known.emplace(&tensors[i], true);
+    if (is_new) continue;
+    if (how == SharedElements::refuse)
+      return failure(ErrorCode::invalid_argument,
+                     both(*first->first, tensors[i]) +
+                         " share their elements, which safetensors cannot say; ask for shared=drop "
+                         "to have the second named in the metadata only, or for shared=copy to "
+                         "have both written");
+    dropped.push_back({tensors[i].name, first->first->name});
+    is_kept[i] = false;
+  }
+  std::vector<SafetensorsTensor> kept;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (is_kept[i]) kept.push_back(std::move(tensors[i]));
+  tensors = std::move(kept);
+  return check_overlap(tensors);
+}
 
 using Files = std::vector<std::vector<std::size_t>>;  // the tensors of each
 
@@ -90,11 +301,6 @@ class SafetensorsWriting {
   }
 
  private:
-  static Result<void> about_file(Result<void> result, const std::filesystem::path& path) {
-    if (result) return result;
-    return weightmap::about_file(std::move(result.error()), path);
-  }
-
   // Does all work up to the first file.
   Result<void> prepare() {
     if (std::endian::native != std::endian::little)
@@ -162,10 +368,7 @@ Result<SafetensorsReport> write_safetensors(std::vector<SafetensorsTensor> tenso
                                             const SafetensorsMetadata& metadata,
                                             const std::filesystem::path& path,
                                             const SafetensorsOptions& options) {
-  Result<SafetensorsReport> report =
-      SafetensorsWriting(std::move(tensors), metadata, path, options).run();
-  if (!report) return about_file(std::move(report.error()), path);
-  return report;
+  return about_file(SafetensorsWriting(std::move(tensors), metadata, path, options).run(), path);
 }
 
 }  // namespace weightmap

@@ -1,5 +1,3 @@
-#include "runtime/services/write/torch_dict.hpp"
-
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -13,11 +11,10 @@
 #include "runtime/base/bytes/row_major.hpp"
 #include "runtime/base/bytes/utf8.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/services/archive/archive_name.hpp"
+#include "runtime/services/archive/own_records.hpp"
+#include "runtime/services/write/contents.hpp"
+#include "runtime/services/write/conversion.hpp"
 #include "runtime/services/write/file_set.hpp"
-#include "runtime/services/write/shards.hpp"
-#include "runtime/services/write/stored_content.hpp"
-#include "runtime/services/write/view_content.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint_writer.hpp"
 
@@ -294,8 +291,7 @@ class DictWriting {
     report_.new_bytes += index.size();
     TRY(set.add(report_.files.back(), index.size()));
     for (std::size_t i = 0; i < files.size(); ++i) {
-      Result<void> written = std::move(files[i]).write(set.files()[i]);
-      if (!written) return about_file(std::move(written).error(), report_.files[i]);
+      TRY(about_file(std::move(files[i]).write(set.files()[i]), report_.files[i]));
     }
     TRY(set.files().back().put_head(std::as_bytes(std::span(index))));
     TRY(set.files().back().sync());

@@ -22,9 +22,7 @@
 #include "runtime/system/file/directory.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/uninterrupted.hpp"
-#include "runtime/system/write/permissions.hpp"
-#include "runtime/system/write/rename.hpp"
-#include "runtime/system/write/size_limit.hpp"
+#include "runtime/system/write/replace.hpp"
 #include "runtime/system/write/write_all.hpp"
 
 namespace weightmap {
@@ -115,11 +113,6 @@ struct NewFile::State {
   void remove_temporary() noexcept {
     if (!temporary.empty()) ::unlinkat(directory.get(), temporary.c_str(), 0);
     temporary.clear();
-  }
-
-  void open_directory(const char* path) {
-    directory =
-        UniqueFd(os::uninterrupted([&] { return ::open(path, O_PATH | O_DIRECTORY | O_CLOEXEC); }));
   }
 
   // Returns the status of the old file, which may be replaced; nullopt if there is none.
@@ -238,8 +231,7 @@ struct NewFile::State {
   Result<void> sync() {
     if (!sync_result) {
       sync_result.emplace();
-      if (durable && os::uninterrupted([&] { return ::fsync(file.get()); }) != 0)
-        *sync_result = os::os_failure("write the file to the disk");
+      if (durable) *sync_result = os::sync(file.get());
     }
     return *sync_result;
   }
@@ -272,8 +264,9 @@ Result<NewFile> NewFile::create(const std::filesystem::path& path, const NewFile
   state->name = real->filename().native();
   if (state->name.empty()) return no_name();
   const std::filesystem::path folder = real->has_parent_path() ? real->parent_path() : ".";
-  state->open_directory(folder.c_str());
-  if (state->directory.get() < 0) return state->about(os::os_error("open the directory", errno));
+  Result<os::UniqueFd> directory = os::open_directory(folder);
+  if (!directory) return state->about(std::move(directory).error());
+  state->directory = std::move(*directory);
   if (Result<void> ok = state->open(options); !ok) return state->about(std::move(ok).error());
   return NewFile(std::move(state));
 }

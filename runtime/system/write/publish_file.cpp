@@ -18,7 +18,7 @@
 #include "runtime/system/file/directory.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/unique_fd.hpp"
-#include "runtime/system/write/permissions.hpp"
+#include "runtime/system/write/replace.hpp"
 #include "runtime/system/write/write_all.hpp"
 #include "weightmap/new_file.hpp"
 

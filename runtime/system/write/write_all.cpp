@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,7 +14,6 @@
 #include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/uninterrupted.hpp"
-#include "runtime/system/write/size_limit.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -70,6 +70,16 @@ Result<void> share_blocks(int descriptor, const File& source) {
   TRY(check_size_limit(source.size()));
   if (::ioctl(descriptor, FICLONE, source.descriptor()) == 0) return {};
   return os_failure("share the blocks of the file");
+}
+
+Result<void> check_size_limit(std::uint64_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      bytes <= limit.rlim_cur)
+    return {};
+  Error error = os_error("make a file of " + std::to_string(bytes) + " bytes", EFBIG);
+  error.message += " (RLIMIT_FSIZE is " + std::to_string(limit.rlim_cur) + ")";
+  return tl::unexpected<Error>(std::move(error));
 }
 
 }  // namespace weightmap::os

@@ -22,4 +22,7 @@ Result<void> sync(int descriptor);
 // Shares the blocks of `source` (FICLONE), which few file systems support.
 Result<void> share_blocks(int descriptor, const File& source);
 
+// Fails with io (EFBIG) for more bytes than RLIMIT_FSIZE allows.
+Result<void> check_size_limit(std::uint64_t bytes);
+
 }  // namespace weightmap::os

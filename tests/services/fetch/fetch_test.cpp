@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/system/file/attribute.hpp"
+#include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/file.hpp"
+#include "runtime/system/file/file_system_extras.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
 #include "tests/services/write/watched_calls.hpp"

@@ -21,8 +21,8 @@
 
 #include "mmap/mapping.hpp"
 #include "mmap/memory/copy_file.hpp"
-#include "mmap/pages/mapped_memory.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "mmap/pages/smaps.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/memory/shared_file.hpp"
 #include "runtime/system/unique_fd.hpp"

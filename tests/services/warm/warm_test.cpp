@@ -11,15 +11,15 @@
 #include <optional>
 #include <thread>
 
-#include "mmap/ranges.hpp"
+#include "mmap/page_loader.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/verify/storage_summer.hpp"
 #include "runtime/services/warm/page_set.hpp"
 #include "runtime/services/warm/warm_plan.hpp"
 #include "runtime/services/warm/warm_window.hpp"
+#include "runtime/system/facilities.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/kernel.hpp"
-#include "runtime/system/memory/host_memory.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "runtime/system/page_size.hpp"
 #include "tests/mmap/refused_calls.hpp"

@@ -1,16 +1,28 @@
-#include "runtime/services/write/stored_content.hpp"
+#include "runtime/services/write/contents.hpp"
 
 #include <algorithm>
 #include <span>
 #include <vector>
 
+#include "mmap/guard.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap {
 namespace {
+
+Result<void> take_elements(const TensorView& view, const RecordContent::Take& take) {
+  Result<void> taken;
+  TRY(for_each_piece(view, [&](std::span<const std::byte> piece) {
+    taken = take(piece);
+    return taken.has_value();
+  }));
+  TRY(taken);
+  return mmap::Guard::check_read(view.stored_bytes());
+}
 
 constexpr std::uint64_t read_bytes = std::uint64_t{1} << 20;
 
@@ -54,6 +66,14 @@ class StoredBytes {
 };
 
 }  // namespace
+
+RecordContent content_of(const TensorView& view) {
+  const bool is_lazy = view.is_conjugate() || view.is_negative();
+  if (view.is_contiguous() && !view.is_foreign_byte_order() && !is_lazy)
+    return RecordContent::bytes(view.bytes());
+  return RecordContent::produced(
+      view.nbytes(), [view](const RecordContent::Take& take) { return take_elements(view, take); });
+}
 
 RecordContent stored_content(const Checkpoint& checkpoint, const NamedStorage& storage,
                              std::uint64_t first, std::uint64_t count) {

@@ -1,6 +1,8 @@
-#include "runtime/services/archive/serialization_id.hpp"
+#include "runtime/services/archive/own_records.hpp"
 
+#include <algorithm>
 #include <functional>
+#include <string_view>
 
 namespace weightmap {
 namespace {
@@ -15,6 +17,11 @@ std::string in_20_digits(std::uint64_t number) {
   return std::string(20 - digits.size(), '0') + digits;
 }
 
+bool is_ascii(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
 }  // namespace
 
 // torch's writer takes checksums from data descriptors, which an empty record does not have.
@@ -27,6 +34,14 @@ std::string SerializationId::digits() const {
   std::uint64_t hashes = 0;
   for (const std::string& name : names_) hashes = combined(hashes, std::hash<std::string>{}(name));
   return in_20_digits(hashes) + in_20_digits(checksums_);
+}
+
+// torch opens a path that is not ASCII as a Python file, whose archive is named "archive".
+std::string archive_name(const std::filesystem::path& path, const std::string& given) {
+  if (!given.empty()) return given;
+  const std::string file = path.filename().native();
+  const std::string stem = file.substr(0, file.rfind('.'));
+  return stem.empty() || !is_ascii(path.native()) ? "archive" : stem;
 }
 
 }  // namespace weightmap
