@@ -29,7 +29,7 @@ using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view extension = ".npy";
-constexpr std::uint32_t most_dims = 64;  // of numpy
+constexpr std::uint32_t numpy_most_dims = 64;  // of numpy
 
 bool is_named_as_array(const zip::Record& record) noexcept {
   return record.full_name().ends_with(extension);
@@ -53,7 +53,7 @@ Result<ArrayHeader> read_array_header(std::span<const std::byte> front, std::uin
                    "has a header of " + bytes::counted(length, "byte") + " and only " +
                        bytes::counted(array_bytes, "byte") + " in all",
                    0);
-  return read_header(front.first(length), std::min(limits.rank, most_dims));
+  return read_header(front.first(length), std::min(limits.rank, numpy_most_dims));
 }
 
 // Makes the catalog, and says what is known of the file.
@@ -249,7 +249,7 @@ Result<ArrayHeader> read_array_header(Input& input, const OpenOptions& options) 
                        ", the file " + std::to_string(size),
                    size);
   TRY_ASSIGN(const std::span<const std::byte> header, input.cache->bytes(0, length));
-  TRY_ASSIGN(ArrayHeader read, read_header(header, std::min(options.limits.rank, most_dims)));
+  TRY_ASSIGN(ArrayHeader read, read_header(header, std::min(options.limits.rank, numpy_most_dims)));
   if (read.foreign_type.empty()) return read;
   return failure(ErrorCode::unsupported, "the field \"descr\" " + read.foreign_reason);
 }

@@ -4,11 +4,13 @@
 #include <limits>
 #include <memory_resource>
 #include <string>
+#include <vector>
 
 #include "runtime/base/bytes/byte_cursor.hpp"
 #include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/base/bytes/checked.hpp"
+#include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/number.hpp"
@@ -143,6 +145,12 @@ TEST_CASE("escape cuts long text between characters") {
   CHECK(escape("abcdefg", 6) == "abcdef...");
   CHECK(escape("a\xC3\xBC", 2) == "a...");
   CHECK(quote("ab", 1) == "\"a...\"");
+}
+
+TEST_CASE("a message lists eight numbers at most") {
+  CHECK(bytes::listed({}) == "[]");
+  CHECK(bytes::listed(std::array<std::int64_t, 2>{3, 0}) == "[3, 0]");
+  CHECK(bytes::listed(std::vector<std::int64_t>(64, 1)) == "[1, 1, 1, 1, 1, 1, 1, 1, ...]");
 }
 
 TEST_CASE("a memory source reads what it has and refuses the rest") {

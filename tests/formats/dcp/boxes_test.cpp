@@ -73,9 +73,3 @@ TEST_CASE("comparisons are counted for all tensors together") {
   while (done < 100 && dcp::check_boxes(sizes, boxes, comparisons)) ++done;
   CHECK(done == 2);
 }
-
-TEST_CASE("boxes as text") {
-  CHECK(dcp::to_text({}) == "[]");
-  CHECK(dcp::to_text(Sizes{3, 0}) == "[3, 0]");
-  CHECK(dcp::to_text(Sizes(64, 1)) == "[1, 1, 1, 1, 1, 1, 1, 1, ...]");
-}
