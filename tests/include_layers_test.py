@@ -55,13 +55,12 @@ OF_A_FLOOR = {"base": "base", "checkpoint": "checkpoint"}
 EDGES = {
     "tools/support": (),
     "tools/bench/cold": ("tools/support",),
-    "tools/bench/remote": (),
     "tools/run": ("tools/support",),
     "tools/snapshot": ("tools/support", "tools/run"),
-    "tools": ("tools/support", "tools/bench/cold", "tools/bench/remote", "tools/run", "tools/snapshot"),
+    "tools": ("tools/support", "tools/bench/cold", "tools/run", "tools/snapshot"),
     "python": (),
     "examples": (),
-    "bench": ("tools/bench/cold", "tools/bench/remote", "tools/support"),
+    "bench": ("tools/bench/cold", "tools/support"),
 }
 # What reads ahead for other processes looks into the system as the library does.
 PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os")}
@@ -108,7 +107,7 @@ ALLOWED = (
     (r"boost/uuid/.*", ("tools/run",)),
     (r"boost/.*", ("mmap",)),
     (OPERATING_SYSTEM, ("os", "mmap", "remote", *EDGES)),
-    (r"curl/.*", ("remote", "tools/bench/remote")),
+    (r"curl/.*", ("remote", "bench")),
     (r"libdeflate\.h", ("zip",)),
     (r"(cpuid|immintrin)\.h", ("bytes",)),
     (r"xxhash\.h", ("zip", "catalog", "tools/snapshot")),
@@ -222,8 +221,8 @@ class Rules(unittest.TestCase):
 
     def test_the_network_is_behind_remote(self):
         self.accepts("remote/transfer.cpp", "#include <curl/curl.h>")
-        self.accepts("tools/bench/remote/curl_fetch.cpp", "#include <curl/curl.h>")
-        self.refuses("bench/curl_floor.cpp", "#include <curl/curl.h>")
+        self.accepts("bench/curl_floor.cpp", "#include <curl/curl.h>")
+        self.refuses("tools/bench/cold/runner.cpp", "#include <curl/curl.h>")
         self.refuses("runtime/services/fetch/chunks.cpp", "#include <curl/curl.h>")
         self.refuses("tools/main.cpp", "#include <curl/curl.h>")
         self.refuses("remote/url.cpp", '#include "runtime/checkpoint/state.hpp"')

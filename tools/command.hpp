@@ -90,6 +90,5 @@ void add_run(CLI::App& app, Run& run);
 void add_read_ahead(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_sample(CLI::App& app, Run& run);
-void add_bench_sample_remote(CLI::App& app, Run& run);
 
 }  // namespace weightmap::cli

@@ -144,9 +144,6 @@ int run_command_line(int argc, char** argv) {
 #ifdef WEIGHTMAP_HAS_COLD_BENCH
   add_bench(app, run);
   add_bench_sample(app, run);
-#ifdef WEIGHTMAP_HAS_REMOTE
-  add_bench_sample_remote(app, run);
-#endif
 #endif
   arrange(app);
   refuse_urls_elsewhere(app);

@@ -10,8 +10,6 @@
 #include "tools/bench/cold/report_json.hpp"
 #include "tools/bench/cold/report_text.hpp"
 #include "tools/bench/cold/runner.hpp"
-#include "tools/bench/remote_report.hpp"
-#include "tools/bench/remote_runner.hpp"
 #include "tools/bench/start_report.hpp"
 #include "tools/bench/start_runner.hpp"
 #include "tools/command.hpp"
@@ -33,8 +31,7 @@ struct BenchCommand : BenchOptions {
   std::vector<std::string> scenario_words;
   std::vector<std::string> models;
   std::string ready;
-  FileArgument remote;  // its file is empty without --remote
-  bool start = false;   // FILE is a command
+  bool start = false;  // FILE is a command
   bool json = false;
   bool list = false;
 };
@@ -152,41 +149,9 @@ void check_starts(const BenchCommand& options) {
     throw CLI::ValidationError("--ready", "is a time, which measures nothing");
 }
 
-Result<int> run_remote(Output& out, const BenchCommand& options) {
-  const Result<RemoteResults> results =
-      run_remote_bench(options.remote, options.rounds, options.recycle_memory);
-  if (!results && interrupted()) return tell_interrupted();
-  if (!results) return tl::unexpected<Error>(about(options.remote, results.error()));
-  out.write(options.json ? to_text(remote_json(*results)) + "\n" : remote_text(*results));
-  return exit_good;
-}
-
-void add_remote(CLI::App& command, BenchCommand& options) {
-  add_file_argument(command, options.remote,
-                    "Measure how fast this file comes into memory, beside libcurl alone",
-                    "--remote")
-      ->type_name("URL");
-  add_remote_options(command, options.remote.remote);
-}
-
-void check_remote(const CLI::App& command, const FileArgument& remote) {
-  const bool is_remote = command.count("--remote") != 0;
-  for (const char* const name : {"--connections", "--header"})
-    if (!is_remote && command.count(name) != 0) throw CLI::RequiresError(name, "--remote");
-  if (!is_remote) return;
-  for (const char* const name :
-       {"--start", "--list", "FILE", "--engines", "--scenarios", "--orders", "--tensor",
-        "--reference", "--python", "--read-ahead", "--html"})
-    if (command.count(name) != 0) throw CLI::ExcludesError("--remote", name);
-  if (!remote.url.starts_with("http://") && !remote.url.starts_with("https://"))
-    throw CLI::ValidationError("--remote",
-                               "must be a URL of http or https, which libcurl alone can fetch");
-}
-
 Result<int> run_bench_command(Output& out, const BenchCommand& options) {
   if (options.list) return list(out, options);
   if (options.start) return run_starts(out, options);
-  if (!options.remote.file.empty()) return run_remote(out, options);
   const Result<Results> results = run_bench(options);
   if (!results && interrupted()) return tell_interrupted();
   if (!results) return tl::unexpected<Error>(results.error());
@@ -278,7 +243,6 @@ void add_bench(CLI::App& app, Run& run) {
   add_what_to_measure(command, *options);
   add_how_to_measure(command, *options);
   add_starts(command, *options);
-  add_remote(command, *options);
   command.footer(
       "Each sample is a fresh process that reads all tensors, in a state of the page cache that "
       "was\n"
@@ -287,11 +251,9 @@ void add_bench(CLI::App& app, Run& run) {
       "  weightmap bench model.pt\n"
       "  weightmap bench model.pt --engines disk,populate,map --scenarios cold --html cold.html\n"
       "  weightmap bench --list --python .venv/bin/python\n"
-      "  weightmap bench --start --ready 8000 -- python serve.py --port 8000\n"
-      "  weightmap bench --remote https://host/model.pt");
-  command.callback([options, &command, &run] {
-    check_remote(command, options->remote);
-    if (options->files.empty() && !options->list && options->remote.file.empty())
+      "  weightmap bench --start --ready 8000 -- python serve.py --port 8000");
+  command.callback([options, &run] {
+    if (options->files.empty() && !options->list)
       throw CLI::RequiredError(options->start ? "COMMAND" : "FILE");
     check_starts(*options);
     if (!options->start) std::ranges::for_each(options->files, refuse_url);
