@@ -6,10 +6,10 @@
 // Bodies are thrown away, with --prefault while another thread touches as much memory. With --keep
 // they are copied into that memory.
 // Prints {"wall_us", "bytes"}. Nothing is retried.
-#include <CLI/CLI.hpp>
 #include <curl/curl.h>
 #include <sys/mman.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -71,9 +71,7 @@ struct Lane {
 class Run {
  public:
   Run(const CurlFetch& fetch, std::byte* memory)
-      : fetch_(fetch),
-        lanes_(fetch.connections),
-        multi_(curl_multi_init()) {
+      : fetch_(fetch), lanes_(fetch.connections), multi_(curl_multi_init()) {
     curl_multi_setopt(multi_, CURLMOPT_MAX_TOTAL_CONNECTIONS, long{fetch.connections});
     for (Lane& lane : lanes_) {
       lane.memory = memory;
@@ -151,7 +149,8 @@ Result<std::shared_ptr<std::byte>> map(std::uint64_t size) {
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), unmap);
 }
 
-// Fails with io if the server does not answer with the range, breaks off, or sends nothing for 10 s.
+// Fails with io if the server does not answer with the range, breaks off, or sends nothing for 10
+// s.
 Result<void> fetch_with_curl(const CurlFetch& fetch) {
   std::shared_ptr<std::byte> memory;  // null: there is none
   if (fetch.bodies != Bodies::dropped) {
@@ -174,10 +173,9 @@ int main(int argc, char** argv) {
   app.add_option("--size", fetch.size)->required()->check(CLI::PositiveNumber);
   app.add_option("--chunk", fetch.chunk_bytes)->check(CLI::PositiveNumber);
   app.add_option("--connections", fetch.connections)->check(CLI::Range(1, 1024));
-  CLI::Option* prefault = app.add_flag_callback(
-      "--prefault", [&] { fetch.bodies = Bodies::dropped_beside_prefault; });
-  app.add_flag_callback("--keep", [&] { fetch.bodies = Bodies::kept; })
-      ->excludes(prefault);
+  CLI::Option* prefault =
+      app.add_flag_callback("--prefault", [&] { fetch.bodies = Bodies::dropped_beside_prefault; });
+  app.add_flag_callback("--keep", [&] { fetch.bodies = Bodies::kept; })->excludes(prefault);
   CLI11_PARSE(app, argc, argv);
 
   const auto began = std::chrono::steady_clock::now();

@@ -200,13 +200,12 @@ class Measures(Case):
         self.assertEqual((file["named_tensor"], file["named_tensor_bytes"], file["tensors"]),
                          ("tensor.2", TENSOR_BYTES, TENSORS))
 
-    def test_writes_the_report_as_a_page(self):
+    def test_writes_a_table_of_each_state_and_order(self):
         keep_cached(self, self.file)
-        html = self.folder / "out.html"
-        text = self.text("bench", self.file, *NO_PYTHON, "--engines", "map", *ONE_ROUND, "--html", html)
-        self.assertIn("warm, file order", text)
-        self.assertIn("<html", html.read_text(encoding="utf-8"))
-        self.assertIn("map again", html.read_text(encoding="utf-8"))
+        text = self.text("bench", self.file, *NO_PYTHON, "--engines", "map", "--reference", "map",
+                         "--scenarios", "warm", "--orders", "random", "--rounds", "1")
+        self.assertIn("warm, random order", text)
+        self.assertIn("map again", text)
 
     def test_leaves_nothing_behind(self):
         keep_cached(self, self.file)

@@ -114,12 +114,6 @@ TOGETHER = {
     "bench --ready 80 x.pt": "--ready requires --start",
     "bench --model a x.pt": "--model requires --start",
 }
-TOGETHER_REMOTE = {
-    "bench --remote http://127.0.0.1/x.pt x.pt": "--remote excludes FILE",
-    "bench --remote http://127.0.0.1/x.pt --start -- true": "--remote excludes --start",
-    "bench --remote http://127.0.0.1/x.pt --engines map": "--remote excludes --engines",
-    "bench --connections 2 x.pt": "--connections requires --remote",
-}
 WORDS = {
     "ls x.pt --bogus": "The following argument was not expected: --bogus",
     "ls x.pt --verify all": '--verify: must be chain|headers|crc, not "all"',
@@ -156,12 +150,6 @@ WORDS = {
     "bench x.pt --orders none": '--orders: must be of file, random, not "none"',
     "bench --start --scenarios warm true": "must be of cached, model-cold, cold",
     "bench --start --ready 3s true": "is a time, which measures nothing",
-}
-WORDS_REMOTE = {
-    "bench --remote s3://bucket/x.pt": "--remote: must be a URL of http or https",
-    "bench --remote x.pt": "--remote: must be a URL of http or https",
-    "bench --remote http://": "--remote: ",
-    "bench --remote http://127.0.0.1/x.pt --rounds 0": "--rounds: ",
 }
 NO_NUMBERS = ("-1", "", "1e3", "99999999999999999999", "1.5.2")
 NO_SIZES = ("+1", " 1", "1G ", "1.5.0G", "1..5", "G", "1X", "1Gi b", "1kk", "0x10", "16E",

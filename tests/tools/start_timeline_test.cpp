@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "tools/run/timeline_lanes.hpp"
 #include "tools/run/timeline_page.hpp"
 #include "tools/run/timeline_text.hpp"
 
@@ -39,6 +38,13 @@ std::string text_of(const StartTimeline& timeline) {
   return text;
 }
 
+std::string lanes_text(const StartTimeline& timeline) {
+  std::string text;
+  for (const TimelineLane& lane : lanes_of(timeline))
+    text += std::string(lane.title) + ", " + std::string(lane.name) + ": " + lane.largest + "\n";
+  return text;
+}
+
 TEST_CASE("phases follow from code files, weights and what is read") {
   StartTimeline timeline = whole_start();
   CHECK(text_of(timeline) == "code 0-2; model creation 2-3; weights 3-6; first use 6-8; ");
@@ -70,9 +76,16 @@ TEST_CASE("a start from a snapshot has the phases and lanes of a restore") {
   CHECK(timeline.samples.size() == 9 + 2);
   CHECK(timeline.samples[1].seconds == 0.5);
   CHECK(text_of(timeline) == "image check 0-1; restore 1-4; first use 4-10; ");
-  std::string titles;
-  for (const Lane& lane : lanes_of(timeline)) titles += std::string(lane.title) + "; ";
-  CHECK(titles == "image; first use; faults; disk rate; memory; ");
+  CHECK(lanes_text(timeline) ==
+        "image, read by calls: 0 B\n"
+        "first use, processors: 2.0\n"
+        "first use, in the system: 0.0\n"
+        "faults, major: 4/s\n"
+        "faults, minor: 0/s\n"
+        "disk rate, command: 20.0 MiB/s\n"
+        "disk rate, reader: 0 B/s\n"
+        "memory, anonymous: 64.0 MiB\n"
+        "memory, of files: 0 B\n");
   timeline = whole_start();
   mark_restore(timeline, {8, 8});
   CHECK(text_of(timeline) == "image check 0-8; first use 8-10; ");
@@ -113,23 +126,21 @@ TEST_CASE("a process that is gone takes nothing back") {
 }
 
 TEST_CASE("lanes have rates, amounts and the largest of them") {
-  const std::vector<Lane> lanes = lanes_of(whole_start());
-  std::string text;
-  for (const Lane& lane : lanes) {
-    text += std::string(lane.title) + ":";
-    for (const LaneSeries& series : lane.series)
-      text += " " + std::string(series.name) + " " + series.largest + ";";
-    text += "\n";
-  }
-  CHECK(text ==
-        "imports: code files 500/s;\n"
-        "model creation: processors 1.0; in the system 0.0;\n"
-        "loads: weights open 64.0 MiB; read by calls 0 B;\n"
-        "faults: major 4/s; minor 0/s;\n"
-        "disk rate: command 20.0 MiB/s; reader 0 B/s;\n"
-        "memory: anonymous 64.0 MiB; of files 0 B;\n");
-  CHECK(lanes[0].series[0].values == std::vector<double>{500, 100, 0, 0, 5, 0, 0, 0});
-  CHECK(lanes[3].series[0].values == std::vector<double>{0, 0, 0, 0, 0, 0, 0, 4});
+  CHECK(lanes_text(whole_start()) ==
+        "imports, code files: 500/s\n"
+        "model creation, processors: 1.0\n"
+        "model creation, in the system: 0.0\n"
+        "loads, weights open: 64.0 MiB\n"
+        "loads, read by calls: 0 B\n"
+        "faults, major: 4/s\n"
+        "faults, minor: 0/s\n"
+        "disk rate, command: 20.0 MiB/s\n"
+        "disk rate, reader: 0 B/s\n"
+        "memory, anonymous: 64.0 MiB\n"
+        "memory, of files: 0 B\n");
+  const std::vector<TimelineLane> lanes = lanes_of(whole_start());
+  CHECK(lanes[0].values == std::vector<double>{500, 100, 0, 0, 5, 0, 0, 0});
+  CHECK(lanes[5].values == std::vector<double>{0, 0, 0, 0, 0, 0, 0, 4});
 }
 
 TEST_CASE("a terminal shows bars in ASCII") {
@@ -154,6 +165,28 @@ TEST_CASE("a page has bars of all lanes") {
             "] 2.0 s"));
   CHECK(has("\nimports, code files           ["));
   CHECK(has("\nmemory, of files              ["));
+}
+
+TEST_CASE("a page needs nothing but itself, and its marks are closed") {
+  const std::string page = timeline_page(whole_start());
+  for (const char* outside :
+       {"http://", "https://", "src=", "href=", "url(", "@import", "<script"}) {
+    INFO(outside);
+    CHECK(page.find(outside) == std::string::npos);
+  }
+  const auto occurrences = [&](const std::string& text) {
+    std::size_t number = 0;
+    for (std::size_t at = page.find(text); at != std::string::npos; at = page.find(text, at + 1))
+      ++number;
+    return number;
+  };
+  for (const std::string name : {"html", "head", "title", "body", "style", "table", "pre", "div",
+                                 "tr", "td", "h1", "h2", "p"}) {
+    INFO(name);
+    CHECK(occurrences("</" + name + ">") > 0);
+    CHECK(occurrences("<" + name + ">") + occurrences("<" + name + " ") ==
+          occurrences("</" + name + ">"));
+  }
 }
 
 TEST_CASE("a name is escaped in the page") {

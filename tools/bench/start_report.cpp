@@ -6,7 +6,6 @@
 #include "tools/bench/cold/report_text.hpp"
 #include "tools/bench/cold/statistics.hpp"
 #include "tools/support/columns.hpp"
-#include "tools/support/html.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {
@@ -48,15 +47,6 @@ std::string describe(const StateResults& state) {
   return "";
 }
 
-const std::vector<Column>& columns() {
-  static const std::vector<Column> all = {{"CONTENDER"},
-                                          {"MEDIAN", Column::right},
-                                          {"BEST", Column::right},
-                                          {"P95", Column::right},
-                                          {"RATIO TO STOCK", Column::right}};
-  return all;
-}
-
 std::vector<std::vector<std::string>> rows_of(const StateResults& state) {
   std::vector<std::vector<std::string>> rows;
   for (const StartSeries& series : state.series) {
@@ -66,18 +56,6 @@ std::vector<std::vector<std::string>> rows_of(const StateResults& state) {
                     duration(times.p95), ratio ? ratio_text(*ratio) : "1"});
   }
   return rows;
-}
-
-std::string table_of(const StateResults& state) {
-  std::string out = "<div class=\"wide\"><table>\n<thead><tr>";
-  for (const Column& column : columns()) out += "<th scope=\"col\">" + column.title + "</th>";
-  out += "</tr></thead>\n<tbody>\n";
-  for (const std::vector<std::string>& row : rows_of(state)) {
-    out += "<tr><th scope=\"row\">" + escaped(row.front()) + "</th>";
-    for (std::size_t i = 1; i < row.size(); ++i) out += "<td>" + escaped(row[i]) + "</td>";
-    out += "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
 }
 
 Json describe_state(const StateResults& state) {
@@ -99,7 +77,13 @@ std::string start_text(const StartResults& results) {
   std::string out = title_of(results) + ". " + facts_of(results) + "\n";
   for (const StateResults& state : results.states) {
     out += "\n" + std::string(to_string(state.state)) + ": ";
-    out += state.why_not.empty() ? describe(state) + "\n" + to_columns(columns(), rows_of(state))
+    out += state.why_not.empty() ? describe(state) + "\n" +
+                                       to_columns({{"CONTENDER"},
+                                                   {"MEDIAN", Column::right},
+                                                   {"BEST", Column::right},
+                                                   {"P95", Column::right},
+                                                   {"RATIO TO STOCK", Column::right}},
+                                                  rows_of(state))
                                  : "not measured: " + state.why_not + "\n";
   }
   return out + "\n" + machine_text(results.machine) + "\n" + settings_of(results) + "\n";
@@ -120,25 +104,6 @@ Json start_json(const StartResults& results) {
           {"weight_files", results.weight_files},
           {"weight_bytes", results.weight_bytes},
           {"states", states}};
-}
-
-std::string start_html(const StartResults& results) {
-  std::string out =
-      element("h1", escaped(title_of(results))) +
-      element("p class=\"soft\"",
-              html(results.machine.date) + ", weightmap bench --start " + html(results.version)) +
-      element("p", escaped(facts_of(results)));
-  for (const StateResults& state : results.states) {
-    out += element("h2", std::string(to_string(state.state)));
-    out +=
-        state.why_not.empty()
-            ? element("p", "Before each sample " + escaped(describe(state)) + ".") + table_of(state)
-            : element("p class=\"alarm\"", "Not measured: " + html(state.why_not) + ".");
-  }
-  out += element("h2", "How it was measured") +
-         element("p", escaped(machine_text(results.machine)) + ".") +
-         element("p", escaped(settings_of(results)));
-  return html_page(title_of(results), out);
 }
 
 }  // namespace weightmap::cli::bench

@@ -10,6 +10,5 @@ namespace weightmap::cli::bench {
 
 std::string start_text(const StartResults& results);
 Json start_json(const StartResults& results);
-std::string start_html(const StartResults& results);
 
 }  // namespace weightmap::cli::bench

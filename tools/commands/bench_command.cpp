@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/engines.hpp"
-#include "tools/bench/cold/report_html.hpp"
 #include "tools/bench/cold/report_json.hpp"
 #include "tools/bench/cold/report_text.hpp"
 #include "tools/bench/cold/runner.hpp"
@@ -15,7 +13,6 @@
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
 #include "tools/options/size_option.hpp"
-#include "tools/output/output_file.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -27,7 +24,6 @@ namespace {
 using namespace bench;
 
 struct BenchCommand : BenchOptions {
-  std::string html;
   std::vector<std::string> scenario_words;
   std::vector<std::string> models;
   std::string ready;
@@ -84,13 +80,6 @@ Result<int> list(Output& out, const BenchCommand& options) {
   return exit_good;
 }
 
-Result<void> write_report(const std::string& path, const std::string& input,
-                          const std::string& text) {
-  TRY_ASSIGN(OutputFile file, OutputFile::create(path, input));
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
-}
-
 bool was_measured(const FileResults& file) {
   return std::any_of(file.series.begin(), file.series.end(),
                      [](const Series& series) { return !series.samples.empty(); });
@@ -122,7 +111,6 @@ Result<int> run_starts(Output& out, const BenchCommand& options) {
     out.write(to_text(start_json(*results)) + "\n");
   else
     out.write(start_text(*results));
-  if (!options.html.empty()) TRY(write_report(options.html, {}, start_html(*results)));
   return std::any_of(results->states.begin(), results->states.end(),
                      [](const StateResults& state) { return state.why_not.empty(); })
              ? exit_good
@@ -159,8 +147,6 @@ Result<int> run_bench_command(Output& out, const BenchCommand& options) {
     out.write(to_text(json_report(*results)) + "\n");
   else
     out.write(text_report(*results));
-  if (!options.html.empty())
-    TRY(write_report(options.html, options.files.front(), html_report(*results)));
   if (interrupted()) return tell_interrupted();
   return std::all_of(results->files.begin(), results->files.end(), was_measured) ? exit_good
                                                                                  : exit_failed;
@@ -228,7 +214,6 @@ void add_how_to_measure(CLI::App& command, BenchCommand& options) {
           "Touch and free memory before each sample, or take it as it is; default: recycled")
       ->check(CLI::IsMember({"recycled", "as-is"}))
       ->type_name("recycled|as-is");
-  command.add_option("--html", options.html, "Write the report as a page")->type_name("OUT");
   command.add_flag("--json", options.json, "One JSON document on standard output");
   command.add_flag("--list", options.list, "List engines, and why some cannot be measured here");
 }
@@ -249,7 +234,7 @@ void add_bench(CLI::App& app, Run& run) {
       "proven just before. Ends with exit status 1 if nothing of a file could be measured.\n"
       "Examples:\n"
       "  weightmap bench model.pt\n"
-      "  weightmap bench model.pt --engines disk,populate,map --scenarios cold --html cold.html\n"
+      "  weightmap bench model.pt --engines disk,populate,map --scenarios cold\n"
       "  weightmap bench --list --python .venv/bin/python\n"
       "  weightmap bench --start --ready 8000 -- python serve.py --port 8000");
   command.callback([options, &run] {

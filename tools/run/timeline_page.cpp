@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <span>
+#include <string_view>
 
 #include "runtime/base/try.hpp"
 #include "tools/run/timeline_text.hpp"
-#include "tools/support/html.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/new_file.hpp"
 
@@ -15,6 +15,60 @@ namespace {
 
 // In characters.
 constexpr std::size_t bar_width = 100;
+
+constexpr std::string_view style_sheet = R"(
+:root { color-scheme: light dark; --page: #fff; --text: #1b1f24; --soft: #59636e; --line: #d5dae0; }
+@media (prefers-color-scheme: dark) { :root { --page: #14181d; --text: #e3e8ee; --soft: #9ca7b3;
+  --line: #363e48; } }
+body { margin: 0 auto; padding: 1.5rem 1rem; max-width: 76rem; background: var(--page);
+  color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; } h2 { border-top: 2px solid var(--line); padding-top: 1rem; }
+h1, h2, p { overflow-wrap: anywhere; }
+p { max-width: 50rem; }
+.soft { color: var(--soft); }
+.wide, pre { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .55rem; text-align: right; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; }
+tbody th { text-align: left; min-width: 9rem; }
+@media print { @page { size: landscape; margin: 12mm; } table { font-size: 6.5pt; } }
+)";
+
+// &, <, >, " and ' become character references.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (c == '\'')
+      out += "&#39;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// <NAME>CONTENT</NAME>; the name may have attributes behind it.
+std::string element(const std::string& name, const std::string& content) {
+  return "<" + name + ">" + content + "</" + name.substr(0, name.find(' ')) + ">\n";
+}
+
+// A page that may load nothing.
+std::string html_page(const std::string& title, const std::string& body) {
+  return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'\">\n"
+         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
+         element("title", title) + element("style", std::string(style_sheet)) +
+         "</head>\n<body>\n" + body + "</body>\n</html>\n";
+}
 
 std::string title_of(const StartTimeline& timeline) {
   return fmt::format("Start of {}: {:.1f} s until {}", timeline.program, timeline.seconds(),
@@ -29,7 +83,7 @@ std::string bars(const StartTimeline& timeline) {
 
 std::string row(const std::string& name, const StartSample& step) {
   const ProcessCounts& counts = step.counts;
-  std::string out = "<tr><th scope=\"row\">" + html(name) + "</th>";
+  std::string out = "<tr><th scope=\"row\">" + name + "</th>";
   for (const std::string& cell :
        {fmt::format("{:.2f}", step.seconds),
         fmt::format("{:.2f}", counts.user_seconds + counts.system_seconds),
@@ -62,11 +116,10 @@ std::string phase_table(const StartTimeline& timeline) {
 }  // namespace
 
 std::string timeline_page(const StartTimeline& timeline) {
-  const std::string title = title_of(timeline);
+  const std::string title = escaped(printable(title_of(timeline)));
   return html_page(
       title,
-      element("h1", html(title)) + bars(timeline) + element("h2", "The phases") +
-          phase_table(timeline) +
+      element("h1", title) + bars(timeline) + element("h2", "The phases") + phase_table(timeline) +
           element("p class=\"soft\"",
                   "As seen from outside, several times a second: code is what was opened before "
                   "the weights, model creation ends when they are opened, and weights when nothing "

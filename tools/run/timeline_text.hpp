@@ -3,11 +3,24 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/run/start_timeline.hpp"
 
 namespace weightmap::cli::start {
+
+// What a line of shades shows.
+struct TimelineLane {
+  std::string_view title, name;
+  bool is_of_phase = false;    // otherwise of the whole start
+  std::vector<double> values;  // one for each step between two samples
+  std::string largest;         // the largest value, for users
+};
+
+// Returns those of imports, model creation and loads, or of image and first use of a start from a
+// snapshot; then of faults, disk rate and memory.
+std::vector<TimelineLane> lanes_of(const StartTimeline& timeline);
 
 // In ASCII, whatever the terminal, with bars of `width` characters; those of phases, disk, faults
 // and memory, and with `all` of imports, model creation and loads as well.

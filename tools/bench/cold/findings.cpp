@@ -96,27 +96,10 @@ unsigned discarded(const FileResults& file) {
   return out;
 }
 
-// Adds "Faster: a 0.95x [0.94, 0.96], b 0.97x [0.95, 0.98]."; nothing without such engines.
-void add_those(std::vector<std::string>& out, const Section& section, Standing standing,
-               const std::string& label) {
-  std::string list;
-  for (const Finding& finding : section.findings)
-    if (finding.standing == standing)
-      list += (list.empty() ? "" : ", ") + printable(finding.series->engine) + " " +
-              ratio_text(*finding.all_ratio);
-  if (!list.empty()) out.push_back(label + ": " + list + ".");
-}
-
 // Ignores the reference's second measurement.
 const Finding* fastest_of(const Section& section) {
   for (const Finding& finding : section.findings)
     if (finding.standing != Standing::again) return &finding;
-  return nullptr;
-}
-
-const Finding* reference_of(const Section& section) {
-  for (const Finding& finding : section.findings)
-    if (finding.standing == Standing::reference) return &finding;
   return nullptr;
 }
 
@@ -182,19 +165,6 @@ std::string headline(const Section& section, const FileResults& file) {
   if (fastest->standing == Standing::reference) out += "; it is the reference";
   if (fastest->standing == Standing::same) out += "; not told apart from the reference";
   return out + ".";
-}
-
-std::vector<std::string> comparison(const Section& section) {
-  const Finding* reference = reference_of(section);
-  if (!reference) return {"The reference was not measured here."};
-  std::vector<std::string> out;
-  if (reference != fastest_of(section))
-    out.push_back("The reference: " + name_and_title(*reference) + ", " +
-                  duration(reference->all.median) + ".");
-  add_those(out, section, Standing::faster, "Faster, times as long as the reference");
-  add_those(out, section, Standing::same, "Not told apart from the reference");
-  add_those(out, section, Standing::slower, "Slower, times as long as the reference");
-  return out;
 }
 
 std::string name_of(const Section& section) {

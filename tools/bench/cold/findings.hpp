@@ -1,4 +1,4 @@
-// The findings of the samples, before they become text, JSON or HTML.
+// The findings of the samples, before they become text or JSON.
 #pragma once
 
 #include <optional>
@@ -62,9 +62,6 @@ std::string title_of(const Results& results, const std::string& engine);
 
 // Returns "Fastest: a, 0.59 s for all bytes (3.52 GB/s)."; empty if nothing was measured.
 std::string headline(const Section& section, const FileResults& file);
-// Returns sentences: the reference's time unless the headline has it, and the engines that were
-// faster, indistinguishable, slower.
-std::vector<std::string> comparison(const Section& section);
 
 // Returns "cold, file order".
 std::string name_of(const Section& section);
