@@ -56,3 +56,9 @@ TEST_CASE("an event that was lost is told of, and those around it are taken") {
   CHECK(files.unseen({::getpid()}) == lost);
   ::close(queue_end);
 }
+
+TEST_CASE("mounts that the kernel makes up are left out") {
+  CHECK(weightmap::cli::start::mounts_with_files(-1).empty());
+  for (const weightmap::os::Mount& mount : weightmap::cli::start::mounts_with_files(::getpid()))
+    CHECK(mount.file_system != "proc");
+}

@@ -6,14 +6,12 @@
 #include <string>
 
 #include "tests/support/temporary_file.hpp"
-#include "tools/run/mounts.hpp"
-#include "tools/snapshot/checksum.hpp"
-#include "tools/snapshot/criu_log.hpp"
-#include "tools/snapshot/environment.hpp"
+#include "tools/snapshot/ability.hpp"
+#include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/image_files.hpp"
 #include "tools/snapshot/manifest.hpp"
 #include "tools/snapshot/meeting_point.hpp"
-#include "tools/snapshot/ownership.hpp"
-#include "tools/snapshot/permissions.hpp"
+#include "tools/snapshot/surroundings.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
@@ -178,12 +176,6 @@ TEST_CASE("files of an image are made private") {
         std::filesystem::perms(0600));
   CHECK(make_private(folder.path() / "none").error().message ==
         (folder.path() / "none").native() + ": No such file or directory");
-}
-
-TEST_CASE("mounts that the kernel makes up are left out") {
-  CHECK(start::mounts_with_files(-1).empty());
-  for (const os::Mount& mount : start::mounts_with_files(::getpid()))
-    CHECK(mount.file_system != "proc");
 }
 
 TEST_CASE("a permission that is missing is named") {

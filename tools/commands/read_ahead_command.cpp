@@ -13,10 +13,10 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
-#include "tools/run/background.hpp"
 #include "tools/run/program.hpp"
 #include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
+#include "tools/run/work_beside.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {

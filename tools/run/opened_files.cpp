@@ -6,19 +6,27 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "tools/run/dropped_pages.hpp"
-#include "tools/run/mounts.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::start {
 namespace {
+
+constexpr std::array<std::string_view, 22> made_up = {
+    "autofs",     "binfmt_misc", "bpf",      "cgroup",  "cgroup2",   "configfs",
+    "debugfs",    "devpts",      "efivarfs", "fusectl", "hugetlbfs", "mqueue",
+    "nfsd",       "nsfs",        "proc",     "pstore",  "resctrl",   "rpc_pipefs",
+    "securityfs", "selinuxfs",   "sysfs",    "tracefs"};
 
 std::string path_of(int descriptor) {
   std::array<char, 4096> path{};
@@ -28,6 +36,15 @@ std::string path_of(int descriptor) {
 }
 
 }  // namespace
+
+std::vector<os::Mount> mounts_with_files(pid_t process) {
+  std::vector<os::Mount> mounts =
+      os::read_mounts("/proc/" + std::to_string(process) + "/mountinfo");
+  std::erase_if(mounts, [](const os::Mount& mount) {
+    return std::ranges::find(made_up, mount.file_system) != made_up.end();
+  });
+  return mounts;
+}
 
 std::vector<std::string> likely_places(const std::vector<std::string>& others) {
   std::error_code removed;

@@ -11,9 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/system/file/mount.hpp"
 #include "tools/support/descriptor.hpp"
 
 namespace weightmap::cli::start {
+
+// What is mounted in the namespace of a process, but for /proc and its like, whose files the kernel
+// makes up. Empty for a process that has ended.
+std::vector<os::Mount> mounts_with_files(pid_t process);
 
 // Returns a path on each file system that a start is likely to use, and these.
 std::vector<std::string> likely_places(const std::vector<std::string>& others);

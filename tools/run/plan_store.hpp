@@ -1,5 +1,7 @@
-// Where plans of starts are kept, and under which key.
+// Where plans of starts are kept, under which key, and whether one is being made.
 #pragma once
+
+#include <sys/types.h>
 
 #include <filesystem>
 #include <span>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "tools/run/start_plan.hpp"
+#include "tools/support/descriptor.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::cli::start {
@@ -32,5 +35,25 @@ Result<void> make_plan_folder(const std::filesystem::path& path);
 
 // Makes the folder, and replaces the plan atomically.
 Result<void> save_plan(const StartPlan& plan, const std::filesystem::path& path);
+
+// Says that a start is being learned, so that the next one, right behind it, waits for its plan: a
+// file beside the plan, with the command's id, that is locked as long as this lives.
+class LearningMark {
+ public:
+  LearningMark() = default;
+  // Sets none where the folder cannot be made or written to, or another start is being learned.
+  LearningMark(const std::filesystem::path& plan, pid_t command);
+  LearningMark(LearningMark&& other) = default;
+  LearningMark& operator=(LearningMark&& other) = default;
+  ~LearningMark();
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;  // none: no mark is set
+};
+
+// Waits for the plan of a command that has ended, two seconds at most. While the command runs, its
+// plan is not waited for.
+void wait_until_learned(const std::filesystem::path& plan);
 
 }  // namespace weightmap::cli::start

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <thread>
 
-#include "tools/run/learning_mark.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/run/process_tree.hpp"
 #include "tools/run/start_learner.hpp"

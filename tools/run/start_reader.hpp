@@ -1,4 +1,4 @@
-// Reads files of a plan into the page cache, in its order.
+// The files of a plan in the page cache: read in their order, counted, evicted.
 #pragma once
 
 #include <atomic>
@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tools/run/start_plan.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::cli::start {
 
@@ -18,13 +19,20 @@ struct ReadCounts {
   bool ran_out_of_memory = false;
 };
 
-// Looks at up to 64 files, spread over the plan: true if all are in the page cache, but for a tenth
-// that are missing or other ones by now. Reads nothing; false where the file system cannot tell.
-bool seems_cached(const StartPlan& plan);
-
 // Reads the plan with a few threads, each with one piece of a file under way, so that a read of the
 // command never waits behind many. Ends early if `stopped` becomes true, or if free memory is
 // short.
 ReadCounts read_start(const StartPlan& plan, const std::atomic<bool>& stopped);
+
+// Counts the planned bytes that are cached. Fails with io if a file cannot be opened, or if the
+// system does not tell.
+Result<std::uint64_t> cached_bytes_of(const StartPlan& plan);
+
+// Reads what is planned, whether it is cached or not; what has changed or cannot be read is left
+// out.
+void fill_cache(const StartPlan& plan);
+
+// Evicts the files. Pages that processes have mapped stay, and those that are not on the disk yet.
+void evict(const StartPlan& plan);
 
 }  // namespace weightmap::cli::start

@@ -1,22 +1,39 @@
 #include "tools/snapshot/ability.hpp"
 
+#include <linux/capability.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/try.hpp"
 #include "tools/snapshot/criu.hpp"
 #include "tools/snapshot/namespaces.hpp"
-#include "tools/snapshot/permissions.hpp"
-#include "tools/snapshot/shared_memory.hpp"
 #include "tools/support/descriptor.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
+
+struct Capability {
+  unsigned number;
+  const char* name;
+};
+constexpr std::array needed = {Capability{CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
+                               Capability{CAP_NET_ADMIN, "CAP_NET_ADMIN"},
+                               Capability{CAP_SYS_TIME, "CAP_SYS_TIME"}};
+
+std::uint64_t field(std::string_view status, std::string_view name, int base) {
+  const std::size_t at = status.find(name);
+  if (at == std::string_view::npos) return 0;
+  return std::strtoull(std::string(status.substr(at + name.size(), 32)).c_str(), nullptr, base);
+}
 
 // Makes namespaces as the supervisor of a command does, on a folder that nobody else sees
 // meanwhile.
@@ -27,7 +44,6 @@ Result<void> try_namespaces() {
   Descriptor writing(ends[1]);
   TRY_ASSIGN(const pid_t made, run_in_namespaces([&] {
                Result<void> done = mount_own("/tmp");
-               if (done) done = mount_shared_memory();
                if (done) done = set_next_id(2);
                const std::string text = done ? "" : done.error().message;
                [[maybe_unused]] const ssize_t size =
@@ -42,6 +58,23 @@ Result<void> try_namespaces() {
 }
 
 }  // namespace
+
+std::string missing_permission(std::string_view status) {
+  const std::uint64_t effective = field(status, "\nCapEff:", 16);
+  for (const Capability& each : needed)
+    if ((effective >> each.number & 1) == 0)
+      return std::string("the capability ") + each.name +
+             " is missing, which root has, and a container with --cap-add";
+  if (field(status, "\nSeccomp:", 10) == 2)
+    return "a seccomp filter keeps criu from dumping; containers are without one with "
+           "--security-opt seccomp=unconfined";
+  return {};
+}
+
+std::string missing_permission() {
+  std::ifstream file("/proc/self/status");
+  return missing_permission(std::string{std::istreambuf_iterator<char>(file), {}});
+}
 
 Result<std::string> ability() {
   if (std::string missing = missing_permission(); !missing.empty())

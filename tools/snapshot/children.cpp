@@ -1,10 +1,17 @@
 #include "tools/snapshot/children.hpp"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -13,8 +20,7 @@
 #include "tools/run/program.hpp"
 #include "tools/snapshot/criu.hpp"
 #include "tools/snapshot/meeting_point.hpp"
-#include "tools/snapshot/shared_memory.hpp"
-#include "tools/snapshot/without_io_uring.hpp"
+#include "tools/snapshot/namespaces.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
@@ -30,6 +36,22 @@ pid_t fork_with(const Work& work) {
   const pid_t made = ::fork();
   if (made == 0) ::_exit(work());
   return made;
+}
+
+// Has io_uring_setup() fail with ENOSYS in this process and its descendants, by a seccomp filter,
+// which an image keeps, since criu cannot dump its rings: libraries that use it where it is there
+// (libuv, and so uvloop) then use other calls. Needs CAP_SYS_ADMIN; without it, or without seccomp,
+// nothing changes.
+void forbid_io_uring() noexcept {
+  // The call has one number on all architectures (io_uring_setup(2)), so none is asked for.
+  constexpr unsigned setup = 425;
+  static std::array<sock_filter, 4> program = {
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, setup, 0, 1),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
 }
 
 int become_command(const Supervision& what, OutputPipes pipes) {

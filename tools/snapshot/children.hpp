@@ -6,7 +6,6 @@
 
 #include <filesystem>
 
-#include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/supervisor.hpp"
 
 namespace weightmap::cli::snapshot {

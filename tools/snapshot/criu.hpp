@@ -43,4 +43,9 @@ std::vector<std::string> restore_words(const std::filesystem::path& criu,
                                        const std::array<std::uint64_t, 2>& pipes, int first_output,
                                        bool keeps_connections);
 
+// The log of criu, which tells why a dump or a restore failed.
+
+// Returns the first error, without the place in criu's source; empty if there is none.
+std::string first_error_in(const std::filesystem::path& log);
+
 }  // namespace weightmap::cli::snapshot

@@ -14,9 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/snapshot/machine.hpp"
-#include "tools/snapshot/named_links.hpp"
-#include "tools/snapshot/socket_table.hpp"
+#include "tools/snapshot/sockets.hpp"
+#include "tools/snapshot/surroundings.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/result.hpp"
 

@@ -4,12 +4,14 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "tools/support/descriptor.hpp"
@@ -32,6 +34,13 @@ Result<void> write_text(const char* path, const std::string& text) {
   return {};
 }
 
+constexpr const char* shared_folder = "/dev/shm";
+// tar keeps holes and hard links: criu adds a link to a file that is open and has lost its name.
+constexpr const char* saving_program =
+    "#!/bin/sh\n"
+    "[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n"
+    "exec tar --create --sparse --file=\"$WEIGHTMAP_SHARED_MEMORY\" --directory=/dev/shm .\n";
+
 }  // namespace
 
 Result<pid_t> run_in_namespaces(const std::function<void()>& work) {
@@ -52,11 +61,33 @@ Result<void> mount_own(const std::filesystem::path& meeting_point) {
   if (::mount("weightmap", meeting_point.c_str(), "tmpfs", MS_NOSUID | MS_NODEV,
               "mode=0700,size=4m") != 0)
     return refused("no memory can be mounted on " + printable(meeting_point.native()));
+  if (::mount("weightmap", shared_folder, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") != 0)
+    return refused("no memory can be mounted on /dev/shm");
   return {};
 }
 
 Result<void> set_next_id(pid_t next) {
   return write_text("/proc/sys/kernel/ns_last_pid", std::to_string(next - 1));
+}
+
+Result<std::filesystem::path> write_saving_script(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "save-shared-memory";
+  std::ofstream(path) << saving_program;
+  if (::chmod(path.c_str(), 0700) != 0) return failure(ErrorCode::io, std::strerror(errno));
+  return path;
+}
+
+std::filesystem::path archive_in(const std::filesystem::path& image) {
+  return image / "shared-memory.tar";
+}
+
+std::vector<std::string> unpacking_words(const std::filesystem::path& image) {
+  return {"tar",
+          "--extract",
+          "--sparse",
+          "--preserve-permissions",
+          "--file=" + archive_in(image).native(),
+          std::string("--directory=") + shared_folder};
 }
 
 }  // namespace weightmap::cli::snapshot

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "tools/snapshot/checksum.hpp"
+#include "tools/snapshot/image_files.hpp"
 #include "tools/snapshot/snapshot_folder.hpp"
 #include "tools/snapshot/snapshot_start.hpp"
 #include "tools/support/columns.hpp"

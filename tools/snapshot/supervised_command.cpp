@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/run/waited_command.hpp"
+#include "tools/run/work_beside.hpp"
 #include "tools/snapshot/namespaces.hpp"
 
 namespace weightmap::cli::snapshot {

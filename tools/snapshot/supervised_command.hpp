@@ -7,7 +7,6 @@
 #include <optional>
 #include <thread>
 
-#include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/supervisor.hpp"
 #include "tools/support/descriptor.hpp"
 #include "weightmap/result.hpp"

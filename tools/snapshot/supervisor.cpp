@@ -20,12 +20,10 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/snapshot/children.hpp"
-#include "tools/snapshot/criu_log.hpp"
+#include "tools/snapshot/criu.hpp"
 #include "tools/snapshot/meeting_point.hpp"
-#include "tools/snapshot/messages.hpp"
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/output_copy.hpp"
-#include "tools/snapshot/shared_memory.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::snapshot {
@@ -85,7 +83,6 @@ class Supervisor {
     if (signals_.get() < 0)
       return failure(ErrorCode::io, std::string("no signalfd: ") + std::strerror(errno));
     TRY(mount_own(what_.meeting_point));
-    TRY(mount_shared_memory());
     TRY(set_next_id(2));  // of criu, where it restores the command
     TRY(output_.open());
     return error_output_.open();

@@ -1,14 +1,40 @@
-#include "tools/snapshot/environment.hpp"
+#include "tools/snapshot/surroundings.hpp"
+
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <array>
+#include <climits>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
+#include <system_error>
 
-#include "tools/snapshot/checksum.hpp"
+#include "tools/snapshot/image_files.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
+
+std::string value_of(const std::string& line) {
+  const std::size_t colon = line.find(':');
+  return colon == std::string::npos ? "" : line.substr(std::min(line.size(), colon + 2));
+}
+
+bool begins_with(const std::string& line, std::string_view x86, std::string_view arm) {
+  return line.starts_with(x86) || line.starts_with(arm);
+}
+
+// Of the first processor: "flags" on x86, "Features" on Arm.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name, features;
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    if (begins_with(line, "model name", "CPU part")) name = value_of(line);
+    if (begins_with(line, "flags", "Features")) features = value_of(line);
+  }
+  return name + ", features " + hexadecimal(checksum_of(features));
+}
 
 // Of systemd.exec(5), sh(1), sshd(8) and terminals.
 constexpr std::array<std::string_view, 21> of_a_session = {"_",
@@ -38,7 +64,23 @@ bool is_of_a_session(std::string_view name) {
          std::find(of_a_session.begin(), of_a_session.end(), name) != of_a_session.end();
 }
 
+namespace fs = std::filesystem;
+
+void add(std::string_view text, std::vector<NamedLink>& links) {
+  if (text.empty() || text.size() >= PATH_MAX || text.find('\0') != std::string_view::npos) return;
+  std::error_code error;
+  const fs::path path = fs::absolute(fs::path(text), error);
+  const fs::path target = error ? fs::path() : fs::canonical(path, error);
+  if (!error && target != path.lexically_normal()) links.push_back({path, target});
+}
+
 }  // namespace
+
+Machine this_machine() {
+  utsname names{};
+  ::uname(&names);
+  return {std::string(names.release) + " " + names.version, processor()};
+}
 
 HashedEnvironment hashed_environment(const char* const* environment,
                                      const std::vector<std::string>& new_variables) {
@@ -63,6 +105,33 @@ std::string first_difference(const HashedEnvironment& then, const HashedEnvironm
   }
   for (const auto& [name, hash] : then)
     if (!now.contains(name)) return "the environment has no " + name + ", and had one";
+  return {};
+}
+
+std::vector<NamedLink> named_links(const std::vector<std::string>& words,
+                                   const char* const* environment) {
+  std::vector<NamedLink> links;
+  const auto add_text_of = [&links](std::string_view entry) {
+    if (const std::size_t equals = entry.find('='); equals != std::string_view::npos)
+      add(entry.substr(equals + 1), links);
+  };
+  for (const std::string& word : words) {
+    add(word, links);
+    add_text_of(word);
+  }
+  for (; *environment != nullptr; ++environment) add_text_of(*environment);
+  return links;
+}
+
+std::string first_moved(const std::vector<NamedLink>& links) {
+  for (const NamedLink& then : links) {
+    std::error_code error;
+    const fs::path now = fs::canonical(then.path, error);
+    if (error) return printable(then.path) + " is gone";
+    if (now != then.target)
+      return printable(then.path) + " leads to " + printable(now.native()) + ", and led to " +
+             printable(then.target);
+  }
   return {};
 }
 

@@ -1,16 +1,20 @@
-#include "tools/snapshot/checksum.hpp"
+#include "tools/snapshot/image_files.hpp"
 
 #define XXH_INLINE_ALL
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
 #include <system_error>
 
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
-#include "tools/snapshot/ownership.hpp"
 #include "tools/support/about_file.hpp"
 #include "tools/support/text.hpp"
 
@@ -123,6 +127,29 @@ Result<void> verify_files(const fs::path& folder, const std::vector<ImageFile>& 
                               std::to_string(expected[i].size);
     return about_file(folder / expected[i].name, std::move(error));
   }
+  return {};
+}
+
+Result<void> expect_own(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return failure(ErrorCode::io, std::strerror(errno));
+  if (status.st_uid != ::geteuid())
+    return failure(ErrorCode::invalid_argument, "belongs to user " + std::to_string(status.st_uid) +
+                                                    ", not to user " + std::to_string(::geteuid()) +
+                                                    ", so it is not used");
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return failure(ErrorCode::invalid_argument, "others may write to it, so it is not used");
+  return {};
+}
+
+Result<void> make_private(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    fs::permissions(at->path(), fs::perms::owner_read | fs::perms::owner_write, error);
+    if (error) break;
+  }
+  if (error) return failure(ErrorCode::io, printable(folder.native()) + ": " + error.message());
   return {};
 }
 

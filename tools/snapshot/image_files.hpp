@@ -1,4 +1,4 @@
-// Checksums of the files of an image, against damage.
+// The files of an image: their checksums, against damage, and whose they are.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +23,13 @@ Result<std::vector<ImageFile>> checksum_files(const std::filesystem::path& folde
 // user's, or others may write to it.
 Result<void> verify_files(const std::filesystem::path& folder,
                           const std::vector<ImageFile>& expected);
+
+// Fails with invalid_argument unless the effective user owns the open file or folder, and no other
+// user may write to it; with io if the system does not tell. Restoring an image gives it this
+// user's rights, or those of root, so one that another user can have written is never looked into.
+Result<void> expect_own(int descriptor);
+
+// Has this user alone read and write the files of a folder.
+Result<void> make_private(const std::filesystem::path& folder);
 
 }  // namespace weightmap::cli::snapshot
