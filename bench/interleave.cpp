@@ -5,7 +5,7 @@
 // COMMAND is run by the shell and prints one JSON object. So does this program: for each contender
 // the objects of all rounds, the median, lowest and 95th percentile of each numeric field, and its
 // ratio to each other contender with a confidence interval. With --system-calls each runs once
-// more, and its system calls between the marks of tools/bench/cold/trace_marks.hpp are counted. The
+// more, and its system calls between the marks of bench/trace_marks.hpp are counted. The
 // exit status is 1 if a contender fails or prints anything else.
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/bench/cold/count_system_calls.hpp"
+#include "bench/count_system_calls.hpp"
 #include "tools/bench/cold/process.hpp"
 #include "tools/bench/cold/progress_line.hpp"
 #include "tools/bench/cold/recycle_memory.hpp"

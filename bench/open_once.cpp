@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "bench/proc_value.hpp"
-#include "tools/bench/cold/trace_marks.hpp"
+#include "bench/trace_marks.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace {

@@ -24,7 +24,7 @@ LISTED = re.findall(r"^  ([a-z]+)  ", HELP, re.MULTILINE)
 HAS_REMOTE = "--connections" in subprocess.run([TOOL, "hold", "--help"], capture_output=True,
                                                text=True, check=True).stdout
 MISSING_PARTS = [part for part in ("bench", "run") if part not in LISTED]
-for part in [*MISSING_PARTS, *([] if HAS_REMOTE else ["bench --remote"])]:
+for part in MISSING_PARTS:
     print(f"SKIPPED: rows of {part}, which this tool is built without")
 
 # --- Wrong usage ends with 2, before any file is looked at.
@@ -297,8 +297,7 @@ class Refusals(ToolCase):
             self.assertEqual(done.stdout == "", "--json" not in words)
 
     def test_wrong_usage(self):
-        remote = {**TOGETHER_REMOTE, **WORDS_REMOTE} if HAS_REMOTE else {}
-        for command, message in {**COMMANDS, **MISSING, **TOGETHER, **WORDS, **remote}.items():
+        for command, message in {**COMMANDS, **MISSING, **TOGETHER, **WORDS}.items():
             self.refuses(command, 2, message, " (see weightmap --help)")
 
     def test_values_of_options(self):

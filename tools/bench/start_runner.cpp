@@ -13,7 +13,6 @@
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/machine.hpp"
 #include "tools/bench/cold/progress_line.hpp"
-#include "tools/bench/cold/read_ahead.hpp"
 #include "tools/bench/cold/recycle_memory.hpp"
 #include "tools/bench/cold/temporary_folder.hpp"
 #include "tools/bench/cold/turns.hpp"
@@ -311,7 +310,6 @@ Result<StartResults> run_start_bench(const StartBenchOptions& options) {
   StartRunner runner(options, folder.path() / "plan.json", results);
   TRY(runner.learn());
   results.machine = describe_machine(runner.a_file());
-  results.machine.read_ahead_bytes = ReadAhead::of(runner.a_file()).bytes();
   TRY(runner.run());
   return results;
 }

@@ -12,7 +12,6 @@
 #include "tools/bench/start_runner.hpp"
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
-#include "tools/options/size_option.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
@@ -203,10 +202,6 @@ void add_what_to_measure(CLI::App& command, BenchCommand& options) {
 void add_how_to_measure(CLI::App& command, BenchCommand& options) {
   command.add_option("--python", options.python, "For engines of other libraries")
       ->type_name("PYTHON");
-  add_size_option(
-      command, "--read-ahead",
-      [&options](std::uint64_t bytes) { options.read_ahead_bytes = bytes; },
-      "Of the device, while it runs, e.g. 128KiB; takes root");
   command
       .add_option_function<std::string>(
           "--memory",

@@ -30,6 +30,13 @@ std::string today() {
   return text;
 }
 
+std::optional<std::uint64_t> read_ahead_in(const std::filesystem::path& setting) {
+  std::ifstream file(setting);
+  std::uint64_t kibibytes = 0;
+  if (!(file >> kibibytes)) return std::nullopt;
+  return kibibytes * 1024;
+}
+
 // Leaves the fields empty if the file is gone, or no checkpoint.
 void describe_surroundings(const std::string& file, Machine& machine) {
   const Result<Checkpoint> checkpoint = Checkpoint::open(file, OpenOptions::to_look());
@@ -38,6 +45,7 @@ void describe_surroundings(const std::string& file, Machine& machine) {
   machine.huge_pages = around.huge_page_setting.empty() ? "none" : around.huge_page_setting;
   machine.file_system = around.files.front().file_system;
   machine.device = around.files.front().device;
+  machine.read_ahead_bytes = read_ahead_in(around.files.front().read_ahead_setting);
 }
 
 }  // namespace

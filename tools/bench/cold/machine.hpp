@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "tools/bench/cold/results.hpp"
 
 namespace weightmap::cli::bench {
 
-// Sets all fields except read_ahead_bytes. The file system and device are those of `file`.
+// The file system and device are those of `file`.
 Machine describe_machine(const std::string& file);
 
 std::uint64_t memory_bytes() noexcept;

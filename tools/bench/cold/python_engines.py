@@ -24,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module, metadata, util
 
-# Offsets of two lseek calls on an invalid descriptor, as marks for a tracer of system calls.
-BEGIN_MARK, END_MARK = 0x77650001, 0x77650002
 PIECE = 1 << 20  # bytes per copy if words would not be aligned
 
 
@@ -261,11 +259,6 @@ def consume(opener, path, names, at_end):
 
 # ---- a sample
 
-def mark(offset):
-    with contextlib.suppress(OSError):
-        os.lseek(-1, offset, os.SEEK_SET)
-
-
 def read_counters():
     """Returns the usage of all threads of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -278,19 +271,13 @@ def read_counters():
             "file_bytes": int(found["RssFile"].split()[0]) * 1024}
 
 
-def end_sample():
-    mark(END_MARK)
-    return read_counters()
-
-
 def measure(one, path, names, stand_ready):
     import_all(one)
     warm_up(one)
     gc.collect()
     stand_ready()
     before = read_counters()
-    mark(BEGIN_MARK)
-    sample, after = consume(one.open, path, names, end_sample)
+    sample, after = consume(one.open, path, names, read_counters)
     # Resident memory may have shrunk.
     sample.update((key, max(0, after[key] - before[key])) for key in before)
     return sample

@@ -78,7 +78,6 @@ Json describe(const Results& results, const FileResults& file, const Series& ser
           {"scenario", to_string(series.scenario)},
           {"order", to_string(series.order)},
           {"why_not", text_or_null(series.why_not)},
-          {"system_calls", number(series.system_calls)},
           {"discarded", series.discarded},
           {"samples", samples},
           {"summaries", describe_summaries(series)},

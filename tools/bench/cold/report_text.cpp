@@ -95,13 +95,11 @@ std::vector<Column> report_columns() {
           {"RATIO [95 %]", Column::right},
           {"DISK", Column::right},
           {"MIN/MAJ", Column::right},
-          {"CALLS", Column::right},
           {"ANON", Column::right},
           {"CACHED, HUGE", Column::right}};
 }
 
 std::vector<std::string> report_row(const Finding& finding, const FileResults& file) {
-  const std::optional<std::uint64_t>& system_calls = finding.series->system_calls;
   const auto of = [&](auto member) { return median(finding, {{}, member}); };
   return {printable(finding.series->engine),
           short_number(finding.open.median),
@@ -112,7 +110,6 @@ std::vector<std::string> report_row(const Finding& finding, const FileResults& f
           ratio_cell(finding),
           disk_text(of(&Sample::disk_bytes), file.tensor_bytes),
           short_count(of(&Sample::minor_faults)) + "/" + short_count(of(&Sample::major_faults)),
-          system_calls ? std::to_string(*system_calls) : "-",
           short_bytes(of(&Sample::anonymous_bytes)),
           cached_text(of(&Sample::cached_after), of(&Sample::huge_part_after))};
 }
@@ -159,7 +156,6 @@ std::string report_legend(const Results& results) {
          "\n"
          "  DISK      bytes read from the disk / tensor bytes\n"
          "  MIN/MAJ   page faults without and with waiting for the disk\n"
-         "  CALLS     system calls from opening to all bytes, in a run of its own\n"
          "  ANON      memory of its own at the end (RssAnon, growth)\n"
          "  CACHED    of its file left in the page cache, and the part of that in pieces of 2 "
          "MiB\n";

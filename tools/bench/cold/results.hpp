@@ -48,10 +48,9 @@ struct Series {
   std::string engine;
   Scenario scenario = Scenario::cold;
   Order order = Order::file;
-  std::vector<Sample> samples;                // one for each round; empty if not measured
-  std::string why_not;                        // the reason; empty if it was measured
-  std::optional<std::uint64_t> system_calls;  // from open to all bytes, in a separate run
-  unsigned discarded = 0;                     // samples that a check discarded and repeated
+  std::vector<Sample> samples;  // one for each round; empty if not measured
+  std::string why_not;          // the reason; empty if it was measured
+  unsigned discarded = 0;       // samples that a check discarded and repeated
 };
 
 struct Engine {
@@ -78,7 +77,7 @@ struct Machine {
   std::string kernel;
   std::string file_system;
   std::string device;
-  std::optional<std::uint64_t> read_ahead_bytes;  // of the device, during the samples
+  std::optional<std::uint64_t> read_ahead_bytes;  // of the device
   std::string huge_pages;                         // "madvise"
   std::string date;                               // "2026-11-21"
 };

@@ -5,12 +5,10 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/bench_file.hpp"
-#include "tools/bench/cold/count_system_calls.hpp"
 #include "tools/bench/cold/engines.hpp"
 #include "tools/bench/cold/machine.hpp"
 #include "tools/bench/cold/process.hpp"
 #include "tools/bench/cold/progress_line.hpp"
-#include "tools/bench/cold/read_ahead.hpp"
 #include "tools/bench/cold/sampling.hpp"
 #include "tools/bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
@@ -59,7 +57,7 @@ class Runner {
         results_(results),
         contenders_(contenders(engines, results)),
         progress_(options.files.size() * options.scenarios.size() * options.orders.size() *
-                  contenders_.size() * (options.rounds + 1)) {}
+                  contenders_.size() * options.rounds) {}
 
   Result<void> run(BenchFile& file) {
     Result<void> ok = convert(file);
@@ -101,7 +99,6 @@ class Runner {
     if (rounds == 0) return ok;
     for (Lane& lane : lanes) {
       if (lane.series.samples.size() > rounds) lane.series.samples.resize(rounds);
-      if (ok) ok = count_calls(file, lane);
       results_.files.back().series.push_back(std::move(lane.series));
     }
     return ok;
@@ -143,23 +140,6 @@ class Runner {
     return add_sample(lane.series, file.watched(lane.engine->reads), lane.task);
   }
 
-  Result<void> count_calls(BenchFile& file, Lane& lane) {
-    show(lane);
-    if (!lane.series.why_not.empty() || lane.series.engine == results_.again || cannot_trace_)
-      return {};
-    if (!file.watched(lane.engine->reads).prepare(lane.task.scenario).empty()) return {};
-    const Result<TracedRun> run = count_system_calls(lane.task.command);
-    TRY(go_on());
-    if (run && run->finished.exit_code == 0) {
-      lane.series.system_calls = run->system_calls;
-      return {};
-    }
-    cannot_trace_ = true;
-    results_.warnings.push_back("System calls were not counted: " +
-                                (run ? failure_text(run->finished) : to_string(run.error())) + ".");
-    return {};
-  }
-
   void show(const Lane& lane) {
     progress_.begin(std::string(to_string(lane.series.scenario)) + ", " +
                     std::string(to_string(lane.series.order)) + " order: " + lane.series.engine);
@@ -170,7 +150,6 @@ class Runner {
   std::vector<BenchEngine> contenders_;
   ProgressLine progress_;
   std::string no_safetensors_;  // why the current file has no conversion
-  bool cannot_trace_ = false;
 };
 
 std::string decimal(double number) {
@@ -204,17 +183,6 @@ void warn_of_steal(const ProcessorTime& before, Results& results) {
                                " % of the processors' time to other machines meanwhile.");
 }
 
-// Called before any file is opened, since a file copies the setting at its open.
-Result<std::vector<ReadAhead>> set_read_ahead(const BenchOptions& options) {
-  std::vector<ReadAhead> settings;
-  if (!options.read_ahead_bytes) return settings;
-  for (const std::string& file : options.files) {
-    settings.push_back(ReadAhead::of(file));
-    TRY(settings.back().set(*options.read_ahead_bytes));
-  }
-  return settings;
-}
-
 Result<std::vector<BenchFile>> open_files(const BenchOptions& options, Results& results) {
   std::vector<BenchFile> files;
   for (const std::string& path : options.files) {
@@ -240,8 +208,6 @@ Result<Results> run_bench(const BenchOptions& options) {
 
   TRY_ASSIGN(const std::vector<BenchEngine> engines, choose_engines(options));
   for (const BenchEngine& engine : engines) results.engines.push_back(engine);
-  TRY_ASSIGN(const std::vector<ReadAhead> settings, set_read_ahead(options));
-  results.machine.read_ahead_bytes = ReadAhead::of(options.files.front()).bytes();
   TRY_ASSIGN(std::vector<BenchFile> files, open_files(options, results));
 
   const ProcessorTime before = ProcessorTime::now();

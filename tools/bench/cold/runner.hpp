@@ -1,8 +1,6 @@
 // Runs the measurement: files, scenarios, orders, rounds, engines.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,13 +18,12 @@ struct BenchOptions {
   std::string tensor;  // the named one; empty: the default
   std::string reference = "populate";
   std::string python = "python3";
-  std::optional<std::uint64_t> read_ahead_bytes;  // of the files' devices, during the run
   bool recycle_memory = true;
 };
 
 // Runs for as long as needed, and shows its progress on a terminal. Fails as Checkpoint::open()
-// does, with invalid_argument if the reference cannot be measured here, and with io if the
-// read-ahead cannot be set, or if interrupted(). Failures of single engines are in the results.
+// does, with invalid_argument if the reference cannot be measured here, and with io if
+// interrupted(). Failures of single engines are in the results.
 // Leaves nothing behind but the page cache. One call at a time, since it records signals.
 Result<Results> run_bench(const BenchOptions& options);
 

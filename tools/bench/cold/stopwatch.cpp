@@ -5,8 +5,6 @@
 #include <fstream>
 #include <string>
 
-#include "tools/bench/cold/trace_marks.hpp"
-
 namespace weightmap::cli::bench {
 namespace {
 
@@ -39,13 +37,9 @@ Usage Usage::now() {
   return usage;
 }
 
-Stopwatch::Stopwatch() : before_(Usage::now()) {
-  begin_counted_calls();
-  start_ = Clock::now();
-}
+Stopwatch::Stopwatch() : before_(Usage::now()), start_(Clock::now()) {}
 
 Sample Stopwatch::stop() {
-  end_counted_calls();
   const Usage after = Usage::now();
   sample_.disk_bytes = growth(before_.disk_bytes, after.disk_bytes);
   sample_.minor_faults = growth(before_.minor_faults, after.minor_faults);

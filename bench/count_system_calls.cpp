@@ -1,4 +1,4 @@
-#include "tools/bench/cold/count_system_calls.hpp"
+#include "bench/count_system_calls.hpp"
 
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -9,9 +9,9 @@
 #include <set>
 #include <system_error>
 
+#include "bench/trace_marks.hpp"
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/stopwatch.hpp"
-#include "tools/bench/cold/trace_marks.hpp"
 #include "tools/support/interruptible.hpp"
 
 namespace weightmap::cli::bench {
