@@ -19,10 +19,8 @@
 
 #include "bench/count_system_calls.hpp"
 #include "tools/bench/cold/process.hpp"
-#include "tools/bench/cold/progress_line.hpp"
-#include "tools/bench/cold/recycle_memory.hpp"
+#include "tools/bench/cold/rounds.hpp"
 #include "tools/bench/cold/statistics.hpp"
-#include "tools/bench/cold/turns.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/text.hpp"
 

@@ -4,10 +4,9 @@
 #include <limits>
 
 #include "tools/bench/cold/findings.hpp"
-#include "tools/bench/cold/numbers.hpp"
-#include "tools/bench/cold/progress_line.hpp"
-#include "tools/bench/cold/report_json.hpp"
-#include "tools/bench/cold/report_text.hpp"
+#include "tools/bench/cold/report.hpp"
+#include "tools/bench/cold/rounds.hpp"
+#include "tools/bench/cold/statistics.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

@@ -356,6 +356,5 @@ esac
                           report["warnings"])
 
 
-
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -5,11 +5,9 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/engines.hpp"
-#include "tools/bench/cold/report_json.hpp"
-#include "tools/bench/cold/report_text.hpp"
+#include "tools/bench/cold/report.hpp"
 #include "tools/bench/cold/runner.hpp"
-#include "tools/bench/start_report.hpp"
-#include "tools/bench/start_runner.hpp"
+#include "tools/bench/start_bench.hpp"
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
 #include "tools/support/columns.hpp"

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/bench/cold/checksum.hpp"
 #include "tools/bench/cold/wanted_tensors.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"

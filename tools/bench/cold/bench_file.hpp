@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tools/bench/cold/engines.hpp"
+#include "tools/bench/cold/plain_files.hpp"
 #include "tools/bench/cold/results.hpp"
 #include "tools/bench/cold/states.hpp"
-#include "tools/bench/cold/temporary_folder.hpp"
 #include "weightmap/checkpoint_info.hpp"
 
 namespace weightmap::cli::bench {

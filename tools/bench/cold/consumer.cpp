@@ -5,9 +5,8 @@
 #include <span>
 
 #include "runtime/base/try.hpp"
-#include "tools/bench/cold/checksum.hpp"
-#include "tools/bench/cold/copied_file.hpp"
 #include "tools/bench/cold/direct_reader.hpp"
+#include "tools/bench/cold/plain_files.hpp"
 #include "tools/bench/cold/stopwatch.hpp"
 #include "tools/bench/cold/wanted_tensors.hpp"
 #include "weightmap/warmer.hpp"

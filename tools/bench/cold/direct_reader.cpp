@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "tools/bench/cold/checksum.hpp"
-#include "tools/bench/cold/raw_file.hpp"
+#include "tools/bench/cold/plain_files.hpp"
+#include "tools/bench/cold/wanted_tensors.hpp"
 #include "weightmap/backing.hpp"
 
 namespace weightmap::cli::bench {

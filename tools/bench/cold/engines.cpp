@@ -4,7 +4,6 @@
 #include <array>
 
 #include "tools/bench/cold/process.hpp"
-#include "tools/bench/cold/python_source.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 

@@ -43,6 +43,9 @@ struct BenchEngine : Engine {
   Reads reads = Reads::any;
 };
 
+// Returns python_engines.py, which runs the engines of other libraries, for `python -c`.
+std::string_view python_source() noexcept;
+
 // Returns the names of all engines, even those that cannot be measured here.
 std::vector<std::string> engine_names();
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "tools/bench/cold/fields.hpp"
-#include "tools/bench/cold/numbers.hpp"
+#include "tools/bench/cold/results.hpp"
+#include "tools/bench/cold/statistics.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {
@@ -70,7 +70,7 @@ Section section(const Results& results, const FileResults& file, Scenario scenar
   for (const Engine& engine : results.engines) {
     const Series* series = find(file, engine.name, scenario, order);
     if (!series || series->samples.empty())
-      out.not_measured.push_back({engine.name, engine.title, why_not(engine, series)});
+      out.not_measured.push_back({engine.name, why_not(engine, series)});
   }
   return out;
 }

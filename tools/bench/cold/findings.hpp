@@ -35,7 +35,7 @@ struct Finding {
 };
 
 struct NotMeasured {
-  std::string name, title, why;
+  std::string name, why;
 };
 
 // One scenario and order of a file.

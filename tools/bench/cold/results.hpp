@@ -1,10 +1,12 @@
 // The measurements of `weightmap bench`: plain data from the runner, for the reports.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace weightmap::cli::bench {
@@ -93,5 +95,31 @@ struct Results {
   std::vector<FileResults> files;
   std::vector<std::string> warnings;  // important for the interpretation of the figures
 };
+
+// A figure of a sample by name, for reports that show all of them.
+struct Field {
+  std::string_view name;  // as in Sample
+  std::variant<double Sample::*, std::uint64_t Sample::*, std::optional<double> Sample::*> member;
+};
+
+// All figures except the checksum, which is not a quantity.
+inline constexpr std::array<Field, 12> fields = {{
+    {"open_ms", &Sample::open_ms},
+    {"first_byte_ms", &Sample::first_byte_ms},
+    {"first_tensor_ms", &Sample::first_tensor_ms},
+    {"all_ms", &Sample::all_ms},
+    {"disk_bytes", &Sample::disk_bytes},
+    {"minor_faults", &Sample::minor_faults},
+    {"major_faults", &Sample::major_faults},
+    {"anonymous_bytes", &Sample::anonymous_bytes},
+    {"file_bytes", &Sample::file_bytes},
+    {"cached_before", &Sample::cached_before},
+    {"cached_after", &Sample::cached_after},
+    {"huge_part_after", &Sample::huge_part_after},
+}};
+
+// Returns one value for each sample that has it, in the order of the rounds.
+std::vector<double> values(const Series& series, const Field& field);
+std::vector<double> values(const Series& series, double Sample::*member);
 
 }  // namespace weightmap::cli::bench

@@ -2,8 +2,7 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/process.hpp"
-#include "tools/bench/cold/python_source.hpp"
-#include "tools/bench/cold/recycle_memory.hpp"
+#include "tools/bench/cold/rounds.hpp"
 #include "tools/bench/cold/stopwatch.hpp"
 #include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/cold/raw_file.hpp"
+#include "tools/bench/cold/plain_files.hpp"
 #include "tools/bench/cold/results.hpp"
 #include "weightmap/checkpoint.hpp"
 

@@ -1,6 +1,7 @@
 // Selects the tensors that a benchmark reads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -27,5 +28,10 @@ const NamedTensor& usual_named_tensor(std::span<const NamedTensor> tensors) noex
 // Returns their names in this order, with `named` moved to the front.
 std::vector<std::string> consumer_order(std::span<const NamedTensor> tensors, Order order,
                                         const std::string& named);
+
+// Returns the sum, modulo 2^64, of the bytes as little-endian 8-byte words, which proves that all
+// engines read the same; zeros complete the last word. It runs at the speed of memory. Sums of
+// tensors add up in any order.
+std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace weightmap::cli::bench

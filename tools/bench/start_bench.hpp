@@ -1,4 +1,4 @@
-// The measurements of `weightmap bench --start`: plain data from the runner, for the reports.
+// `weightmap bench --start`: measures whole starts of a command, with and without `weightmap run`.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tools/bench/cold/results.hpp"
+#include "tools/support/json_out.hpp"
+#include "weightmap/result.hpp"
 
 namespace weightmap::cli::bench {
 
@@ -41,5 +43,22 @@ struct StartResults {
   std::uint64_t weight_files = 0, weight_bytes = 0;  // of models
   std::vector<StateResults> states;
 };
+
+struct StartBenchOptions {
+  std::vector<std::string> command;
+  std::vector<std::string> models;  // none: those that the command names
+  std::string ready;                // as of `run`, but no time; empty: when the command ends
+  std::vector<StartState> states;
+  unsigned rounds = 7;
+  bool recycle_memory = true;
+};
+
+// Learns the start once, and measures it then. Fails with not_found if there is no such command,
+// with io if it cannot be run, fails, or is ready before it began, if nothing is learned of it, and
+// if interrupted(); as Checkpoint::open() if a model cannot be opened.
+Result<StartResults> run_start_bench(const StartBenchOptions& options);
+
+std::string start_text(const StartResults& results);
+Json start_json(const StartResults& results);
 
 }  // namespace weightmap::cli::bench
