@@ -12,7 +12,7 @@
 #include "bench/trace_marks.hpp"
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/stopwatch.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 
 namespace weightmap::cli::bench {
 namespace {

@@ -21,7 +21,7 @@
 #include "tools/bench/cold/process.hpp"
 #include "tools/bench/cold/rounds.hpp"
 #include "tools/bench/cold/statistics.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {

@@ -11,8 +11,8 @@
 
 #include "tools/options/file_argument.hpp"
 #include "tools/support/columns.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/output.hpp"
-#include "tools/support/source_files.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli {

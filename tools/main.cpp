@@ -12,8 +12,8 @@
 
 #include "tools/command.hpp"
 #include "tools/output/path_hint.hpp"
-#include "tools/support/inherited_signals.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
 

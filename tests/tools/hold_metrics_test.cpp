@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/hold/metrics_text.hpp"
+#include "tools/hold/metrics_file.hpp"
 
 using weightmap::cli::Json;
 using weightmap::cli::hold::metrics_text;

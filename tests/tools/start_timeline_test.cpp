@@ -4,8 +4,7 @@
 
 #include <string>
 
-#include "tools/run/timeline_page.hpp"
-#include "tools/run/timeline_text.hpp"
+#include "tools/run/timeline_report.hpp"
 
 namespace weightmap::cli::start {
 namespace {

@@ -25,8 +25,8 @@
 #include "tools/run/start_reader.hpp"
 #include "tools/run/start_task.hpp"
 #include "tools/support/columns.hpp"
-#include "tools/support/interruptible.hpp"
-#include "tools/support/source_files.hpp"
+#include "tools/support/files.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
 

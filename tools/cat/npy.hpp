@@ -16,4 +16,9 @@ std::string npy_description(DType dtype);
 // with unsupported if numpy lacks the type.
 Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape);
 
+// Works like for_each_piece(), with elements converted to float32, which has all values of small
+// floating point types, for other readers; memory stays bounded. Fails with
+// unsupported for types other than float16, bfloat16, the float8 types and float32 itself.
+Result<void> for_each_float32_piece(const TensorView& view, const PieceSink& sink);
+
 }  // namespace weightmap::cli

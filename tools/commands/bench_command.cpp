@@ -11,8 +11,8 @@
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
 #include "tools/support/columns.hpp"
-#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {

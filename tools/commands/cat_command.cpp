@@ -7,7 +7,6 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/cat/array_text.hpp"
-#include "tools/cat/as_float32.hpp"
 #include "tools/cat/npy.hpp"
 #include "tools/cat/number_format.hpp"
 #include "tools/cat/slice.hpp"
@@ -15,7 +14,7 @@
 #include "tools/output/output_file.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "tools/tensors/lookup.hpp"
+#include "tools/tensors/tensor_selection.hpp"
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"

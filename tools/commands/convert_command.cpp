@@ -11,7 +11,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/options/size_option.hpp"
-#include "tools/output/progress_bar.hpp"
+#include "tools/output/terminal.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/chunks.hpp"

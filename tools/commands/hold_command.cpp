@@ -18,9 +18,9 @@
 #include "tools/options/file_argument.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/columns.hpp"
-#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/output.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {

@@ -8,10 +8,9 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
-#include "tools/ls/composed_table.hpp"
 #include "tools/ls/description.hpp"
-#include "tools/ls/record_table.hpp"
 #include "tools/ls/sums.hpp"
+#include "tools/ls/tables.hpp"
 #include "tools/options/sort_option.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"

@@ -16,7 +16,7 @@
 #include "tools/run/program.hpp"
 #include "tools/run/start_companion.hpp"
 #include "tools/run/start_task.hpp"
-#include "tools/run/timeline_page.hpp"
+#include "tools/run/timeline_report.hpp"
 #include "tools/run/work_beside.hpp"
 #include "tools/snapshot/snapshot_list.hpp"
 #include "tools/snapshot/snapshot_start.hpp"

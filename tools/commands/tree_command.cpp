@@ -11,7 +11,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "tools/tensors/lookup.hpp"
+#include "tools/tensors/tensor_selection.hpp"
 
 namespace weightmap::cli {
 namespace {

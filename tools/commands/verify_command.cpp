@@ -9,7 +9,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/each_file.hpp"
-#include "tools/output/progress_bar.hpp"
+#include "tools/output/terminal.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/backing.hpp"

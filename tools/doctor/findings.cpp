@@ -3,13 +3,32 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::doctor {
 namespace {
+
+void add(std::uint64_t& sum, std::uint64_t bytes) noexcept {
+  sum += std::min(bytes, std::numeric_limits<std::uint64_t>::max() - sum);
+}
+
+bool is_converted(DType dtype) noexcept {
+  using enum DType;
+  return dtype == float64 || dtype == float32 || dtype == float16 || dtype == bfloat16;
+}
+
+bool is_misaligned(const NamedTensor& tensor) noexcept {
+  const DType dtype = tensor.view.dtype();
+  if (is_blocked(dtype)) return false;
+  const std::size_t alignment = std::min<std::size_t>(element_size(dtype), 8);
+  return alignment > 1 && tensor.file_offset % alignment != 0;
+}
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 // Less read-ahead means many small requests; over a network each is a round trip.
@@ -256,6 +275,27 @@ Finding kernel(const Facts& facts) {
 }
 
 }  // namespace
+
+TensorFacts tensor_facts(const Checkpoint& checkpoint, std::optional<DType> wanted) {
+  TensorFacts facts;
+  std::set<std::tuple<std::size_t, std::uint64_t, std::uint64_t, DType>> seen;
+  for (const NamedTensor& tensor : checkpoint.tensors()) {
+    const DType dtype = tensor.view.dtype();
+    const std::uint64_t bytes = tensor.view.stored_bytes().size();
+    if (!seen.emplace(tensor.source, tensor.file_offset, bytes, dtype).second) continue;
+    add(facts.bytes[dtype], bytes);
+    if (wanted && *wanted != dtype && is_converted(dtype))
+      add(facts.converted_bytes, bytes / element_size(dtype) * element_size(*wanted));
+    if (tensor.view.is_foreign_byte_order()) {
+      ++facts.foreign;
+      add(facts.foreign_bytes, bytes);
+    } else if (!tensor.is_copied && is_misaligned(tensor)) {
+      ++facts.misaligned;
+      add(facts.misaligned_bytes, bytes);
+    }
+  }
+  return facts;
+}
 
 std::string quoted(const std::string& text) {
   const auto is_plain = [](char c) {

@@ -10,7 +10,7 @@
 #include "tools/run/named_models.hpp"
 #include "tools/run/opened_files.hpp"
 #include "tools/run/start_recorder.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 
 namespace weightmap::cli::doctor {
 namespace {

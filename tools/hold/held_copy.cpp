@@ -11,7 +11,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/surroundings.hpp"
-#include "tools/support/source_files.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/inspect.hpp"
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

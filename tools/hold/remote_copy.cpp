@@ -12,7 +12,7 @@
 #include "tools/hold/held_copy.hpp"
 #include "tools/output/fetch_report.hpp"
 #include "tools/remote/remote_file.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
 

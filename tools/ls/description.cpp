@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tools/command.hpp"
-#include "tools/ls/composed_table.hpp"
+#include "tools/ls/tables.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/warmer.hpp"
 

@@ -2,15 +2,33 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <string_view>
+#include <vector>
 
-#include "tools/options/listed_words.hpp"
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {
 namespace {
+
+std::string_view trimmed(std::string_view line) {
+  constexpr std::string_view blanks = " \t\r";
+  const std::size_t first = line.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return line.substr(first, line.find_last_not_of(blanks) + 1 - first);
+}
+
+void add_lines(const std::string& path, const std::string& option,
+               std::vector<std::string>& words) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (const std::string_view word = trimmed(line); !word.empty() && word.front() != '#')
+      words.emplace_back(word);
+  if (!file.eof()) throw CLI::ValidationError(option, "cannot read " + printable(path));
+}
 
 constexpr const char* needs_file =
     "cannot be a URL: this needs the file itself (weightmap fetch URL FILE)";
@@ -34,6 +52,22 @@ void read_sums(const std::string& file, Sha256Sums& into) {
   Result<Sha256Sums> sums = read_sha256_sums(file);
   if (!sums) throw CLI::ValidationError("--sums", file + " " + sums.error().message);
   into = std::move(*sums);
+}
+
+// Adds a repeatable option of which each value is a word or, after @, a file with a word on each
+// line. Blanks at either end of a line, empty lines and lines that begin with # are skipped. A file
+// that cannot be read is wrong usage.
+CLI::Option* add_listed_words(CLI::App& command, const std::string& name,
+                              std::vector<std::string>& words, const std::string& help) {
+  const auto add = [&words, name](const std::string& text) {
+    if (text.starts_with('@'))
+      add_lines(text.substr(1), name, words);
+    else
+      words.push_back(text);
+  };
+  return command.add_option_function<std::string>(name, add, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->trigger_on_parse();
 }
 
 }  // namespace

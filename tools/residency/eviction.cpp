@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "tools/command.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/json_out.hpp"
-#include "tools/support/staying.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/inspect.hpp"
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "tools/support/inherited_signals.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::start {

@@ -14,8 +14,7 @@
 #include "tools/run/start_learner.hpp"
 #include "tools/run/start_reader.hpp"
 #include "tools/run/start_recorder.hpp"
-#include "tools/run/timeline_page.hpp"
-#include "tools/run/timeline_text.hpp"
+#include "tools/run/timeline_report.hpp"
 #include "tools/run/weights_reader.hpp"
 #include "tools/support/text.hpp"
 

@@ -11,7 +11,7 @@
 #include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
-#include "tools/support/source_files.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/warmer.hpp"

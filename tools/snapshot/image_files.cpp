@@ -15,7 +15,7 @@
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
-#include "tools/support/about_file.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::snapshot {

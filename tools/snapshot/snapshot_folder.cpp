@@ -15,7 +15,7 @@
 #include "runtime/system/file/file.hpp"
 #include "tools/run/plan_store.hpp"
 #include "tools/snapshot/image_files.hpp"
-#include "tools/support/about_file.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/new_file.hpp"
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/support/source_files.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"

@@ -7,8 +7,8 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/wanted_tensors.hpp"
-#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/safetensors_writer.hpp"
 

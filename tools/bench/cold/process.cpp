@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {

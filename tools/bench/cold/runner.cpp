@@ -10,7 +10,7 @@
 #include "tools/bench/cold/process.hpp"
 #include "tools/bench/cold/rounds.hpp"
 #include "tools/bench/cold/sampling.hpp"
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/version.hpp"
 

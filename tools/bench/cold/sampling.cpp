@@ -4,8 +4,8 @@
 #include "tools/bench/cold/process.hpp"
 #include "tools/bench/cold/rounds.hpp"
 #include "tools/bench/cold/stopwatch.hpp"
-#include "tools/support/interruptible.hpp"
 #include "tools/support/json_out.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {

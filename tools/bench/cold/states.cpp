@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "runtime/base/try.hpp"
-#include "tools/support/interruptible.hpp"
-#include "tools/support/staying.hpp"
+#include "tools/support/files.hpp"
+#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/inspect.hpp"
 

@@ -1,4 +1,4 @@
-#include "tools/support/staying.hpp"
+#include "tools/support/files.hpp"
 
 #include "tools/support/text.hpp"
 

@@ -1,8 +1,10 @@
-#include "tools/doctor/patching.hpp"
+#include "tools/doctor/python_facts.hpp"
 
+#include <array>
+#include <cstdio>
 #include <optional>
 
-#include "tools/doctor/python_answer.hpp"
+#include "tools/doctor/findings.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::doctor {
@@ -19,6 +21,29 @@ constexpr std::string_view patch_program =
     "\"\"\n"
     "  print(\"off\", where and os.path.join(where, \"weightmap_patch.pth\"),\n"
     "        site.getsitepackages()[0], sep=\"\\n\")\n";
+
+// Runs a Python program without single quotes under WEIGHTMAP_PATCH=1 and returns what it printed
+// on standard output; nothing if it could not be run, or failed.
+std::optional<std::string> python_answer(const std::string& python, std::string_view program) {
+  const std::string command =
+      "WEIGHTMAP_PATCH=1 " + quoted(python) + " -c '" + std::string(program) + "' 2>/dev/null";
+  std::FILE* const output = ::popen(command.c_str(), "r");
+  if (output == nullptr) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> piece;
+  while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), output))
+    text.append(piece.data(), count);
+  if (::pclose(output) != 0) return std::nullopt;
+  return text;
+}
+
+// Removes one line from the front of the text and returns it.
+std::string next_line(std::string& text) {
+  const std::size_t end = text.find('\n');
+  std::string line = text.substr(0, end);
+  text.erase(0, end == std::string::npos ? end : end + 1);
+  return line;
+}
 
 }  // namespace
 
@@ -37,6 +62,16 @@ Finding patching(const std::string& python) {
           "WEIGHTMAP_PATCH does not reach " + name +
               ": weightmap_patch.pth is in no folder whose .pth files it reads",
           "cp " + quoted(start_file) + " " + quoted(folder)};
+}
+
+// Its answer is the state, what is found and the advice, a line for each.
+std::optional<Finding> torch_way(const std::string& python) {
+  std::optional<std::string> answer =
+      python_answer(python, "from weightmap._torch import way; way.tell()");
+  if (!answer) return std::nullopt;
+  const Finding::State state = next_line(*answer) == "good" ? Finding::good : Finding::slow;
+  const std::string found = printable(next_line(*answer));
+  return Finding{"torch", state, found, next_line(*answer)};
 }
 
 }  // namespace weightmap::cli::doctor

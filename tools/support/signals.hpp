@@ -1,4 +1,4 @@
-// Lets commands run until the user stops them, and clean up then.
+// Signals: of writes that fail, which this program takes as errors, and of a user who stops it.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,17 @@
 
 namespace weightmap::cli {
 
+// Ignores SIGPIPE and SIGXFSZ: a reader that leaves (| head) then causes EPIPE, which Output treats
+// as the end of the work, and a file beyond RLIMIT_FSIZE is an error of the write.
+void ignore_write_signals() noexcept;
+
+// Gives them the meaning that they had before, for a program that takes this one's place.
+void restore_write_signals() noexcept;
+
 inline constexpr int exit_interrupted = 130;
 
-// During its lifetime, SIGINT and SIGTERM are recorded instead of ending the program, and interrupt
-// blocking system calls. One object at a time.
+// Lets a command clean up: during its lifetime, SIGINT and SIGTERM are recorded instead of ending
+// the program, and interrupt blocking system calls. One object at a time.
 class Interruptible {
  public:
   Interruptible() noexcept;

@@ -1,9 +1,13 @@
-#include "tools/support/interruptible.hpp"
+#include "tools/support/signals.hpp"
 
+#include <csignal>
 #include <ctime>
 
 namespace weightmap::cli {
 namespace {
+
+using Handler = void (*)(int);
+Handler inherited_pipe = SIG_DFL, inherited_size_limit = SIG_DFL;
 
 volatile std::sig_atomic_t noted = 0;
 
@@ -17,6 +21,16 @@ struct sigaction note_signal(int signal) noexcept {
 }
 
 }  // namespace
+
+void ignore_write_signals() noexcept {
+  inherited_pipe = std::signal(SIGPIPE, SIG_IGN);
+  inherited_size_limit = std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void restore_write_signals() noexcept {
+  std::signal(SIGPIPE, inherited_pipe);
+  std::signal(SIGXFSZ, inherited_size_limit);
+}
 
 Interruptible::Interruptible() noexcept
     : old_int_(note_signal(SIGINT)), old_term_(note_signal(SIGTERM)) {}
