@@ -21,8 +21,6 @@ from tool_case import DATA, ENVIRONMENT, TOOL, ToolCase
 
 HELP = subprocess.run([TOOL, "--help"], capture_output=True, text=True, check=True).stdout
 LISTED = re.findall(r"^  ([a-z]+)  ", HELP, re.MULTILINE)
-HAS_REMOTE = "--connections" in subprocess.run([TOOL, "hold", "--help"], capture_output=True,
-                                               text=True, check=True).stdout
 MISSING_PARTS = [part for part in ("bench", "run") if part not in LISTED]
 for part in MISSING_PARTS:
     print(f"SKIPPED: rows of {part}, which this tool is built without")
