@@ -15,7 +15,6 @@ import tempfile
 import unittest
 
 import torch
-import torch.distributed.checkpoint as dcp
 
 SOURCE = pathlib.Path(sys.argv[1], "tools/bench/cold/python_engines.py").read_text(encoding="utf-8")
 
@@ -34,7 +33,7 @@ ORDER = ["model.layers.1.weight", "model.odd", "scalar", "model.layers.0.weight"
 FIELDS = {"open_ms", "first_byte_ms", "first_tensor_ms", "all_ms", "disk_bytes", "minor_faults",
           "major_faults", "anonymous_bytes", "file_bytes", "checksum", "bytes"}
 KNOWN = ["torch-mmap", "torch-copy", "safetensors-mmap", "safetensors-pread", "weightmap-torch",
-         "weightmap-python", "fastsafetensors", "runai-streamer", "gguf-reader", "torch-dcp"]
+         "fastsafetensors", "runai-streamer"]
 
 
 def sum_of(content):
@@ -82,9 +81,7 @@ class Case(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.files = {"pt": self.folder / "model.pt", "safetensors": self.folder / "model.st",
-                      "gguf": self.folder / "model.gguf", "dcp": self.folder / "dcp"}
-        self.files["any"] = self.files["pt"]
+        self.files = {"pt": self.folder / "model.pt", "safetensors": self.folder / "model.st"}
         torch.save(checkpoint(), self.files["pt"])
 
     def order(self, names):
@@ -106,24 +103,6 @@ class Case(unittest.TestCase):
             import safetensors
         except ImportError:
             self.skipTest("SKIPPED: safetensors is not installed")
-
-    def write_gguf_and_dcp(self):
-        """The same bytes under the same names, where there are libraries that write them."""
-        named = {name: torch.frombuffer(bytearray(content), dtype=torch.uint8)
-                 for name, content in BYTES.items()}
-        dcp.save({**named, "other": torch.ones(1000)}, checkpoint_id=self.files["dcp"],
-                 no_dist=True)
-        try:
-            import gguf
-        except ImportError:
-            return
-        writer = gguf.GGUFWriter(self.files["gguf"], "test")
-        for name, tensor in named.items():
-            writer.add_tensor(name, tensor.numpy().view("int8"))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
 
     def fails(self, done, *words):
         """With exit 1 and, at the end of what libraries may say, one line that holds the words."""
@@ -167,10 +146,6 @@ class EnginesTest(Case):
             else:
                 yield engine["name"], self.files[engine["reads"]]
 
-    def setUp(self):
-        super().setUp()
-        self.write_gguf_and_dcp()
-
     def test_read_every_byte_of_what_is_named_and_no_other(self):
         self.write_safetensors(ORDER)
         expected = sum(map(sum_of, BYTES.values())) % 2**64
@@ -205,7 +180,6 @@ class EnginesTest(Case):
 
     def test_a_file_that_is_cut_off(self):
         self.write_safetensors(ORDER)
-        self.files["dcp cut off"] = self.files["dcp"] / "__0_0.distcp"
         for path in filter(pathlib.Path.is_file, {*self.files.values()}):
             content = path.read_bytes()
             path.write_bytes(content[:len(content) // 2])
@@ -213,22 +187,6 @@ class EnginesTest(Case):
         for name, path in self.available():
             with self.subTest(engine=name):
                 self.fails(run(name, path, order))
-
-    def test_parts_of_a_tensor_of_a_dcp_folder(self):
-        square = torch.arange(64, dtype=torch.uint8).view(8, 8)
-        dcp.save({"w": square}, checkpoint_id=self.folder / "square", no_dist=True)
-        order = self.order(["w[4:8, 0:8]", "w[0:2, 4:8]"])
-        done = run("torch-dcp", self.folder / "square", order)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        sample = json.loads(done.stdout)
-        self.assertEqual(sample["bytes"], 40)
-        self.assertEqual(sample["checksum"],
-                         sum_of(bytes(range(32, 64))) + sum_of(bytes([4, 5, 6, 7, 12, 13, 14, 15])))
-
-    def test_a_part_of_a_tensor_that_a_dcp_folder_does_not_have(self):
-        for name in ("w[0:1]", "scalar[", "[0:1]"):
-            self.fails(run("torch-dcp", self.files["dcp"], self.order([name])),
-                       f"there is no tensor '{name}'")
 
     def test_a_set_of_safetensors_by_its_index_and_by_its_folder(self):
         self.needs_safetensors()

@@ -125,12 +125,6 @@ WhyNot BenchFile::why_not(Reads reads) const {
       return is_torch_file() || format_ == Format::safetensors
                  ? WhyNot()
                  : "reads safetensors, and this is " + what;
-    case Reads::gguf:
-      return format_ == Format::gguf ? WhyNot() : "reads GGUF, and this is " + what;
-    case Reads::dcp:
-      return format_ == Format::dcp
-                 ? WhyNot()
-                 : "reads folders of torch.distributed.checkpoint, and this is " + what;
   }
   return "no such format";
 }

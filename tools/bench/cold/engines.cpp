@@ -33,11 +33,8 @@ constexpr std::array python_engines = {
     PythonEngine{"safetensors-mmap", "safetensors.safe_open"},
     PythonEngine{"safetensors-pread", "safetensors.safe_open(backend=\"pread\")"},
     PythonEngine{"weightmap-torch", "weightmap.torch.load"},
-    PythonEngine{"weightmap-python", "weightmap.open, warm() in a thread"},
     PythonEngine{"fastsafetensors", "fastsafetensors, O_DIRECT by default"},
     PythonEngine{"runai-streamer", "Run:ai model streamer, O_DIRECT by default"},
-    PythonEngine{"gguf-reader", "gguf.GGUFReader"},
-    PythonEngine{"torch-dcp", "torch.distributed.checkpoint.load(no_dist=True)"},
 };
 
 Result<Json> ask_python(const std::string& python) {
@@ -51,14 +48,6 @@ Result<Json> ask_python(const std::string& python) {
   return list;
 }
 
-Reads reads_of(std::string_view word) noexcept {
-  if (word == "any") return Reads::any;
-  if (word == "safetensors") return Reads::safetensors;
-  if (word == "gguf") return Reads::gguf;
-  if (word == "dcp") return Reads::dcp;
-  return Reads::torch;
-}
-
 BenchEngine from_json(const Json& json) {
   BenchEngine engine;
   engine.name = json.value("name", "");
@@ -66,7 +55,7 @@ BenchEngine from_json(const Json& json) {
   // null: it can be measured.
   if (const auto why = json.find("why_not"); why != json.end() && why->is_string())
     engine.why_not = *why;
-  engine.reads = reads_of(json.value("reads", "pt"));
+  engine.reads = json.value("reads", "pt") == "safetensors" ? Reads::safetensors : Reads::torch;
   return engine;
 }
 

@@ -34,8 +34,6 @@ enum class Reads : std::uint8_t {
   any,
   torch,        // one file for torch.load()
   safetensors,  // or the conversion of a torch file
-  gguf,
-  dcp,
 };
 
 struct BenchEngine : Engine {

@@ -14,13 +14,11 @@ import glob
 import json
 import os
 import pathlib
-import re
 import resource
 import sys
 import tempfile
 import time
 from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module, metadata, util
 
@@ -61,14 +59,6 @@ def weightmap_torch(path, names):
     yield ((name, tensor_at(root, name)) for name in names)
 
 
-def weightmap_open(path, names):
-    import weightmap
-    with weightmap.open(path) as checkpoint, ThreadPoolExecutor(1) as thread:
-        warmed = thread.submit(checkpoint.warm, names)
-        yield ((name, checkpoint[name].torch()) for name in names)
-        warmed.result()
-
-
 def fastsafetensors_loader(path, names):
     from fastsafetensors import SafeTensorsFileLoader
     loader = SafeTensorsFileLoader(None, device="cpu", nogds=True)
@@ -86,30 +76,6 @@ def runai_streamer(path, names):
         yield streamer.get_tensors()  # in an order of its own, independent of the names
 
 
-def gguf_reader(path, names):
-    import gguf
-    import torch
-    tensors = {tensor.name: tensor for file in gguf_files(path)
-               for tensor in gguf.GGUFReader(file).tensors}
-    yield ((name, torch.from_numpy(tensors[name].data)) for name in names)
-
-
-def dcp_load(path, names):
-    """Yields whole tensors, and cuts the parts with weightmap's names: w[0:16, 0:64]."""
-    import torch
-    import torch.distributed.checkpoint as dcp
-    reader = dcp.FileSystemReader(path)
-    wholes = reader.read_metadata().state_dict_metadata
-    parts = {name: part_of_whole(name, wholes) for name in names}
-    state = {whole: torch.empty(wholes[whole].size, dtype=wholes[whole].properties.dtype)
-             for whole, _ in parts.values()}
-    try:
-        dcp.load(state, storage_reader=reader, no_dist=True)
-    except dcp.api.CheckpointException as error:
-        raise next(iter(error.failures.values()))[0] from error  # the outer one prints
-    yield ((name, state[whole][box].contiguous()) for name, (whole, box) in parts.items())
-
-
 # Titles are followed by the version of the module's package.
 Engine = namedtuple("Engine", "name reads module title open")
 ENGINES = [Engine(*row) for row in (
@@ -119,13 +85,10 @@ ENGINES = [Engine(*row) for row in (
     ("safetensors-pread", "safetensors", "safetensors", 'safetensors.safe_open(backend="pread")',
      partial(safe_open, backend="pread")),
     ("weightmap-torch", "pt", "weightmap.torch", "weightmap.torch.load", weightmap_torch),
-    ("weightmap-python", "any", "weightmap", "weightmap.open, warm() in a thread", weightmap_open),
     ("fastsafetensors", "safetensors", "fastsafetensors", "fastsafetensors, O_DIRECT by default",
      fastsafetensors_loader),
     ("runai-streamer", "safetensors", "runai_model_streamer",
      "Run:ai model streamer, O_DIRECT by default", runai_streamer),
-    ("gguf-reader", "gguf", "gguf", "gguf.GGUFReader", gguf_reader),
-    ("torch-dcp", "dcp", "torch", "torch.distributed.checkpoint.load(no_dist=True)", dcp_load),
 )]
 
 
@@ -141,26 +104,7 @@ def safetensors_files(path):
     return sorted(glob.glob(os.path.join(path, "*.safetensors"))) or [path]
 
 
-def gguf_files(path):
-    """Returns all files in the folder; all of a split with this path; or the file."""
-    split = re.fullmatch(r"(.*)-\d{5}-of-(\d{5})\.gguf", path)
-    if split:
-        count = int(split[2])
-        return [f"{split[1]}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
-    return sorted(glob.glob(os.path.join(path, "*.gguf"))) or [path]
-
-
 # ---- tensors of a checkpoint by their names
-
-def part_of_whole(name, wholes):
-    """Returns the whole tensor's name, and the part to cut."""
-    if name in wholes:
-        return name, ...
-    part = re.fullmatch(r"(.*)\[(\d+:\d+(?:, \d+:\d+)*)\]", name, re.DOTALL)
-    if not part or part[1] not in wholes:
-        raise ValueError(f"there is no tensor {name!r}")
-    return part[1], tuple(slice(*map(int, side.split(":"))) for side in part[2].split(", "))
-
 
 def load(path, mmap):
     import torch
@@ -305,13 +249,6 @@ def warm_up(one):
         if one.reads == "safetensors":
             path = os.path.join(folder, "small.safetensors")
             write_safetensors(path, state)
-        elif one.reads == "gguf":
-            path = os.path.join(folder, "small.gguf")
-            write_gguf(path, state)
-        elif one.reads == "dcp":
-            import torch.distributed.checkpoint as dcp
-            path = os.path.join(folder, "small")
-            dcp.save(state, checkpoint_id=path, no_dist=True)
         consume(one.open, path, ["a", "b"], read_counters)
 
 
@@ -325,18 +262,6 @@ def write_safetensors(path, state):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     pathlib.Path(path).write_bytes(len(text).to_bytes(8, "little") + text + content)
-
-
-def write_gguf(path, state):
-    import gguf
-    import numpy
-    writer = gguf.GGUFWriter(path, "small")
-    for name, tensor in state.items():
-        writer.add_tensor(name, tensor.numpy().view(numpy.int8))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def describe(one):
