@@ -6,13 +6,11 @@
 
 import json
 import os
-import signal
 import sys
 import tempfile
-import termios
 import unittest
 
-from fixture_case import FLOATS, Caching, Terminal, on_disk, pickled, read_pages
+from fixture_case import FLOATS, Caching, on_disk, pickled, read_pages
 from tool_case import DATA
 
 from held_pages import cached, keep_cached
@@ -277,43 +275,6 @@ class Residency(Caching):
         self.assertRegex(text.splitlines()[1], r"^empty_rows      0 B      0 B     -  \[\.+\]$")
         lines = self.run_tool("residency", "no_tensors.pt").stdout.splitlines()
         self.assertEqual([line.split()[0] for line in lines], ["GROUP", "whole"])
-
-    def test_watches_until_the_reader_leaves(self):
-        with self.start("residency", "--watch", "--json", "state_dict.pt", cwd=DATA) as watch:
-            documents = [json.loads(watch.stdout.readline()) for _ in range(2)]
-            watch.stdout.close()
-            self.assertEqual(watch.wait(), 0)
-            self.assertEqual(watch.stderr.read(), "")
-        self.assertEqual(list(documents[0]), list(documents[1]))
-        self.assertEqual({d["file_bytes"] for d in documents}, {3576})
-
-    def test_watches_on_a_terminal_until_it_is_interrupted(self):
-        wipe = "\x1b[H\x1b[2J"
-        keep_cached(self, DATA / "state_dict.pt")
-        with Terminal() as terminal:
-            before = termios.tcgetattr(terminal.theirs)
-            with self.start("residency", "--watch", "state_dict.pt", cwd=DATA,
-                            stdout=terminal.theirs) as watch:
-                while terminal.text.count("whole file") < 2:
-                    self.assertTrue(terminal.read())
-                watch.send_signal(signal.SIGINT)
-                self.assertEqual((watch.wait(), watch.stderr.read()), (0, ""))
-            self.assertEqual(termios.tcgetattr(terminal.theirs), before)
-            terminal.leave_to_child()
-            pictures = terminal.read_all().split(wipe)
-        self.assertEqual(pictures[0], "")
-        self.assertNotIn("\x1b", "".join(pictures))  # there is nothing to undo
-        for picture in pictures[1:]:
-            lines = picture.split("\r\n")
-            self.assertEqual(lines[0].split(), ["GROUP", "SIZE", "CACHED", "%", "IN", "THE", "PAGE", "CACHE"])
-            self.assertRegex(lines[-2], r"^whole file +3\.5 KiB +3\.5 KiB  100%  \[#+\]$")
-            self.assertEqual((len(lines), lines[-1]), (7, ""))
-
-    def test_watching_ends_well_when_it_is_terminated(self):
-        watch = self.start("residency", "--watch", "--json", "state_dict.pt", cwd=DATA)
-        json.loads(watch.stdout.readline())
-        watch.terminate()
-        self.assertEqual(watch.wait(), 0)
 
 
 if __name__ == "__main__":

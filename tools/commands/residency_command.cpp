@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "tools/support/columns.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/json_out.hpp"
-#include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_groups.hpp"
 #include "tools/tensors/tensor_selection.hpp"
@@ -23,8 +21,6 @@
 namespace weightmap::cli {
 namespace {
 
-constexpr std::chrono::seconds watch_interval{1};
-
 struct ResidencyOptions {
   std::string file;                // the one that is looked at
   std::vector<std::string> files;  // all of them
@@ -32,7 +28,6 @@ struct ResidencyOptions {
   TableStyle style;
   std::optional<std::size_t> depth;
   bool by_tensor = false;
-  bool watch = false;
   bool repair = false;
   bool evict = false;
   bool json = false;
@@ -208,24 +203,9 @@ void print_picture(Output& out, const Picture& picture, const ResidencyOptions& 
 Json show(Output& out, const Picture& picture, const ResidencyOptions& options,
           const std::optional<Repair>& repair) {
   if (options.json) return describe_picture(options.file, picture, repair);
-  if (options.watch && prints_to_terminal()) out.write("\x1b[H\x1b[2J");
   if (options.files.size() > 1) out.write(printable(options.file) + ":\n");
   print_picture(out, picture, options, repair);
   return {};
-}
-
-// Runs until the reader leaves or the user interrupts. The last picture stays on the screen.
-Result<int> watch(Output& out, const Checkpoint& checkpoint,
-                  const std::vector<std::size_t>& indices, const ResidencyOptions& options) {
-  const Interruptible interruptible;
-  while (!interrupted() && !out.failed()) {
-    TRY_ASSIGN(const Picture picture, look(checkpoint, indices, options));
-    const Json document = show(out, picture, options, std::nullopt);
-    if (options.json) out.write(to_text(document) + "\n");
-    if (!out.finish()) break;  // main() reports it once
-    interruptible.sleep_for(watch_interval);
-  }
-  return exit_good;
 }
 
 Result<Repair> repair_with_bar(const Checkpoint& checkpoint, const ResidencyOptions& options) {
@@ -261,11 +241,6 @@ Result<OpenedPart> open_part(const ResidencyOptions& options) {
 
 Result<int> run_residency(Output& out, ResidencyOptions options) {
   if (options.evict) return evict_files(out, options.files, options.json);
-  options.file = options.files.front();
-  if (options.watch) {
-    TRY_ASSIGN(const OpenedPart chosen, open_part(options));
-    return watch(out, chosen.checkpoint, chosen.indices, options);
-  }
   const auto examine = [&](const std::string& file) -> Result<OfFile> {
     options.file = file;
     TRY_ASSIGN(const OpenedPart chosen, open_part(options));
@@ -290,8 +265,8 @@ void take_files(ResidencyOptions& options) {
   options.files = {options.file};
   options.files.insert(options.files.end(), files, patterns.end());
   patterns.erase(files, patterns.end());
-  if (options.files.size() > 1 && (options.watch || options.style.tsv))
-    throw CLI::ValidationError(options.watch ? "--watch" : "--tsv", "takes one FILE");
+  if (options.files.size() > 1 && options.style.tsv)
+    throw CLI::ValidationError("--tsv", "takes one FILE");
 }
 
 }  // namespace
@@ -318,16 +293,13 @@ void add_residency(CLI::App& app, Run& run) {
           ->check(CLI::Range(1, 65535));
   CLI::Option* const by_tensor =
       command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
-  CLI::Option* const watch = command.add_flag("--watch", options->watch, "Again each second");
-  CLI::Option* const repair =
-      command
-          .add_flag("--repair", options->repair, "Evict what is cached and read it in huge pages")
-          ->excludes(watch);
+  CLI::Option* const repair = command.add_flag("--repair", options->repair,
+                                               "Evict what is cached and read it in huge pages");
   add_table_options(command, options->style);
   command
       .add_flag("--evict", options->evict,
                 "Drop what is cached instead, of any FILEs: the next read of one is a cold one")
-      ->excludes(depth, by_tensor, watch, repair, command.get_option("--tsv"));
+      ->excludes(depth, by_tensor, repair, command.get_option("--tsv"));
   command.footer(
       "Opening the file for this reads its metadata, which is cached afterwards. With --evict the\n"
       "exit status is 1 if any of a file stays, and it is said why: a process has it mapped, or "

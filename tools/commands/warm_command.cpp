@@ -41,7 +41,6 @@ struct WarmCommand : CommonOptions {
   std::string order;
   bool no_order = false;
   std::optional<UsedOrder> used_order;
-  bool explain = false;
   WarmOptions warm;
 };
 
@@ -135,14 +134,6 @@ Json describe_election(const WarmReport& report) {
           {"why_alone", report.why_alone}};
 }
 
-std::string election_words(const WarmReport& report) {
-  if (!report.why_alone.empty()) return "each for itself: " + report.why_alone;
-  const std::string waited = "waited for " + human_bytes(report.bytes_waited_for);
-  if (report.takeovers > 0) return "this one took over; " + waited;
-  if (report.was_reader) return "this one";
-  return report.bytes_waited_for > 0 ? "another; " + waited : "none was needed";
-}
-
 double seconds(const WarmReport& report) {
   return std::chrono::duration<double>(report.time).count();
 }
@@ -202,13 +193,6 @@ void print_crc(Output& out, const WarmReport& report) {
   out.write("\n");
 }
 
-std::string order_words(const UsedOrder& order) {
-  return count(order.tensors, "tensor") + " of " + printable(order.file) +
-         (order.unmatched_lines == 0
-              ? ""
-              : "; " + count(order.unmatched_lines, "line") + " matched no tensor");
-}
-
 std::string kept_words(const WarmReport& report, const Kept& kept) {
   const std::string read = human_bytes(report.bytes_done);
   if (!kept.bytes) return read + " read";
@@ -231,22 +215,6 @@ void print_report(Output& out, const WarmCommand& options, const WarmReport& rep
               human_bytes(report.budget_bytes) +
               (report.budget_reason.empty() ? "" : " (" + report.budget_reason + ")") + "\n");
   if (options.warm.verify_crc) print_crc(out, report);
-  if (!options.explain) return;
-  out.write("what    " +
-            (takes_all(options) ? std::string(options.used_order ? "all tensors, in recorded order"
-                                                                 : "the whole file, in its order")
-                                : count(options.warm.tensors.size(), "tensor") + ", as named") +
-            ", in " + count(report.steps, "step") + "\n");
-  if (options.used_order) out.write("order   " + order_words(*options.used_order) + "\n");
-  out.write("method  " + std::string(report.method) +
-            (report.method_reason.empty() ? "" : ": " + report.method_reason) + "\n");
-  if (report.method == "populate")
-    out.write(report.exact_reads ? "reads   by huge pages, nothing ahead\n"
-                                 : "reads   as the system reads ahead: no huge pages were seen\n");
-  if (options.warm.one_reader) out.write("reader  " + election_words(report) + "\n");
-  const bool has_limit = report.budget_bytes != ~std::uint64_t{0};
-  out.write("budget  " + (has_limit ? human_bytes(report.budget_bytes) : std::string("none")) +
-            (report.budget_reason.empty() ? "" : ", 15/16 of " + report.budget_reason) + "\n");
 }
 
 // Locked memory belongs to a process, so this one stays.
@@ -311,7 +279,6 @@ void add_warm(CLI::App& app, Run& run) {
   command.add_flag("--one-reader", options->warm.one_reader,
                    "Of those who warm this file at the same time with this, one reads; the others\n"
                    "wait for what it brings");
-  command.add_flag("--explain", options->explain, "Say what was chosen, and why");
   command.footer(
       "What is in memory already costs next to nothing. The pages stay when the command ends, "
       "until\n"
@@ -319,7 +286,7 @@ void add_warm(CLI::App& app, Run& run) {
       "out, which is said, and is a failure (1) unless --budget asks for it.\n"
       "Examples:\n"
       "  weightmap warm model.pt\n"
-      "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*' --explain\n"
+      "  weightmap warm model.pt 'model.embed*' 'model.layers.0.*'\n"
       "  weightmap warm --except 'optimizer.*' model.pt");
   command.callback(
       [options, &run] { run = [options](Output& out) { return run_warm(out, *options); }; });
