@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -9,7 +10,6 @@
 #include "tools/command.hpp"
 #include "tools/output/each_file.hpp"
 #include "tools/output/terminal.hpp"
-#include "tools/residency/eviction.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/json_out.hpp"
@@ -239,8 +239,44 @@ Result<OpenedPart> open_part(const ResidencyOptions& options) {
   return tl::unexpected<Error>(indices.error());
 }
 
+Json describe_eviction(const std::string& file, const Result<EvictReport>& report) {
+  if (!report) return {{"file", file}, {"error", describe(report.error())}};
+  const std::string_view reason = staying_reason(*report);
+  return {{"file", file},
+          {"file_bytes", report->file_bytes},
+          {"cached_before", report->cached_before},
+          {"cached_after", report->cached_after},
+          {"reason", reason.empty() ? Json(nullptr) : Json(reason)},
+          {"unwritten_bytes", report->unwritten_bytes}};
+}
+
+std::string eviction_line(const std::string& file, const EvictReport& report) {
+  std::string line = printable(file) + ": " + human_bytes(report.cached_before) + " of " +
+                     human_bytes(report.file_bytes) + " in the page cache before, " +
+                     human_bytes(report.cached_after) + " after";
+  if (report.cached_after > 0) line += ": " + staying_text(report);
+  return line + "\n";
+}
+
+// Goes on with the next file after a failure. Fails if any of a file stays.
+int evict_files(Output& out, const ResidencyOptions& options) {
+  int code = exit_good;
+  Json listed = Json::array();
+  for (const std::string& file : options.files) {
+    const Result<EvictReport> report = evict(file);
+    if (!report) std::fprintf(stderr, "weightmap: %s\n", to_string(report.error()).c_str());
+    if (!report || report->cached_after > 0) code = exit_failed;
+    if (options.json)
+      listed.push_back(describe_eviction(file, report));
+    else if (report)
+      out.write(eviction_line(file, *report));
+  }
+  if (options.json) out.write(to_text({{"files", listed}}) + "\n");
+  return code;
+}
+
 Result<int> run_residency(Output& out, ResidencyOptions options) {
-  if (options.evict) return evict_files(out, options.files, options.json);
+  if (options.evict) return evict_files(out, options);
   const auto examine = [&](const std::string& file) -> Result<OfFile> {
     options.file = file;
     TRY_ASSIGN(const OpenedPart chosen, open_part(options));

@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "runtime/base/try.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli::hold {
 namespace {
@@ -122,12 +122,7 @@ MetricsFile::~MetricsFile() {
 }
 
 Result<void> MetricsFile::write(const Json& status) const {
-  NewFileOptions options;
-  options.durable = false;
-  TRY_ASSIGN(NewFile file, NewFile::create(path_, options));
-  const std::string text = metrics_text(status, read_bytes());
-  if (Result<void> written = file.write(std::as_bytes(std::span(text))); !written) return written;
-  return file.commit();
+  return replace_file(path_, metrics_text(status, read_bytes()));
 }
 
 }  // namespace weightmap::cli::hold

@@ -19,8 +19,8 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli::start {
 namespace {
@@ -148,13 +148,7 @@ Result<void> make_plan_folder(const fs::path& path) {
 
 Result<void> save_plan(const StartPlan& plan, const fs::path& path) {
   TRY(make_plan_folder(path));
-  NewFileOptions options;
-  options.mode = 0644;
-  options.durable = false;
-  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
-  const std::string text = to_text(describe(plan)) + "\n";
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
+  return replace_file(path, to_text(describe(plan)) + "\n", 0644);
 }
 
 LearningMark::LearningMark(const std::filesystem::path& plan, pid_t command)

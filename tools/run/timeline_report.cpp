@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "runtime/base/try.hpp"
+#include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli::start {
 namespace {
@@ -261,12 +261,7 @@ std::string timeline_page(const StartTimeline& timeline) {
 bool is_timeline_name(const std::filesystem::path& path) { return path.extension() == ".html"; }
 
 Result<void> write_timeline(const StartTimeline& timeline, const std::filesystem::path& path) {
-  const std::string text = timeline_page(timeline);
-  NewFileOptions options;
-  options.durable = false;
-  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
+  return replace_file(path, timeline_page(timeline));
 }
 
 }  // namespace weightmap::cli::start

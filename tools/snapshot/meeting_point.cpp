@@ -7,7 +7,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
-#include "weightmap/new_file.hpp"
+#include "tools/support/files.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
@@ -16,12 +16,7 @@ constexpr std::uint64_t longest_call = std::uint64_t{1} << 20;
 
 // The answer is a list of texts, each of which ends with a zero byte, as an environment does.
 Result<void> write_answer(const std::filesystem::path& folder, const std::string& text) {
-  NewFileOptions options;
-  options.mode = 0600;
-  options.durable = false;
-  TRY_ASSIGN(NewFile file, NewFile::create(folder / "answer", options));
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
+  return replace_file(folder / "answer", text, 0600);
 }
 
 }  // namespace

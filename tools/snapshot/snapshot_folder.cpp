@@ -17,7 +17,6 @@
 #include "tools/snapshot/image_files.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli::snapshot {
 namespace {
@@ -51,16 +50,6 @@ Result<std::string> own_text(const fs::path& path, std::uint64_t most) {
   std::string text(file.size(), '\0');
   TRY(file.read(0, std::as_writable_bytes(std::span(text))));
   return text;
-}
-
-Result<void> write_json(const fs::path& path, const Json& json) {
-  NewFileOptions options;
-  options.mode = 0600;
-  options.durable = false;
-  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
-  const std::string text = to_text(json) + "\n";
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
 }
 
 bool is_key(const std::string& name) {
@@ -133,8 +122,8 @@ Descriptor SnapshotFolder::lock_for_restore(const std::string& key) const {
 
 Result<void> SnapshotFolder::commit(const Manifest& manifest, const start::StartPlan& plan) const {
   const fs::path made = unfinished(manifest.key), place = path_ / manifest.key;
-  TRY(write_json(made / plan_name, start::describe(plan)));
-  TRY(write_json(made / manifest_name, describe(manifest)));
+  TRY(replace_file(made / plan_name, to_text(start::describe(plan)) + "\n", 0600));
+  TRY(replace_file(made / manifest_name, to_text(describe(manifest)) + "\n", 0600));
   std::error_code error;
   fs::remove_all(place, error);
   fs::rename(made, place, error);

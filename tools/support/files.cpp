@@ -1,8 +1,21 @@
 #include "tools/support/files.hpp"
 
+#include <span>
+
+#include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap::cli {
+
+Result<void> replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode) {
+  NewFileOptions options;
+  options.mode = mode;
+  options.durable = false;
+  TRY_ASSIGN(NewFile file, NewFile::create(path, options));
+  TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
+}
 
 std::string_view staying_reason(const EvictReport& report) noexcept {
   if (report.cached_after == 0) return {};

@@ -21,6 +21,11 @@ inline tl::unexpected<Error> about_file(const std::filesystem::path& path, Error
   return tl::unexpected<Error>(std::move(error));
 }
 
+// Replaces a file by this text, atomically and not durably: what is lost with the power is made
+// again. Fails as NewFile does.
+Result<void> replace_file(const std::filesystem::path& path, std::string_view text,
+                          unsigned mode = 0666);
+
 // Returns the files of a checkpoint: one, or those of a set, with its index.
 inline std::vector<SourceInfo> files_of(const Checkpoint& checkpoint) {
   std::vector<SourceInfo> files;
