@@ -113,9 +113,10 @@ class Stage(ToolCase):
         self.ends(-signal.SIGTERM, "stage", self.file, "--", "sh", "-c", "kill -TERM $$")
 
     def test_says_that_a_command_cannot_be_run(self):
-        done = self.ends(1, "stage", self.file, "--", "/no/such/program")
+        done = self.ends(127, "stage", self.file, "--", "/no/such/program")
         self.assertEqual(done.stdout, "")
-        self.assertIn("weightmap: /no/such/program: cannot run it: No such file or directory\n",
+        self.assertIn("weightmap: cannot run /no/such/program: No such file or directory
+",
                       done.stderr)
 
     def test_makes_and_removes_a_copy_with_a_name(self):

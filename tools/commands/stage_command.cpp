@@ -4,12 +4,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -18,6 +17,7 @@
 #include "tools/output/fetch_report.hpp"
 #include "tools/output/terminal.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/run/program.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/output.hpp"
 #include "tools/support/signals.hpp"
@@ -112,35 +112,24 @@ std::string replace_all(std::string text, const std::string& what, const std::st
   return text;
 }
 
-// Executes the command, which inherits the descriptor. Returns only if that fails.
-Error become(const std::vector<std::string>& command, const StagedFile& staged) {
+// Becomes the command, which inherits the descriptor. Returns an exit status only if that fails.
+Result<int> become(const std::vector<std::string>& command, const StagedFile& staged) {
   const std::string descriptor = std::to_string(staged.descriptor());
   std::vector<std::string> words;
   for (const std::string& word : command)
     words.push_back(replace_all(word, "{}", "/proc/self/fd/" + descriptor));
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  int error_number = 0;
   if (::fcntl(staged.descriptor(), F_SETFD, 0) != 0 ||
-      ::setenv("WEIGHTMAP_STAGED_FD", descriptor.c_str(), 1) != 0) {
-    error_number = errno;
-  } else {
-    // main() ignores these signals, and the command would inherit that.
-    std::signal(SIGPIPE, SIG_DFL);
-    std::signal(SIGXFSZ, SIG_DFL);
-    ::execvp(arguments.front(), arguments.data());
-    error_number = errno;
-  }
-  return {ErrorCode::io, "cannot run it: " + std::generic_category().message(error_number),
-          Error::no_offset, printable(command.front()), error_number};
+      ::setenv("WEIGHTMAP_STAGED_FD", descriptor.c_str(), 1) != 0)
+    return failure(ErrorCode::io,
+                   "the copy cannot be handed on: " + std::generic_category().message(errno));
+  return start::become(std::move(words));
 }
 
 Result<int> run_stage(Output& out, StageCommand& options) {
   TRY_ASSIGN(const Copied copied, stage_with_bar(options));
   const StagedFile& staged = copied.file;
   say_what_was_done(copied);
-  if (!options.command.empty()) return tl::unexpected<Error>(become(options.command, staged));
+  if (!options.command.empty()) return become(options.command, staged);
   if (options.json)
     out.write(to_text(describe_staged(options, copied)) + "\n");
   else

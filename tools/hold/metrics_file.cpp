@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <fstream>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "runtime/base/try.hpp"
@@ -27,8 +26,8 @@ using Step = const StartSample&;
 double number(std::uint64_t value) { return static_cast<double>(value); }
 std::string bytes_text(double bytes) { return human_bytes(static_cast<std::uint64_t>(bytes)); }
 std::string byte_rate(double bytes) { return bytes_text(bytes) + "/s"; }
-std::string plain_rate(double number) { return fmt::format("{:.0f}/s", number); }
-std::string tenths(double number) { return fmt::format("{:.1f}", number); }
+std::string plain_rate(double value) { return fmt::format("{:.0f}/s", value); }
+std::string tenths(double value) { return fmt::format("{:.1f}", value); }
 
 double code_files(Step s) { return number(s.code_files); }
 double processors(Step s) { return s.counts.user_seconds + s.counts.system_seconds; }
