@@ -7,7 +7,6 @@
 #include <cctype>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "runtime/base/option_table.hpp"

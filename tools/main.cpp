@@ -3,12 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <new>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "tools/command.hpp"
 #include "tools/output/path_hint.hpp"

@@ -9,7 +9,6 @@
 #include <set>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/bench/cold/machine.hpp"

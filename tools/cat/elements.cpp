@@ -13,7 +13,6 @@
 
 #include "runtime/base/element_format.hpp"
 #include "weightmap/half.hpp"
-#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::cli {
 namespace {

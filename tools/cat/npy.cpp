@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "runtime/base/element_format.hpp"

@@ -1,16 +1,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <vector>
 
-#include "runtime/base/try.hpp"
 #include "tools/bench/cold/engines.hpp"
 #include "tools/bench/cold/report.hpp"
 #include "tools/bench/cold/runner.hpp"
 #include "tools/bench/start_bench.hpp"
 #include "tools/command.hpp"
 #include "tools/options/ready_option.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"

@@ -1,9 +1,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/cat/array_text.hpp"

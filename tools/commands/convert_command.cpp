@@ -3,10 +3,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

@@ -3,14 +3,11 @@
 #include <cstdio>
 #include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/number_text.hpp"
 #include "tools/output/terminal.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_difference.hpp"

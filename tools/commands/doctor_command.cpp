@@ -1,9 +1,5 @@
 #include <algorithm>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"

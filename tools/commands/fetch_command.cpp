@@ -3,8 +3,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -14,7 +12,6 @@
 #include "tools/support/json_out.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/checkpoint.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {

@@ -3,9 +3,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -15,11 +12,8 @@
 #include "tools/hold/keeper.hpp"
 #include "tools/hold/metrics_file.hpp"
 #include "tools/hold/service_manager.hpp"
-#include "tools/options/file_argument.hpp"
 #include "tools/remote/remote_file.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
-#include "tools/support/output.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 

@@ -1,10 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string_view>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

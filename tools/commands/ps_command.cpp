@@ -5,21 +5,15 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
-#include "tools/support/columns.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/checkpoint.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -1,6 +1,5 @@
 #include <cstdio>
 #include <memory>
-#include <string>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

@@ -4,12 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

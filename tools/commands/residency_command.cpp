@@ -2,16 +2,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
 #include "tools/output/each_file.hpp"
 #include "tools/output/terminal.hpp"
-#include "tools/support/columns.hpp"
-#include "tools/support/files.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_groups.hpp"

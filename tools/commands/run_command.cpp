@@ -2,12 +2,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <system_error>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

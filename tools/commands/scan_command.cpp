@@ -2,12 +2,8 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
-#include <string>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"

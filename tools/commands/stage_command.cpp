@@ -6,10 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -19,7 +16,6 @@
 #include "tools/remote/remote_file.hpp"
 #include "tools/run/program.hpp"
 #include "tools/support/json_out.hpp"
-#include "tools/support/output.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/fetch.hpp"

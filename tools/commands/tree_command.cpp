@@ -1,11 +1,7 @@
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

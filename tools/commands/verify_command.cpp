@@ -2,9 +2,6 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

@@ -6,10 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <set>
 #include <tuple>
 #include <utility>

@@ -2,9 +2,7 @@
 
 #include <array>
 #include <cstdio>
-#include <optional>
 
-#include "tools/doctor/findings.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::doctor {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <string>
 #include <system_error>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <exception>
 #include <filesystem>
-#include <system_error>
 
 #include "runtime/base/try.hpp"
 #include "tools/hold/hold_server.hpp"
@@ -15,7 +14,6 @@
 #include "tools/hold/system_failure.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/json_reader.hpp"
-#include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

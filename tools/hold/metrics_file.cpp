@@ -1,13 +1,8 @@
 #include "tools/hold/metrics_file.hpp"
 
-#include <cstdint>
 #include <fstream>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
 
-#include "runtime/base/try.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 

@@ -14,7 +14,6 @@
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/fetch.hpp"
 
 namespace weightmap::cli::hold {
 namespace {

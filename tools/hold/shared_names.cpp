@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <optional>
 #include <system_error>
-#include <vector>
 
 #include "tools/hold/system_failure.hpp"
 #include "tools/support/text.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "tools/command.hpp"
 #include "tools/ls/tables.hpp"

@@ -5,8 +5,6 @@
 #include <map>
 #include <vector>
 
-#include "tools/support/columns.hpp"
-#include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {

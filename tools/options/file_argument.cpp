@@ -9,7 +9,6 @@
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {
 namespace {

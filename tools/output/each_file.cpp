@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

@@ -1,7 +1,6 @@
 #include "tools/run/named_models.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <system_error>

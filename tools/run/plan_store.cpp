@@ -12,8 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <string>
 #include <string_view>
 #include <system_error>
 

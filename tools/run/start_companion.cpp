@@ -2,15 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <system_error>
 #include <thread>
 
 #include "tools/run/plan_store.hpp"
-#include "tools/run/process_tree.hpp"
 #include "tools/run/start_learner.hpp"
 #include "tools/run/start_reader.hpp"
 #include "tools/run/start_recorder.hpp"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
-#include <optional>
 
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/try.hpp"

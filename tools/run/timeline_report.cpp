@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 
-#include "runtime/base/try.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string>
 #include <system_error>
 
 #include "runtime/base/try.hpp"

@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <string>
 
 #include "tools/support/descriptor.hpp"
 #include "tools/support/text.hpp"

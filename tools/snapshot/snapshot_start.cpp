@@ -6,8 +6,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <optional>
-#include <string>
 #include <system_error>
 #include <thread>
 

@@ -13,7 +13,6 @@
 #include <system_error>
 #include <utility>
 
-#include "runtime/base/try.hpp"
 #include "tools/run/work_beside.hpp"
 #include "tools/snapshot/namespaces.hpp"
 

@@ -3,7 +3,6 @@
 #include <span>
 
 #include "runtime/base/try.hpp"
-#include "tools/support/text.hpp"
 #include "weightmap/new_file.hpp"
 
 namespace weightmap::cli {

@@ -1,7 +1,5 @@
 #include "tools/support/json_reader.hpp"
 
-#include <string_view>
-
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {

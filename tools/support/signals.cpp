@@ -1,6 +1,5 @@
 #include "tools/support/signals.hpp"
 
-#include <csignal>
 #include <ctime>
 
 namespace weightmap::cli {

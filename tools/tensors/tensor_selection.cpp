@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <utility>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"

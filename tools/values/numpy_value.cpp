@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "runtime/base/element_format.hpp"
-#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -17,7 +17,6 @@
 #include "weightmap/backing.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/inspect.hpp"
-#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -6,13 +6,11 @@
 #include <cmath>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "tools/cat/number_format.hpp"
 #include "tools/support/text.hpp"
 #include "tools/values/numpy_value.hpp"
-#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -5,17 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "tools/support/files.hpp"
 #include "tools/support/text.hpp"
 #include "tools/values/numpy_value.hpp"
 #include "tools/values/value_text.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/value.hpp"
 
 namespace weightmap::cli {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "tools/bench/cold/results.hpp"
-#include "tools/bench/cold/statistics.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::bench {

@@ -8,10 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"

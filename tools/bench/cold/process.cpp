@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "runtime/base/try.hpp"
 #include "tools/support/signals.hpp"

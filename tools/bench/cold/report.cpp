@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "tools/bench/cold/findings.hpp"
-#include "tools/bench/cold/results.hpp"
 #include "tools/bench/cold/statistics.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/text.hpp"

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <thread>
-#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/support/files.hpp"

@@ -7,7 +7,6 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/support/json_out.hpp"
-#include "tools/support/text.hpp"
 
 // Sanitizer runtimes are not initialised when the clone is chosen.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
