@@ -341,15 +341,8 @@ Json describe_state(const StateResults& state) {
 }  // namespace
 
 std::string_view to_string(StartState state) noexcept {
-  switch (state) {
-    case StartState::cached:
-      return "cached";
-    case StartState::model_cold:
-      return "model-cold";
-    case StartState::cold:
-      return "cold";
-  }
-  return "";
+  constexpr std::string_view words[] = {"cached", "model-cold", "cold"};
+  return words[static_cast<std::size_t>(state)];
 }
 
 Result<StartResults> run_start_bench(const StartBenchOptions& options) {

@@ -35,23 +35,9 @@ enum class Verdict : std::uint8_t {
 };
 
 constexpr std::string_view word_of(Verdict verdict) noexcept {
-  switch (verdict) {
-    case Verdict::safe:
-      return "safe";
-    case Verdict::plain_data:
-      return "plain data";
-    case Verdict::unsafe:
-      return "unsafe";
-    case Verdict::not_a_checkpoint:
-      return "not a checkpoint";
-    case Verdict::damaged:
-      return "damaged";
-    case Verdict::unchecked:
-      return "unchecked";
-    case Verdict::unreadable:
-      break;
-  }
-  return "unreadable";
+  constexpr std::string_view words[] = {"safe",    "plain data", "unsafe",    "not a checkpoint",
+                                        "damaged", "unchecked",  "unreadable"};
+  return words[static_cast<std::size_t>(verdict)];
 }
 
 struct Scanned {

@@ -20,16 +20,9 @@ namespace {
 
 // What will not pass before the store has another version.
 bool is_of_the_content(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::not_a_checkpoint:
-    case ErrorCode::corrupt:
-    case ErrorCode::unsupported:
-    case ErrorCode::unsafe_pickle:
-    case ErrorCode::limit_exceeded:
-      return true;
-    default:
-      return false;
-  }
+  using enum ErrorCode;
+  return code == not_a_checkpoint || code == corrupt || code == unsupported ||
+         code == unsafe_pickle || code == limit_exceeded;
 }
 
 // 16 hexadecimal digits.

@@ -79,23 +79,9 @@ std::vector<StartPhase> restore_phases(const Steps& steps, const RestoreTimes& t
 }  // namespace
 
 std::string_view to_string(StartPhase::Kind kind) noexcept {
-  switch (kind) {
-    case StartPhase::code:
-      return "code";
-    case StartPhase::model_creation:
-      return "model creation";
-    case StartPhase::weights:
-      return "weights";
-    case StartPhase::first_use:
-      return "first use";
-    case StartPhase::work:
-      return "work";
-    case StartPhase::image_check:
-      return "image check";
-    case StartPhase::restore:
-      return "restore";
-  }
-  return "";
+  constexpr std::string_view words[] = {"code", "model creation", "weights", "first use",
+                                        "work", "image check",    "restore"};
+  return words[static_cast<std::size_t>(kind)];
 }
 
 void end_at(StartTimeline& timeline, double seconds) {

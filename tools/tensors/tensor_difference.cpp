@@ -188,21 +188,9 @@ void compare_elements(Pairs& pairs, const Progress& progress) {
 }  // namespace
 
 std::string_view to_string(Change change) noexcept {
-  switch (change) {
-    case Change::none:
-      return "equal";
-    case Change::changed:
-      return "changed";
-    case Change::renamed:
-      return "renamed";
-    case Change::removed:
-      return "removed";
-    case Change::added:
-      return "added";
-    case Change::not_compared:
-      return "not compared";
-  }
-  return "";
+  constexpr std::string_view words[] = {"equal",   "changed", "renamed",
+                                        "removed", "added",   "not compared"};
+  return words[static_cast<std::size_t>(change)];
 }
 
 Result<std::vector<TensorPair>> compare_tensors(const Checkpoint& old, const Checkpoint& now,

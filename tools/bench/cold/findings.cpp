@@ -179,15 +179,9 @@ std::string aa_text(const Results& results, const AACheck& check) {
 }
 
 std::string describe(Scenario scenario) {
-  switch (scenario) {
-    case Scenario::cold:
-      return "none of the file in the page cache";
-    case Scenario::warm:
-      return "all of the file in the page cache, in pieces as large as the system makes them";
-    case Scenario::poisoned:
-      return "all of the file in the page cache, in pieces of 4 KiB";
-  }
-  return "";
+  if (scenario == Scenario::cold) return "none of the file in the page cache";
+  return std::string("all of the file in the page cache, in pieces ") +
+         (scenario == Scenario::warm ? "as large as the system makes them" : "of 4 KiB");
 }
 
 }  // namespace weightmap::cli::bench

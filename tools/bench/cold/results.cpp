@@ -10,25 +10,12 @@ std::optional<double> as_double(std::optional<double> value) { return value; }
 }  // namespace
 
 std::string_view to_string(Scenario scenario) noexcept {
-  switch (scenario) {
-    case Scenario::cold:
-      return "cold";
-    case Scenario::warm:
-      return "warm";
-    case Scenario::poisoned:
-      return "poisoned";
-  }
-  return "unknown";
+  constexpr std::string_view words[] = {"cold", "warm", "poisoned"};
+  return words[static_cast<std::size_t>(scenario)];
 }
 
 std::string_view to_string(Order order) noexcept {
-  switch (order) {
-    case Order::file:
-      return "file";
-    case Order::random:
-      return "random";
-  }
-  return "unknown";
+  return order == Order::file ? "file" : "random";
 }
 
 std::vector<double> values(const Series& series, const Field& field) {

@@ -59,15 +59,8 @@ std::uint64_t WatchedFile::bytes() const noexcept {
 }
 
 WhyNot WatchedFile::prepare(Scenario scenario) {
-  switch (scenario) {
-    case Scenario::cold:
-      return make_cold();
-    case Scenario::warm:
-      return make_warm();
-    case Scenario::poisoned:
-      return make_poisoned();
-  }
-  return "no such scenario";
+  if (scenario == Scenario::cold) return make_cold();
+  return scenario == Scenario::warm ? make_warm() : make_poisoned();
 }
 
 WhyNot WatchedFile::make_cold() {
