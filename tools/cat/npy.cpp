@@ -40,15 +40,15 @@ bool convert(std::span<const std::byte> piece, const PieceSink& sink) {
   return true;
 }
 
-}  // namespace
-
+// Returns "<f4", the type of elements in this machine's byte order.
 std::string npy_description(DType dtype) {
-  if (!element_format(dtype).is_numpy_type()) return {};
   const std::size_t size = element_size(dtype);
   const char native = std::endian::native == std::endian::little ? '<' : '>';
   return std::string(1, size == 1 ? '|' : native) + element_format(dtype).numpy_kind +
          std::to_string(size);
 }
+
+}  // namespace
 
 Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape) {
   if (!element_format(dtype).is_numpy_type())

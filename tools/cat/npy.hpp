@@ -9,9 +9,6 @@
 
 namespace weightmap::cli {
 
-// Returns "<f4", the type of elements in this machine's byte order. Empty if numpy lacks the type.
-std::string npy_description(DType dtype);
-
 // Returns the bytes before the elements, for row-major elements in this machine's byte order. Fails
 // with unsupported if numpy lacks the type.
 Result<std::string> npy_header(DType dtype, std::span<const std::int64_t> shape);

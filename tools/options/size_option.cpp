@@ -4,6 +4,8 @@
 #include <cctype>
 #include <charconv>
 #include <limits>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -48,8 +50,6 @@ std::optional<std::uint64_t> broken_size(std::string_view digits, unsigned shift
   return static_cast<std::uint64_t>(number);
 }
 
-}  // namespace
-
 std::optional<std::uint64_t> parse_size(std::string_view text) {
   const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::size_t unit = std::min(text.find_first_not_of(' ', end), text.size());
@@ -58,6 +58,8 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   if (!shift) return std::nullopt;
   return digits.find('.') == digits.npos ? whole_size(digits, *shift) : broken_size(digits, *shift);
 }
+
+}  // namespace
 
 void add_size_option(CLI::App& command, const std::string& name,
                      std::function<void(std::uint64_t)> set, const std::string& help) {

@@ -24,12 +24,10 @@ std::string speed(std::uint64_t done, std::uint64_t all,
 
 }  // namespace
 
-bool prints_to_terminal() noexcept { return isatty(STDOUT_FILENO) == 1; }
-
 std::size_t terminal_width() noexcept {
   constexpr std::size_t usual = 80;
   winsize size{};
-  if (!prints_to_terminal() || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return usual;
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return usual;
   return size.ws_col == 0 ? usual : size.ws_col;
 }
 

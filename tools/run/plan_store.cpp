@@ -89,6 +89,18 @@ pid_t command_in(int file) {
 
 bool has_ended(pid_t command) { return command > 0 && ::kill(command, 0) != 0 && errno == ESRCH; }
 
+// For this user alone.
+Result<void> make_plan_folder(const fs::path& path) {
+  std::error_code error;
+  if (fs::create_directories(path.parent_path(), error))
+    fs::permissions(path.parent_path(), fs::perms::owner_all, error);
+  if (error)
+    return failure(ErrorCode::io, "cannot make the folder " +
+                                      printable(path.parent_path().native()) + ": " +
+                                      error.message());
+  return {};
+}
+
 }  // namespace
 
 std::string start_key(const fs::path& program, std::span<const std::string> command, KeyOf parts) {
@@ -131,17 +143,6 @@ Result<StartPlan> load_plan(const fs::path& path) {
   std::string text(file->size(), '\0');
   TRY(file->read(0, std::as_writable_bytes(std::span(text))));
   return parse_plan(text);
-}
-
-Result<void> make_plan_folder(const fs::path& path) {
-  std::error_code error;
-  if (fs::create_directories(path.parent_path(), error))
-    fs::permissions(path.parent_path(), fs::perms::owner_all, error);
-  if (error)
-    return failure(ErrorCode::io, "cannot make the folder " +
-                                      printable(path.parent_path().native()) + ": " +
-                                      error.message());
-  return {};
 }
 
 Result<void> save_plan(const StartPlan& plan, const fs::path& path) {

@@ -30,9 +30,6 @@ Result<std::filesystem::path> plan_path(const std::string& key);
 // write to, or that is larger than any plan.
 Result<StartPlan> load_plan(const std::filesystem::path& path);
 
-// Makes the folder of a plan, for this user alone.
-Result<void> make_plan_folder(const std::filesystem::path& path);
-
 // Makes the folder, and replaces the plan atomically.
 Result<void> save_plan(const StartPlan& plan, const std::filesystem::path& path);
 
