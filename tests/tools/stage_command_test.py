@@ -115,8 +115,7 @@ class Stage(ToolCase):
     def test_says_that_a_command_cannot_be_run(self):
         done = self.ends(127, "stage", self.file, "--", "/no/such/program")
         self.assertEqual(done.stdout, "")
-        self.assertIn("weightmap: cannot run /no/such/program: No such file or directory
-",
+        self.assertIn("weightmap: cannot run /no/such/program: No such file or directory\n",
                       done.stderr)
 
     def test_makes_and_removes_a_copy_with_a_name(self):
