@@ -74,7 +74,7 @@ Result<fs::path> plan_folder() {
   return cache / "weightmap" / "starts";
 }
 
-constexpr int patience = 2000, step = 5;  // milliseconds
+constexpr int lock_patience = 2000, lock_step = 5;  // milliseconds
 
 std::filesystem::path mark_of(const std::filesystem::path& plan) {
   return plan.native() + ".learning";
@@ -168,9 +168,9 @@ LearningMark::~LearningMark() {
 void wait_until_learned(const std::filesystem::path& plan) {
   const Descriptor file(
       ::open(mark_of(plan).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  for (int waited = 0; file.get() >= 0 && waited < patience; waited += step) {
+  for (int waited = 0; file.get() >= 0 && waited < lock_patience; waited += lock_step) {
     if (::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || !has_ended(command_in(file.get()))) return;
-    ::poll(nullptr, 0, step);
+    ::poll(nullptr, 0, lock_step);
   }
 }
 

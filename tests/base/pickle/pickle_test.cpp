@@ -704,3 +704,34 @@ TEST_CASE("refuses bombs of opcodes within the memory that a pickle of that size
     CHECK(memory.most <= limits.budget_bytes + 2 * view.size() + 8192);
   }
 }
+
+TEST_CASE("a memo id is smaller than the pickle") {
+  // A pickle of 7 bytes: None, LONG_BINPUT with four bytes, STOP.
+  CHECK(parse("Nr" + u32(6) + ".").has_value());
+  CHECK(mentions(refused("Nr" + u32(7) + "."), "memo id 7 is larger than the pickle itself"));
+}
+
+TEST_CASE("the sign is no digit of a number") {
+  const std::string most(4300, '9');
+  CHECK(parse("L" + most + "L\n.").has_value());
+  CHECK(parse("L-" + most + "L\n.").has_value());
+  CHECK(mentions(refused("L9" + most + "L\n."), "more than 4300 digits"));
+  CHECK(!parse("L-9" + most + "L\n.").has_value());
+}
+
+TEST_CASE("bytes that protocol 2 writes as text, by both names of the encoding") {
+  const auto encoded = [](const std::string& text, const std::string& encoding) {
+    return "c_codecs\nencode\nX" + u32(static_cast<std::uint32_t>(text.size())) + text + "X" +
+           u32(static_cast<std::uint32_t>(encoding.size())) + encoding + "\x86R.";
+  };
+  for (const std::string& encoding : {"latin1"s, "latin-1"s}) {
+    CAPTURE(encoding);
+    const Parsed made(encoded("a\xc3\xbf", encoding));
+    REQUIRE(made.root().kind() == Kind::bytes);
+    const auto bytes = *made.root().bytes();
+    CHECK(std::vector(bytes.begin(), bytes.end()) == std::vector{std::byte{'a'}, std::byte{0xff}});
+    // U+0100 is no byte.
+    CHECK(Parsed(encoded("\xc4\x80", encoding)).root().kind() == Kind::object);
+  }
+  CHECK(Parsed(encoded("a", "utf-8")).root().kind() == Kind::object);
+}

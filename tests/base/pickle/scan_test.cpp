@@ -202,3 +202,13 @@ TEST_CASE("finds the same names as the machine that makes the tree") {
     CHECK(names_in(text) == expected);
   }
 }
+
+TEST_CASE("a minus in front of memo id 0 is that id") {
+  CHECK(names_in("\x8c\x02os\x94p-0\ng0\n\x8c\x06system\x93."s) ==
+        std::vector<std::string>{"os.system@20"});
+}
+
+TEST_CASE("a global from the stack needs two values above the mark") {
+  CHECK(fault_of("\x8c\x02os(\x8c\x06system\x93."s).message ==
+        "opcode STACK_GLOBAL needs 2 values above the last mark, found 1");
+}
