@@ -26,7 +26,9 @@ std::string described(DType dtype) {
 // whether an npy file has it.
 TEST_CASE("says what struct, numpy and DLPack call each type") {
   std::string text;
-  for (std::size_t i = 0; i < dtype_count; ++i) text += described(static_cast<DType>(i));
+  std::size_t type = 0;
+  while (static_cast<DType>(type) != DType::float6_e2m3)
+    text += described(static_cast<DType>(type++));
   CHECK(text ==
         "float64: d, f8, float64, 2, npy\n"
         "float32: f, f4, float32, 2, npy\n"
@@ -75,37 +77,12 @@ TEST_CASE("says what struct, numpy and DLPack call each type") {
         "int6: b, i1, int8, -\n"
         "int7: b, i1, int8, -\n"
         "opaque[1]: B, u1, uint8, -\n"
-        "opaque[2]: H, u2, uint16, -\n"
-        // Blocks are nothing to any of them.
-        "float6_e2m3: -, -, -, -\n"
-        "float6_e3m2: -, -, -, -\n"
-        "q4_0: -, -, -, -\n"
-        "q4_1: -, -, -, -\n"
-        "q5_0: -, -, -, -\n"
-        "q5_1: -, -, -, -\n"
-        "q8_0: -, -, -, -\n"
-        "q8_1: -, -, -, -\n"
-        "q2_K: -, -, -, -\n"
-        "q3_K: -, -, -, -\n"
-        "q4_K: -, -, -, -\n"
-        "q5_K: -, -, -, -\n"
-        "q6_K: -, -, -, -\n"
-        "q8_K: -, -, -, -\n"
-        "iq2_xxs: -, -, -, -\n"
-        "iq2_xs: -, -, -, -\n"
-        "iq3_xxs: -, -, -, -\n"
-        "iq1_s: -, -, -, -\n"
-        "iq4_nl: -, -, -, -\n"
-        "iq3_s: -, -, -, -\n"
-        "iq2_s: -, -, -, -\n"
-        "iq4_xs: -, -, -, -\n"
-        "iq1_m: -, -, -, -\n"
-        "tq1_0: -, -, -, -\n"
-        "tq2_0: -, -, -, -\n"
-        "mxfp4: -, -, -, -\n"
-        "nvfp4: -, -, -, -\n"
-        "q1_0: -, -, -, -\n"
-        "q2_0: -, -, -, -\n");
+        "opaque[2]: H, u2, uint16, -\n");
+  // Blocks are nothing to any of them.
+  for (; type < dtype_count; ++type) {
+    const std::string name(to_string(static_cast<DType>(type)));
+    CHECK(described(static_cast<DType>(type)) == name + ": -, -, -, -\n");
+  }
 }
 
 TEST_CASE("finds each type by torch's name") {

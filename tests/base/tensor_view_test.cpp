@@ -3,16 +3,17 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tests/support/texts.hpp"
 #include "weightmap/half.hpp"
 
 using namespace weightmap;
+using test::list;
 
 namespace {
 
@@ -36,42 +37,41 @@ std::vector<std::int32_t> elements(const TensorView& view) {
   return out;
 }
 
-std::vector<std::int64_t> list(std::span<const std::int64_t> dims) {
-  return {dims.begin(), dims.end()};
-}
+struct Matrix {
+  Numbers numbers;
+  TensorView view = numbers.view({4, 6, 6, 1});
+};
+
+struct OfNumbers {
+  Numbers numbers;
+};
 
 }  // namespace
 
-TEST_CASE("reads a contiguous tensor in place") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "reads a contiguous tensor in place") {
   CHECK(view.rank() == 2);
   CHECK(view.numel() == 24);
   CHECK(view.nbytes() == 96);
   CHECK(view.is_contiguous());
-  const auto span = view.as<std::int32_t>();
-  REQUIRE(span.has_value());
-  CHECK(span->data() == numbers.values.data());
-  CHECK(span->size() == 24);
+  const auto span = view.as<std::int32_t>().value();
+  CHECK(span.data() == numbers.values.data());
+  CHECK(span.size() == 24);
 }
 
-TEST_CASE("ignores the stride of dimensions of size one") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "ignores the stride of dimensions of size one") {
   CHECK(numbers.view({1, 24, 7, 1}).is_contiguous());
   CHECK(numbers.view({24, 1, 1, 99}).is_contiguous());
   CHECK(!numbers.view({4, 6, 1, 4}).is_contiguous());
 }
 
-TEST_CASE("counts a scalar as one element and an empty tensor as none") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "counts a scalar as one element and an empty tensor as none") {
   CHECK(numbers.view({}).numel() == 1);
   CHECK(elements(numbers.view({})) == std::vector{0});
   CHECK(numbers.view({3, 0, 1, 1}).numel() == 0);
   CHECK(numbers.view({3, 0, 1, 1}).is_contiguous());
 }
 
-TEST_CASE("gathers transposed, strided and expanded tensors row-major") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "gathers transposed, strided and expanded tensors row-major") {
   CHECK(elements(numbers.view({3, 2, 1, 3})) == std::vector{0, 3, 1, 4, 2, 5});
   CHECK(elements(numbers.view({3, 8})) == std::vector{0, 8, 16});
   CHECK(elements(numbers.view({2, 3, 0, 1})) == std::vector{0, 1, 2, 0, 1, 2});
@@ -79,9 +79,7 @@ TEST_CASE("gathers transposed, strided and expanded tensors row-major") {
         std::vector{0, 4, 8, 1, 5, 9, 12, 16, 20, 13, 17, 21});
 }
 
-TEST_CASE("narrows without copying") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "narrows without copying") {
   const TensorSlice rows = view.narrow(0, 1, 2).value();
   CHECK(list(rows.shape()) == std::vector<std::int64_t>{2, 6});
   CHECK(rows.data() == view.data() + 24);
@@ -93,9 +91,7 @@ TEST_CASE("narrows without copying") {
   CHECK(list(tile.strides()) == std::vector<std::int64_t>{6, 1});
 }
 
-TEST_CASE("narrows by steps") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "narrows by steps") {
   const TensorSlice odd = view.narrow(1, 1, 3, 2).value();
   CHECK(list(odd.strides()) == std::vector<std::int64_t>{6, 2});
   CHECK(elements(odd) == std::vector{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23});
@@ -125,8 +121,7 @@ TEST_CASE("shows the stored bits of any type but the widest") {
   CHECK(view(DType::complex128).bits().error().message == "complex128 is wider than any integer");
 }
 
-TEST_CASE("keeps a slice valid when the view it came from is gone") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "keeps a slice valid when the view it came from is gone") {
   const auto slice = [&] {
     const TensorView whole = numbers.view({4, 6, 6, 1});
     return whole.narrow(0, 3, 1).value();
@@ -135,9 +130,7 @@ TEST_CASE("keeps a slice valid when the view it came from is gone") {
   CHECK(elements(slice) == std::vector{18, 19, 20, 21, 22, 23});
 }
 
-TEST_CASE("keeps a slice valid when it is copied, assigned and sliced again") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "keeps a slice valid when it is copied, assigned and sliced again") {
   TensorSlice slice = view.narrow(0, 0, 1).value();
   {
     const TensorSlice other = view.narrow(1, 0, 2).value();
@@ -168,9 +161,7 @@ TEST_CASE("is empty until it is assigned") {
   CHECK(elements(view) == std::vector{0, 1});
 }
 
-TEST_CASE("selects a row and an element") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "selects a row and an element") {
   CHECK(elements(view.select(0, 2).value()) == std::vector{12, 13, 14, 15, 16, 17});
   CHECK(elements(view.select(1, 5).value()) == std::vector{5, 11, 17, 23});
   const TensorSlice one = view.select(0, 1).value().select(0, 2).value();
@@ -178,17 +169,14 @@ TEST_CASE("selects a row and an element") {
   CHECK(elements(one) == std::vector{8});
 }
 
-TEST_CASE("narrows to nothing") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "narrows to nothing") {
   const TensorSlice none = numbers.view({4, 6, 6, 1}).narrow(0, 4, 0).value();
   CHECK(none.numel() == 0);
   CHECK(none.data() == nullptr);
   CHECK(none.bytes().empty());
 }
 
-TEST_CASE("refuses slices out of range") {
-  Numbers numbers;
-  const TensorView view = numbers.view({4, 6, 6, 1});
+TEST_CASE_FIXTURE(Matrix, "refuses slices out of range") {
   for (const auto& bad :
        {view.narrow(2, 0, 1), view.narrow(0, -1, 1), view.narrow(0, 0, 5), view.narrow(0, 4, 1),
         view.narrow(0, 1, -1), view.narrow(0, 2, std::numeric_limits<std::int64_t>::max()),
@@ -198,16 +186,14 @@ TEST_CASE("refuses slices out of range") {
   }
 }
 
-TEST_CASE("refuses to slice more dimensions than a view can carry") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "refuses to slice more dimensions than a view can carry") {
   const TensorView view = numbers.view(std::vector<std::int64_t>(18, 1));
   const auto slice = view.narrow(0, 0, 1);
   REQUIRE(!slice.has_value());
   CHECK(slice.error().message.find("rank 9") != std::string::npos);
 }
 
-TEST_CASE("says what an element type reads as") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "says what an element type reads as") {
   const auto refusal = [&]<class T>(DType dtype, T) {
     return numbers.view({2, 1}, 0, dtype).as<T>().error().message;
   };
@@ -247,8 +233,7 @@ TEST_CASE("reads halves as values, and as another's type that says which element
   CHECK(!view.as<bfloat16>());
 }
 
-TEST_CASE("refuses as() of another type, of gaps, of odd addresses") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "refuses as() of another type, of gaps, of odd addresses") {
   CHECK(!numbers.view({24, 1}).as<float>());
   CHECK(!numbers.view({24, 1}).as<std::uint32_t>());
   CHECK(!numbers.view({12, 2}).as<std::int32_t>());
@@ -264,8 +249,7 @@ TEST_CASE("never reads a bool as C++ bool, but as bytes") {
   CHECK(!reads_as<std::uint8_t>(DType::int8));
 }
 
-TEST_CASE("hands out foreign byte order only through gather(), swapped") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "hands out foreign byte order only through gather(), swapped") {
   const TensorView view = numbers.view({2, 1}, TensorView::foreign_order);
   CHECK(view.data() == nullptr);
   CHECK(view.bytes().empty());
@@ -275,16 +259,14 @@ TEST_CASE("hands out foreign byte order only through gather(), swapped") {
   CHECK(view.select(0, 1).value().data() == nullptr);
 }
 
-TEST_CASE("swaps complex numbers by their halves") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "swaps complex numbers by their halves") {
   const TensorView view = numbers.view({1, 1}, TensorView::foreign_order, DType::complex64);
   std::array<std::uint8_t, 8> out{};
   REQUIRE(view.narrow(0, 0, 1).value().gather(std::as_writable_bytes(std::span(out))));
   CHECK(out == std::array<std::uint8_t, 8>{0, 0, 0, 0, 0, 0, 0, 1});
 }
 
-TEST_CASE("refuses to give stored values where a lazy bit is set") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "refuses to give stored values where a lazy bit is set") {
   for (unsigned flag : {TensorView::conjugate, TensorView::negative}) {
     const TensorView view = numbers.view({2, 1}, flag);
     std::array<std::byte, 8> out{};
@@ -293,25 +275,9 @@ TEST_CASE("refuses to give stored values where a lazy bit is set") {
   }
 }
 
-TEST_CASE("refuses to gather into a buffer of another size") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(OfNumbers, "refuses to gather into a buffer of another size") {
   std::array<std::byte, 7> out{};
   CHECK(numbers.view({2, 1}).gather(out).error().code == ErrorCode::invalid_argument);
-}
-
-TEST_CASE("names every dtype and finds it again") {
-  for (std::size_t i = 0; i < dtype_count; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    CHECK(dtype_from_string(to_string(dtype)) == dtype);
-  }
-  CHECK(to_string(DType::boolean) == "bool");
-  CHECK(to_string(DType::float8_e4m3fn) == "float8_e4m3fn");
-  CHECK(to_string(DType::int7) == "int7");
-  CHECK(!dtype_from_string("float"));
-  CHECK(element_size(DType::complex128) == 16);
-  CHECK(element_size(DType::complex32) == 4);
-  CHECK(element_size(DType::bits16) == 2);
-  CHECK(swap_unit(DType::complex128) == 8);
 }
 
 namespace {
@@ -340,10 +306,13 @@ std::string ends_of(std::span<const std::byte> bytes) {
          std::to_string(std::to_integer<int>(bytes.back()));
 }
 
+struct Blocks {
+  BlockRows rows;
+};
+
 }  // namespace
 
-TEST_CASE("counts the bytes of blocks") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "counts the bytes of blocks") {
   const TensorView view = rows.view();
   CHECK(view.numel() == 192);
   CHECK(view.nbytes() == 108);
@@ -352,12 +321,9 @@ TEST_CASE("counts the bytes of blocks") {
   CHECK(block_of(DType::float32).bytes == 4);
   CHECK(bytes_of(DType::float32, 3) == 12);
   CHECK(bytes_of(DType::float6_e2m3, 8) == 6);
-  CHECK(to_string(DType::q4_K) == "q4_K");
-  CHECK(dtype_from_string("mxfp4") == DType::mxfp4);
 }
 
-TEST_CASE("gives blocks as the structs of others") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "gives blocks as the structs of others") {
   const std::span<const Q4Block> blocks = rows.view().blocks<Q4Block>().value();
   CHECK(blocks.size() == 6);
   CHECK(blocks[1].scale[0] == 18);
@@ -371,8 +337,7 @@ TEST_CASE("gives blocks as the structs of others") {
         "q4_0 reads as blocks of 18 bytes, not as std::uint8_t");
 }
 
-TEST_CASE("shows blocks as bytes") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "shows blocks as bytes") {
   const TensorSlice bytes = rows.view().bits().value();
   CHECK(bytes.dtype() == DType::uint8);
   CHECK(bytes.shape()[0] == 3);
@@ -398,8 +363,7 @@ TEST_CASE("refuses the bytes of an empty tensor whose rows would have too many")
         "the rows of the empty tensor have more bytes than 63 bits count");
 }
 
-TEST_CASE("narrows rows of blocks, and takes one of them") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "narrows rows of blocks, and takes one of them") {
   const TensorSlice two = rows.view().narrow(0, 1, 2).value();
   CHECK(ends_of(two.bytes()) == "36 to 107");
   CHECK(two.nbytes() == 72);
@@ -414,8 +378,7 @@ TEST_CASE("narrows rows of blocks, and takes one of them") {
   CHECK(ends_of(std::span(out).last(36)) == "72 to 107");
 }
 
-TEST_CASE("narrows a row to whole blocks only") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "narrows a row to whole blocks only") {
   const TensorSlice right = rows.view().narrow(1, 32, 32).value();
   CHECK(ends_of(right.bytes()) == "18 to 107");
   CHECK(right.nbytes() == 54);
@@ -436,8 +399,8 @@ TEST_CASE("narrows a row to whole blocks only") {
         "one element of q4_0 cannot be taken out of its block");
 }
 
-TEST_CASE("does not convert blocks of the other byte order, but shows their bytes") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks,
+                  "does not convert blocks of the other byte order, but shows their bytes") {
   const TensorView view = rows.view(TensorView::foreign_order);
   std::array<std::byte, 108> out;
   constexpr const char* refusal =
@@ -449,8 +412,7 @@ TEST_CASE("does not convert blocks of the other byte order, but shows their byte
   CHECK(ends_of(view.bits().value().bytes()) == "0 to 107");
 }
 
-TEST_CASE("hands out blocks in pieces") {
-  const BlockRows rows;
+TEST_CASE_FIXTURE(Blocks, "hands out blocks in pieces") {
   const TensorSlice right = rows.view().narrow(1, 32, 32).value();
   std::vector<std::byte> all;
   const auto take = [&all](std::span<const std::byte> piece) {
@@ -464,8 +426,8 @@ TEST_CASE("hands out blocks in pieces") {
   CHECK(!for_each_piece(rows.view(TensorView::foreign_order), take, 20));
 }
 
-TEST_CASE("hands out elements of any strides in pieces, however many dimensions there are") {
-  Numbers numbers;
+TEST_CASE_FIXTURE(
+    OfNumbers, "hands out elements of any strides in pieces, however many dimensions there are") {
   std::vector<std::int64_t> dims(18, 2);  // nine dimensions
   for (std::size_t dim = 0; dim < 9; ++dim) dims[9 + dim] = static_cast<std::int64_t>(dim % 3);
   for (const unsigned flags : {0U, unsigned{TensorView::foreign_order}}) {

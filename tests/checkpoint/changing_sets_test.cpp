@@ -12,14 +12,11 @@
 #include "tests/services/write/watched_calls.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
-using test::index_of;
-using test::replace;
-using test::safetensors;
-using test::TemporaryFolder;
-using test::torch_zip;
+using namespace weightmap::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -95,10 +92,6 @@ const std::vector<Change> changes{
 
 enum Outcome : int { refused, old_version, new_version, mixed };
 
-std::string text_of(const NamedTensor& tensor) {
-  return {reinterpret_cast<const char*>(tensor.view.bytes().data()), tensor.view.bytes().size()};
-}
-
 // Of what the second file's tensors are.
 Outcome outcome(const Result<Checkpoint>& checkpoint) {
   if (!checkpoint) return refused;
@@ -107,7 +100,7 @@ Outcome outcome(const Result<Checkpoint>& checkpoint) {
   for (const char* name : {"a1", "b1", "a2", "b2"}) {
     const Result<NamedTensor> tensor = checkpoint->get(name);
     if (!tensor) return mixed;
-    const std::string text = text_of(*tensor);
+    const std::string text = text_of(tensor->view.bytes());
     if (name[1] == '1' ? text != old_bytes : !second.empty() && text != second) return mixed;
     if (name[1] == '2') second = text;
   }

@@ -1,11 +1,9 @@
 // Forks at any moment, besides threads that use a checkpoint: the child has none of these threads.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/state.hpp"
+#include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
 #include "weightmap/warmer.hpp"
 
@@ -23,13 +22,8 @@ namespace {
 
 const fs::path file = fs::path(WEIGHTMAP_TEST_DATA) / "training.pt";
 
-// What function() answers in a forked child.
 bool holds_in_child(const std::function<bool()>& function) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(function() ? 0 : 1);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return test::in_child([&] { return function() ? 0 : 1; }) == "exit 0";
 }
 
 bool demands_all(const Checkpoint& checkpoint) {

@@ -13,9 +13,7 @@
 #include "weightmap/warmer.hpp"
 
 using namespace weightmap;
-using test::data;
-using test::opened;
-using test::read_file;
+using namespace weightmap::test;
 
 namespace {
 
@@ -68,9 +66,7 @@ TEST_CASE("the copies of compressed storages are a source behind the file") {
 }
 
 TEST_CASE("compressed storages are verified, and written to in private memory") {
-  OpenOptions options;
-  options.sharing = Sharing::private_;
-  options.writable = true;
+  OpenOptions options{.sharing = Sharing::private_, .writable = true};
   Checkpoint checkpoint = opened(deflated, options);
   REQUIRE_OK(verify_headers(checkpoint));
   CHECK(verify_crc(checkpoint).faults.empty());
@@ -87,9 +83,7 @@ TEST_CASE("compressed storages are verified, and written to in private memory") 
 }
 
 TEST_CASE("compressed storages are there under every way to map a file") {
-  OpenOptions options;
-  options.protection = Protection::guard;
-  options.populate = true;
+  const OpenOptions options{.populate = true, .protection = Protection::guard};
   const Checkpoint guarded = opened(deflated, options);
   CHECK(verify_crc(guarded).faults.empty());
   CHECK(guarded.state() == CheckpointState::current);
@@ -101,8 +95,7 @@ TEST_CASE("compressed storages are there under every way to map a file") {
 }
 
 TEST_CASE("refuses copies where only zero-copy will do, naming the record") {
-  OpenOptions options;
-  options.zero_copy_only = true;
+  const OpenOptions options{.zero_copy_only = true};
   CHECK_FAILS(Checkpoint::open(deflated, options), ErrorCode::unsupported,
               "record \"state_dict/data/0\" is compressed, so it would have to be copied");
   CHECK_FAILS(Checkpoint::open(data / "big_endian.pt", options), ErrorCode::unsupported,

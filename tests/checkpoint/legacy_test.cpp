@@ -135,8 +135,7 @@ TEST_CASE_FIXTURE(Opened, "reads a large object of a legacy stream in pieces") {
   const Checkpoint checkpoint = (*this)(stream).value();
   CHECK(values(checkpoint, "c") == Floats{4, 5});
   CHECK(checkpoint.root().find("large")->string() == large);
-  OpenOptions options;
-  options.limits.pickle_bytes = 300000;
+  const OpenOptions options{.limits = {.pickle_bytes = 300000}};
   CHECK_FAILS((*this)(stream, options), ErrorCode::limit_exceeded,
               "the object: it has more than 300000 bytes");
 }

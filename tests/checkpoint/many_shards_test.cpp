@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <string>
 
 #include "tests/mmap/bus_child.hpp"
@@ -65,18 +64,6 @@ TEST_CASE("a set of more files than the soft limit opens, if the hard limit allo
             return opened && opened->info().tensors == shards && is_raised ? 0 : 1;
           }) == "exit 0");
   }
-}
-
-TEST_CASE("a set of more files than the hard limit is refused, with what to do") {
-  const Set set(true);
-  CHECK(in_child([&] {
-          limit_open_files(300);
-          const Result<Checkpoint> opened = Checkpoint::open(set.folder.path());
-          const bool names_it =
-              !opened &&
-              opened.error().message.find("allow more open files (ulimit -n)") != std::string::npos;
-          return names_it ? 0 : 1;
-        }) == "exit 0");
 }
 
 TEST_CASE("a few files leave the limit as it is") {

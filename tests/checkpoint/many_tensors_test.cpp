@@ -15,12 +15,6 @@
 namespace weightmap {
 namespace {
 
-OpenOptions with(Verify verify) {
-  OpenOptions options;
-  options.verify = verify;
-  return options;
-}
-
 // The fixture with its storages stored once more, and what `more` adds to it.
 template <class More>
 std::vector<std::byte> rewritten(const char* fixture, More more) {
@@ -32,10 +26,9 @@ std::vector<std::byte> rewritten(const char* fixture, More more) {
   const zip::Directory directory = zip::Directory::read(cache, 1u << 30).value();
   test::ArchiveBuilder builder;
   for (const zip::Record& record : directory.records()) {
-    const auto content = zip::read_record(directory, record, cache, 1u << 30);
-    REQUIRE_OK(content);
+    const auto content = zip::read_record(directory, record, cache, 1u << 30).value();
     builder.add(record.full_name(),
-                {reinterpret_cast<const char*>(content->bytes.data()), content->bytes.size()});
+                {reinterpret_cast<const char*>(content.bytes.data()), content.bytes.size()});
   }
   more(builder, std::string(directory.top_folder()), directory.storages().count());
   return builder.finish();
@@ -56,8 +49,8 @@ void check_same(const Checkpoint& a, const Checkpoint& b) {
 TEST_CASE("opens many tensors alike with and without verification of headers") {
   for (const char* name : {"many_state_dict.pt", "many_training.pt", "many_old_order.pt"}) {
     INFO(std::string(name));
-    const Checkpoint chain = test::opened(test::data / name, with(Verify::chain));
-    const Checkpoint headers = test::opened(test::data / name, with(Verify::headers));
+    const Checkpoint chain = test::opened(test::data / name, {.verify = Verify::chain});
+    const Checkpoint headers = test::opened(test::data / name, {.verify = Verify::headers});
     check_same(chain, headers);
     CHECK(chain.stats().strategy == OffsetStrategy::calculated);
     CHECK(chain.stats().local_headers_read == 1);
@@ -78,8 +71,8 @@ TEST_CASE("a storage that no tensor has makes the open go the long way") {
   const auto plain = folder.write("plain.pt", rewritten("many_old_order.pt", none));
   const auto more = folder.write("more.pt", rewritten("many_old_order.pt", unused));
   for (const Verify verify : {Verify::chain, Verify::headers}) {
-    const Checkpoint with_it = test::opened(more, with(verify));
-    check_same(with_it, test::opened(plain, with(verify)));
+    const Checkpoint with_it = test::opened(more, {.verify = verify});
+    check_same(with_it, test::opened(plain, {.verify = verify}));
     CHECK(with_it.info().storages == 110);
     CHECK(with_it.stats().storages_calculated == 110);
   }
@@ -87,7 +80,7 @@ TEST_CASE("a storage that no tensor has makes the open go the long way") {
 
 TEST_CASE("the node of each of many tensors is found") {
   for (const char* name : {"many_state_dict.pt", "many_old_order.pt"}) {
-    const Checkpoint checkpoint = test::opened(test::data / name, with(Verify::chain));
+    const Checkpoint checkpoint = test::opened(test::data / name, {.verify = Verify::chain});
     const Value root = checkpoint.root();
     std::size_t index = 0;
     for (const auto& [key, item] : root.items()) {

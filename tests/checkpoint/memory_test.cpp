@@ -23,6 +23,7 @@
 
 using namespace weightmap;
 using test::data;
+using test::gathered;
 using test::read_file;
 
 namespace {
@@ -44,15 +45,7 @@ struct Memory {
 };
 
 Checkpoint opened_memory(std::string_view content, std::size_t shift = 0) {
-  Result<Checkpoint> checkpoint = Memory(content, shift).open();
-  REQUIRE_OK(checkpoint);
-  return std::move(*checkpoint);
-}
-
-std::vector<std::byte> gathered(const Checkpoint& checkpoint, const TensorView& view) {
-  std::vector<std::byte> out(view.nbytes());
-  REQUIRE_OK(checkpoint.gather(view, out));
-  return out;
+  return Memory(content, shift).open().value();
 }
 
 std::string safetensors_file() { return test::safetensors({{"a", "\1\2\3"}, {"b", "\4"}}); }
@@ -100,12 +93,11 @@ TEST_CASE("each format has the tensors of its file, in the memory itself") {
   for (const std::string& content : contents()) {
     Memory memory(content);
     const std::span<const std::byte> bytes = memory.bytes;
-    const Result<Checkpoint> checkpoint = std::move(memory).open();
-    REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->mapping().data() == bytes.data());
-    CHECK(checkpoint->mapping().size() == content.size());
-    check_equals_file(*checkpoint, content);
-    for (const NamedTensor& tensor : checkpoint->tensors())
+    const Checkpoint checkpoint = std::move(memory).open().value();
+    CHECK(checkpoint.mapping().data() == bytes.data());
+    CHECK(checkpoint.mapping().size() == content.size());
+    check_equals_file(checkpoint, content);
+    for (const NamedTensor& tensor : checkpoint.tensors())
       if (!tensor.view.bytes().empty()) CHECK(lies_in(tensor.view.bytes(), bytes));
   }
 }
@@ -132,11 +124,10 @@ TEST_CASE("a tensor that its address misaligns is only copied") {
 TEST_CASE("the owner lives as long as the checkpoint, wherever it is moved") {
   Memory memory(safetensors_file());
   const std::weak_ptr<const void> owner = memory.block;
-  Result<Checkpoint> opened = std::move(memory).open();
-  REQUIRE_OK(opened);
+  Checkpoint opened = std::move(memory).open().value();
   CHECK(owner.use_count() == 1);
   {
-    const Checkpoint moved = std::move(*opened);
+    const Checkpoint moved = std::move(opened);
     CHECK(gathered(moved, *moved.find("a")).size() == 3);
     CHECK(owner.use_count() == 1);
   }
@@ -146,13 +137,11 @@ TEST_CASE("the owner lives as long as the checkpoint, wherever it is moved") {
 TEST_CASE("the owner lives as long as a shared tensor") {
   Memory memory(safetensors_file());
   const std::weak_ptr<const void> owner = memory.block;
-  Result<Checkpoint> opened = std::move(memory).open();
-  REQUIRE_OK(opened);
-  Result<SharedTensor> tensor =
-      SharedTensor::get(std::make_shared<const Checkpoint>(std::move(*opened)), "b");
-  REQUIRE_OK(tensor);
-  CHECK((*tensor)->bytes()[0] == std::byte{4});
-  *tensor = SharedTensor();
+  Checkpoint opened = std::move(memory).open().value();
+  SharedTensor tensor =
+      SharedTensor::get(std::make_shared<const Checkpoint>(std::move(opened)), "b").value();
+  CHECK(tensor->bytes()[0] == std::byte{4});
+  tensor = SharedTensor();
   CHECK(owner.expired());
 }
 
@@ -165,10 +154,9 @@ TEST_CASE("the owner is released after an open that failed") {
 
 TEST_CASE("memory is opened without an owner") {
   const std::string content = safetensors_file();
-  const Result<Checkpoint> checkpoint =
-      Checkpoint::open_memory(std::as_bytes(std::span(content)), nullptr);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->contains("a"));
+  const Checkpoint checkpoint =
+      Checkpoint::open_memory(std::as_bytes(std::span(content)), nullptr).value();
+  CHECK(checkpoint.contains("a"));
 }
 
 TEST_CASE("a checkpoint in memory has no path and is always current") {
@@ -206,25 +194,22 @@ TEST_CASE("lend() passes the memory on, and copy_on_write() copies it once") {
   const std::string content = safetensors_file();
   Memory memory(content, 1);
   const std::span<const std::byte> bytes = memory.bytes;
-  const Result<Checkpoint> checkpoint = std::move(memory).open();
-  REQUIRE_OK(checkpoint);
-  CHECK(Backing(*checkpoint).lend(4)->data() == bytes.data());
-  const Result<std::span<std::byte>> copy = Backing(*checkpoint).copy_on_write();
-  REQUIRE_OK(copy);
-  CHECK(std::ranges::equal(*copy, bytes));
-  CHECK(copy->data() != bytes.data());
-  CHECK(Backing(*checkpoint).copy_on_write()->data() == copy->data());
-  CHECK(Backing(*checkpoint).lend(4, CopyOnWrite::on)->data() == copy->data());
-  copy->front() = std::byte{0xff};
+  const Checkpoint checkpoint = std::move(memory).open().value();
+  CHECK(Backing(checkpoint).lend(4)->data() == bytes.data());
+  const std::span<std::byte> copy = Backing(checkpoint).copy_on_write().value();
+  CHECK(std::ranges::equal(copy, bytes));
+  CHECK(copy.data() != bytes.data());
+  CHECK(Backing(checkpoint).copy_on_write()->data() == copy.data());
+  CHECK(Backing(checkpoint).lend(4, CopyOnWrite::on)->data() == copy.data());
+  copy.front() = std::byte{0xff};
   CHECK(bytes.front() == static_cast<std::byte>(content.front()));
 }
 
 TEST_CASE("copy_on_write can be chosen for memory") {
   OpenOptions on;
   on.copy_on_write = CopyOnWrite::on;
-  const Result<Checkpoint> checkpoint = Memory(safetensors_file()).open(on);
-  REQUIRE_OK(checkpoint);
-  CHECK(Backing(*checkpoint).lend(4)->data() == Backing(*checkpoint).copy_on_write()->data());
+  const Checkpoint checkpoint = Memory(safetensors_file()).open(on).value();
+  CHECK(Backing(checkpoint).lend(4)->data() == Backing(checkpoint).copy_on_write()->data());
 }
 
 TEST_CASE("a demanded tensor is there, and is remembered") {
@@ -233,88 +218,52 @@ TEST_CASE("a demanded tensor is there, and is remembered") {
   CHECK(demand_order(checkpoint) == std::vector<std::size_t>{1});
 }
 
-TEST_CASE("memory is not opened writable") {
-  OpenOptions options;
-  options.writable = true;
-  options.sharing = Sharing::private_;
-  const Result<Checkpoint> failed = Memory(safetensors_file()).open(options);
-  CHECK_FAILS(failed, ErrorCode::invalid_argument, "writable");
-  CHECK(failed.error().file == "memory");
+TEST_CASE("refuses options that only a file can have") {
+  const struct {
+    const char* name;
+    OpenOptions options;
+    const char* words;
+  } rows[] = {
+      {"writable", {.sharing = Sharing::private_, .writable = true}, "writable"},
+      {"locked", {.locked = true}, "locks"},
+      {"guard", {.protection = Protection::guard}, "protection=guard"},
+      {"reflink", {.protection = Protection::reflink}, "protection=reflink"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    CHECK_FAILS_IN(Memory(safetensors_file()).open(row.options), ErrorCode::invalid_argument,
+                   row.words, "memory");
+  }
 }
 
-TEST_CASE("memory is not locked") {
-  OpenOptions options;
-  options.locked = true;
-  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument, "locks");
-}
-
-TEST_CASE("memory is not guarded") {
-  OpenOptions options;
-  options.protection = Protection::guard;
-  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument,
-              "protection=guard");
-}
-
-TEST_CASE("memory has no reflink") {
-  OpenOptions options;
-  options.protection = Protection::reflink;
-  CHECK_FAILS(Memory(safetensors_file()).open(options), ErrorCode::invalid_argument,
-              "protection=reflink");
-}
-
-TEST_CASE("empty memory is no checkpoint") {
-  CHECK_FAILS(Checkpoint::open_memory({}, nullptr), ErrorCode::not_a_checkpoint, "is empty");
-}
-
-TEST_CASE("an index in memory has no shards beside it") {
-  CHECK_FAILS(Memory(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})").open(),
-              ErrorCode::invalid_argument, "opened by its path");
-}
-
-TEST_CASE("one file of a split model in memory has no others beside it") {
+TEST_CASE("refuses what is not whole in memory") {
+  using enum ErrorCode;
   test::GgufBuilder part;
   part.split(0, 2, 2);
   part.tensor("a", {1}, 24, "a");
-  CHECK_FAILS(Memory(part.file()).open(), ErrorCode::invalid_argument, "opened by its path");
+  CHECK_FAILS(Checkpoint::open_memory({}, nullptr), not_a_checkpoint, "is empty");
+  CHECK_FAILS(Memory(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})").open(),
+              invalid_argument, "opened by its path");
+  CHECK_FAILS(Memory(part.file()).open(), invalid_argument, "opened by its path");
+  for (const char* compressed : {"rezipped_deflated.pt", "npz/deflated.npz"})
+    CHECK_FAILS(Memory(read_file(data / compressed)).open(), unsupported, "compressed");
 }
 
 // It is known by its name only.
 TEST_CASE("the metadata of a distributed checkpoint in memory is a pickle like any other") {
-  const auto opened = Memory(read_file(data / "dcp/default/.metadata")).open();
-  REQUIRE(opened);
-  CHECK(opened->info().format == Format::pickle);
-  CHECK(opened->tensors().empty());
+  const auto opened = Memory(read_file(data / "dcp/default/.metadata")).open().value();
+  CHECK(opened.info().format == Format::pickle);
+  CHECK(opened.tensors().empty());
 }
 
-TEST_CASE("compressed storages in memory are unsupported") {
-  CHECK_FAILS(Memory(read_file(data / "rezipped_deflated.pt")).open(), ErrorCode::unsupported,
-              "compressed");
-  CHECK_FAILS(Memory(read_file(data / "npz/deflated.npz")).open(), ErrorCode::unsupported,
-              "compressed");
-}
-
-TEST_CASE("memory is not reopened") {
-  CHECK_FAILS(opened_memory(safetensors_file()).reopen(), ErrorCode::invalid_argument,
-              "opened in memory");
-}
-
-TEST_CASE("bytes of memory are not written to") {
+TEST_CASE("refuses what is done with files alone") {
   Checkpoint checkpoint = opened_memory(safetensors_file());
+  CHECK_FAILS(checkpoint.reopen(), ErrorCode::invalid_argument, "opened in memory");
   CHECK_FAILS(checkpoint.writable_bytes(*checkpoint.find("a")), ErrorCode::invalid_argument,
               "not opened writable");
-}
-
-TEST_CASE("pages of memory are not counted") {
-  const Checkpoint checkpoint = opened_memory(safetensors_file());
-  const Result<ResidencyReport> report = residency(checkpoint);
-  CHECK_FAILS(report, ErrorCode::unsupported, "no mapped file");
-  CHECK(report.error().file == "memory");
+  CHECK_FAILS_IN(residency(checkpoint), ErrorCode::unsupported, "no mapped file", "memory");
   CHECK_FAILS(anonymous_bytes(checkpoint), ErrorCode::unsupported, "no mapped file");
-}
-
-TEST_CASE("memory is not warmed") {
-  CHECK_FAILS(Warmer::start(opened_memory(safetensors_file())), ErrorCode::unsupported,
-              "only files are warmed");
+  CHECK_FAILS(Warmer::start(checkpoint), ErrorCode::unsupported, "only files are warmed");
 }
 
 TEST_CASE("truncated memory is an error, wherever it ends") {
@@ -340,16 +289,15 @@ TEST_CASE("memory with pages that are not there is an io error") {
   std::memcpy(at, content.data(), content.size());
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(at), content.size());
   {
-    const Result<Checkpoint> checkpoint = Checkpoint::open_memory(bytes, nullptr);
-    REQUIRE_OK(checkpoint);
+    const Checkpoint checkpoint = Checkpoint::open_memory(bytes, nullptr).value();
     REQUIRE(::mprotect(at, size, PROT_NONE) == 0);
     CHECK_FAILS(Checkpoint::open_memory(bytes, nullptr), ErrorCode::io, "read memory");
-    const NamedTensor tensor = checkpoint->tensors()[0];
+    const NamedTensor tensor = checkpoint.tensors()[0];
     std::vector<std::byte> out(tensor.view.nbytes());
-    const Result<void> failed = checkpoint->gather(tensor.view, out);
+    const Result<void> failed = checkpoint.gather(tensor.view, out);
     CHECK_FAILS(failed, ErrorCode::io, "read memory");
     CHECK(failed.error().file_offset == tensor.file_offset);
-    CHECK_FAILS(Backing(*checkpoint).copy_on_write(), ErrorCode::io, "read memory");
+    CHECK_FAILS(Backing(checkpoint).copy_on_write(), ErrorCode::io, "read memory");
   }
   ::munmap(at, size);
 }

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <vector>
 
 #include "runtime/base/zip/deflate.hpp"
 #include "tests/support/archive_builder.hpp"
@@ -59,11 +58,10 @@ TEST_CASE_FIXTURE(Opened, "opens archives as torch 1.4 and 1.5 laid them out") {
     builder.add("archive/data.pkl", pickle("94052342342784", 3));
     builder.add("archive/data/94052342342784", "abc");
     builder.finish();
-    const Result<Checkpoint> checkpoint = (*this)(builder);
-    REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->get("w")->view.bytes()[2] == std::byte{'c'});
-    CHECK(checkpoint->info().version == static_cast<std::uint64_t>(version[0] - '0'));
-    CHECK(checkpoint->info().byteorder_assumed);
+    const Checkpoint checkpoint = (*this)(builder).value();
+    CHECK(checkpoint.get("w")->view.bytes()[2] == std::byte{'c'});
+    CHECK(checkpoint.info().version == static_cast<std::uint64_t>(version[0] - '0'));
+    CHECK(checkpoint.info().byteorder_assumed);
   }
 }
 
@@ -71,8 +69,7 @@ TEST_CASE_FIXTURE(Opened, "refuses storages that grow too much, at the limits an
   constexpr std::uint32_t size = 100000;
   test::ArchiveBuilder builder = deflated(size);
   const std::uint64_t stored = builder.place(1).stored_size;
-  OpenOptions options;
-  options.limits.copied_bytes = size;
+  OpenOptions options{.limits = {.copied_bytes = size}};
   REQUIRE_OK((*this)(builder, options));
   options.limits.copied_bytes = size - 1;
   CHECK_FAILS((*this)(builder, options), ErrorCode::limit_exceeded,

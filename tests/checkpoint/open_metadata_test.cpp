@@ -1,16 +1,14 @@
 // Remote checkpoints of which only the metadata is read.
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/mmap/bus_child.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/byte_store.hpp"
 #include "tests/support/checkpoints.hpp"
@@ -19,6 +17,7 @@
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/variable.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/inspect.hpp"
@@ -28,37 +27,18 @@
 namespace weightmap {
 namespace {
 
-using test::ByteStore;
-using test::StoreSource;
-using test::Tensors;
+using namespace test;
 
 // Whatever the environment says.
-OpenOptions chain() {
-  OpenOptions options;
-  options.verify = Verify::chain;
-  return options;
-}
+const OpenOptions chain{.verify = Verify::chain};
 
 Result<Checkpoint> open_of(ByteStore& store, const std::string& file,
-                           const OpenOptions& options = chain()) {
+                           const OpenOptions& options = chain) {
   return open_metadata(std::make_unique<StoreSource>(store, file), options);
 }
 
 Checkpoint opened_of(ByteStore& store, const std::string& file) {
-  Result<Checkpoint> checkpoint = open_of(store, file);
-  REQUIRE_OK(checkpoint);
-  return std::move(*checkpoint);
-}
-
-std::vector<std::byte> gathered(const Checkpoint& checkpoint, const TensorView& view) {
-  std::vector<std::byte> bytes(static_cast<std::size_t>(view.nbytes()));
-  REQUIRE_OK(checkpoint.gather(view, bytes));
-  return bytes;
-}
-
-template <class Range>
-bool are_same(const Range& a, const Range& b) {
-  return std::ranges::equal(a, b);
+  return open_of(store, file).value();
 }
 
 void check_same(const Checkpoint& remote, const Checkpoint& local) {
@@ -70,8 +50,8 @@ void check_same(const Checkpoint& remote, const Checkpoint& local) {
     REQUIRE(a.file_offset == b.file_offset);
     REQUIRE(a.source == b.source);
     REQUIRE(a.view.dtype() == b.view.dtype());
-    REQUIRE(are_same(a.view.shape(), b.view.shape()));
-    REQUIRE(are_same(a.view.strides(), b.view.strides()));
+    REQUIRE(std::ranges::equal(a.view.shape(), b.view.shape()));
+    REQUIRE(std::ranges::equal(a.view.strides(), b.view.strides()));
     REQUIRE(remote.path(i) == local.path(i));
   }
   CHECK(Backing(remote).storage_count() == Backing(local).storage_count());
@@ -119,7 +99,7 @@ TEST_CASE("files of all formats say what they say when they are local") {
     INFO(name);
     ByteStore store;
     store.put(name, test::read_file(entry.path()));
-    const Result<Checkpoint> local = Checkpoint::open(entry.path(), chain());
+    const Result<Checkpoint> local = Checkpoint::open(entry.path(), chain);
     const Result<Checkpoint> remote = open_of(store, name);
     if (local && local->source_count() > 1) {  // compressed, see below
       const bool is_text = name.find("python2_") != std::string::npos;
@@ -147,7 +127,7 @@ TEST_CASE("pieces of torch.distributed.checkpoint are found beside its metadata"
     ByteStore store;
     put_folder(store, test::data / folder);
     const Checkpoint remote = opened_of(store, std::string(folder) + "/.metadata");
-    const Checkpoint local = test::opened(test::data / folder, chain());
+    const Checkpoint local = test::opened(test::data / folder, chain);
     check_same(remote, local);
     check_same_bytes(remote, local);
   }
@@ -164,9 +144,8 @@ TEST_CASE("refuses the metadata of one rank, whose others cannot be listed") {
 TEST_CASE("refuses compressed storages, naming the first") {
   ByteStore store;
   store.put("a.npz", test::read_file(test::data / "npz/deflated.npz"));
-  const Result<Checkpoint> remote = open_of(store, "a.npz");
-  CHECK_FAILS(remote, ErrorCode::unsupported, "is compressed: all of it would have to be read");
-  CHECK(remote.error().file == "https://host/a.npz");
+  CHECK_FAILS_IN(open_of(store, "a.npz"), ErrorCode::unsupported,
+                 "is compressed: all of it would have to be read", "https://host/a.npz");
 }
 
 // `count` tensors of 256 bytes.
@@ -269,17 +248,15 @@ TEST_CASE("the items of torch.distributed.checkpoint are read together") {
   check_few_rounds(store, ".metadata", 4);
 }
 
-TEST_CASE("the first requests are both ends of a file") {
+TEST_CASE(
+    "the first requests are both ends of a file, or its head if its name tells that it is there") {
   ByteStore store;
   store.put("model.pt", test::torch_zip({{"a", std::string(3'000'000, 'a')}}));
   const std::uint64_t size = store.content("model.pt").size();
   opened_of(store, "model.pt");
   CHECK(store.requests() == std::vector<ByteStore::Request>{{"model.pt", 0, 1048576},
                                                             {"model.pt", size - 655360, 655360}});
-}
-
-TEST_CASE("the first request is the head of a file whose name tells that its metadata is there") {
-  ByteStore store;
+  store.clear_requests();
   store.put("a.safetensors", test::safetensors({{"a", std::string(3'000'000, 'a')}}));
   opened_of(store, "a.safetensors");
   CHECK(store.requests() == std::vector<ByteStore::Request>{{"a.safetensors", 0, 1048576}});
@@ -308,10 +285,10 @@ TEST_CASE("a missing shard is named, and the index that names it") {
   ByteStore store;
   put_set(store);
   store.forget("m/two.safetensors");
-  const Result<Checkpoint> remote = open_of(store, "m/model.safetensors.index.json");
-  CHECK_FAILS(remote, ErrorCode::io,
-              "HTTP 404 Not Found; the index https://host/m/model.safetensors.index.json names it");
-  CHECK(remote.error().file == "https://host/m/two.safetensors");
+  CHECK_FAILS_IN(
+      open_of(store, "m/model.safetensors.index.json"), ErrorCode::io,
+      "HTTP 404 Not Found; the index https://host/m/model.safetensors.index.json names it",
+      "https://host/m/two.safetensors");
 }
 
 TEST_CASE("a split is found by one of its files, which is not read twice") {
@@ -359,24 +336,22 @@ TEST_CASE("a source that ends a read early is an error") {
   ByteStore store;
   store.put("model.gguf", gguf(many(20'000)));
   store.ends_early = true;
-  const Result<Checkpoint> remote = open_of(store, "model.gguf");
-  CHECK_FAILS(remote, ErrorCode::io, "its source ended a read before all bytes had arrived");
-  CHECK(remote.error().file == "https://host/model.gguf");
+  CHECK_FAILS_IN(open_of(store, "model.gguf"), ErrorCode::io,
+                 "its source ended a read before all bytes had arrived", "https://host/model.gguf");
 }
 
 TEST_CASE("an empty file is none") {
   ByteStore store;
   store.put("model.pt", "");
-  const Result<Checkpoint> remote = open_of(store, "model.pt");
-  CHECK_FAILS(remote, ErrorCode::not_a_checkpoint, "is empty");
-  CHECK(remote.error().file == "https://host/model.pt");
+  CHECK_FAILS_IN(open_of(store, "model.pt"), ErrorCode::not_a_checkpoint, "is empty",
+                 "https://host/model.pt");
 }
 
 void check_like_local(const std::filesystem::path& path, const std::string& content) {
   ByteStore store;
   store.put(path.filename().native(), content);
   std::ofstream(path, std::ios::binary) << content;
-  const Result<Checkpoint> local = Checkpoint::open(path, chain());
+  const Result<Checkpoint> local = Checkpoint::open(path, chain);
   const Result<Checkpoint> remote = open_of(store, path.filename());
   REQUIRE(remote.has_value() == local.has_value());
   if (local) return check_same(*remote, *local);
@@ -451,21 +426,16 @@ TEST_CASE_FIXTURE(Opened, "copy_bytes() fetches a part") {
 TEST_CASE_FIXTURE(Opened, "a failed gather() names tensor and file") {
   store.fail_from(0);
   std::vector<std::byte> bytes(2'000'000);
-  const Result<void> gathered = checkpoint->gather(b(), bytes);
-  CHECK_FAILS(gathered, ErrorCode::io, "tensor \"b\": HTTP 503 Slow Down");
-  CHECK(gathered.error().file == "https://host/m.safetensors");
+  CHECK_FAILS_IN(checkpoint->gather(b(), bytes), ErrorCode::io, "tensor \"b\": HTTP 503 Slow Down",
+                 "https://host/m.safetensors");
 }
 
 TEST_CASE_FIXTURE(Opened, "a forked child does not use the connections of its parent") {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::vector<std::byte> bytes(2'000'000);
-    const Result<void> gathered = checkpoint->gather(b(), bytes);
-    ::_exit(!gathered && gathered.error().code == ErrorCode::unsupported ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  CHECK(test::in_child([this] {
+          std::vector<std::byte> bytes(2'000'000);
+          const Result<void> gathered = checkpoint->gather(b(), bytes);
+          return !gathered && gathered.error().code == ErrorCode::unsupported ? 0 : 1;
+        }) == "exit 0");
 }
 
 TEST_CASE_FIXTURE(Opened, "the memory of views cannot be read") {
@@ -492,79 +462,48 @@ TEST_CASE_FIXTURE(Opened, "paths are the name of the source, and the state is cu
 
 constexpr const char* no_memory = "only its metadata was read, so its tensors have no memory";
 
-TEST_CASE_FIXTURE(Opened, "refuses lend()") {
-  CHECK_FAILS(Backing(*checkpoint).lend(1), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses lend() of read-only memory") {
-  CHECK_FAILS(Backing(*checkpoint).lend(1, CopyOnWrite::off), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses copy_on_write()") {
-  CHECK_FAILS(Backing(*checkpoint).copy_on_write(), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses writable_bytes()") {
-  CHECK_FAILS(checkpoint->writable_bytes(b()), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses demand()") {
-  const Result<void> refused = checkpoint->demand(b());
-  CHECK_FAILS(refused, ErrorCode::unsupported, no_memory);
-  CHECK(refused.error().file == "https://host/m.safetensors");
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses verify_crc()") {
+TEST_CASE_FIXTURE(Opened, "refuses what needs the memory of tensors") {
+  constexpr ErrorCode code = ErrorCode::unsupported;
+  CHECK_FAILS(Backing(*checkpoint).lend(1), code, no_memory);
+  CHECK_FAILS(Backing(*checkpoint).lend(1, CopyOnWrite::off), code, no_memory);
+  CHECK_FAILS(Backing(*checkpoint).copy_on_write(), code, no_memory);
+  CHECK_FAILS(checkpoint->writable_bytes(b()), code, no_memory);
+  CHECK_FAILS_IN(checkpoint->demand(b()), code, no_memory, "https://host/m.safetensors");
+  CHECK_FAILS(Warmer::start(*checkpoint), code, no_memory);
+  CHECK_FAILS(residency(*checkpoint), code, no_memory);
+  CHECK_FAILS(check_unchanged(*checkpoint, b()), code, no_memory);
   const CrcReport report = verify_crc(*checkpoint);
   REQUIRE(report.faults.size() == 1);
-  CHECK(report.faults.front().code == ErrorCode::unsupported);
+  CHECK(report.faults.front().code == code);
   CHECK(report.faults.front().message.starts_with(no_memory));
   CHECK(report.storages_checked == 0);
+  CHECK_FAILS_IN(checkpoint->reopen(), code, "is remote: it is opened again by a new source",
+                 "https://host/m.safetensors");
 }
 
-TEST_CASE_FIXTURE(Opened, "refuses a warmer") {
-  CHECK_FAILS(Warmer::start(*checkpoint), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses residency()") {
-  CHECK_FAILS(residency(*checkpoint), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses check_unchanged()") {
-  CHECK_FAILS(check_unchanged(*checkpoint, b()), ErrorCode::unsupported, no_memory);
-}
-
-TEST_CASE_FIXTURE(Opened, "refuses reopen()") {
-  const Result<Checkpoint> again = checkpoint->reopen();
-  CHECK_FAILS(again, ErrorCode::unsupported, "is remote: it is opened again by a new source");
-  CHECK(again.error().file == "https://host/m.safetensors");
-}
-
-// Refused before any request.
-void check_refused(const OpenOptions& options, const char* text) {
-  ByteStore store;
-  store.put("m.safetensors", test::safetensors({{"a", "a"}}));
-  CHECK_FAILS(open_of(store, "m.safetensors", options), ErrorCode::unsupported, text);
-  CHECK(store.requests().empty());
-}
-
-TEST_CASE("refuses writable") { check_refused({.writable = true}, "writable needs all bytes"); }
-TEST_CASE("refuses populate") { check_refused({.populate = true}, "populate needs all bytes"); }
-TEST_CASE("refuses locked") { check_refused({.locked = true}, "locked needs all bytes"); }
-TEST_CASE("refuses verify=crc") {
-  check_refused({.verify = Verify::crc}, "verify=crc needs all bytes");
+TEST_CASE("refuses options that need all bytes, before any request") {
+  const struct {
+    OpenOptions options;
+    const char* words;
+  } rows[] = {{{.writable = true}, "writable needs all bytes"},
+              {{.populate = true}, "populate needs all bytes"},
+              {{.locked = true}, "locked needs all bytes"},
+              {{.verify = Verify::crc}, "verify=crc needs all bytes"}};
+  for (const auto& row : rows) {
+    CAPTURE(row.words);
+    ByteStore store;
+    store.put("m.safetensors", test::safetensors({{"a", "a"}}));
+    CHECK_FAILS(open_of(store, "m.safetensors", row.options), ErrorCode::unsupported, row.words);
+    CHECK(store.requests().empty());
+  }
 }
 
 TEST_CASE("what the environment wishes for local files is without effect") {
-  for (const char* const name : {"WEIGHTMAP_POPULATE", "WEIGHTMAP_WRITABLE", "WEIGHTMAP_LOCKED"})
-    ::setenv(name, "1", 1);
+  const test::Variable populate("WEIGHTMAP_POPULATE", "1"), writable("WEIGHTMAP_WRITABLE", "1"),
+      locked("WEIGHTMAP_LOCKED", "1");
   ByteStore store;
   store.put("m.safetensors", test::safetensors({{"a", "a"}}));
-  const Result<Checkpoint> remote = open_of(store, "m.safetensors");
-  for (const char* const name : {"WEIGHTMAP_POPULATE", "WEIGHTMAP_WRITABLE", "WEIGHTMAP_LOCKED"})
-    ::unsetenv(name);
-  REQUIRE_OK(remote);
-  CHECK_FALSE(remote->info().writable);
+  CHECK_FALSE(opened_of(store, "m.safetensors").info().writable);
 }
 
 TEST_CASE("verify=headers reads the headers of records that are not there yet") {
@@ -572,11 +511,9 @@ TEST_CASE("verify=headers reads the headers of records that are not there yet") 
   Tensors tensors;
   for (int i = 0; i < 10; ++i) tensors.emplace_back(std::to_string(i), std::string(1'000'000, 'a'));
   store.put("model.pt", test::torch_zip(tensors));
-  OpenOptions options;
-  options.verify = Verify::headers;
-  const Result<Checkpoint> remote = open_of(store, "model.pt", options);
-  REQUIRE_OK(remote);
-  CHECK(remote->stats().local_headers_verified == 10);
+  const OpenOptions options{.verify = Verify::headers};
+  const Checkpoint remote = open_of(store, "model.pt", options).value();
+  CHECK(remote.stats().local_headers_verified == 10);
   CHECK(store.requests().size() > 2);
   CHECK(store.bytes() < store.content("model.pt").size());
 }

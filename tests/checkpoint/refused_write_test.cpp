@@ -19,16 +19,8 @@ using test::opened;
 
 namespace {
 
-OpenOptions read_only() {
-  OpenOptions options;
-  options.copy_on_write = CopyOnWrite::off;
-  return options;
-}
-OpenOptions guarded() {
-  OpenOptions options = read_only();
-  options.protection = Protection::guard;
-  return options;
-}
+const OpenOptions read_only{.copy_on_write = CopyOnWrite::off};
+const OpenOptions guarded{.protection = Protection::guard, .copy_on_write = CopyOnWrite::off};
 
 // What a child process says on standard error that writes to a byte of what it is lent, and how it
 // ends.
@@ -50,7 +42,7 @@ struct DefaultAction {
 TEST_CASE("names the tensor, the file and the byte") {
   const DefaultAction none;
   const std::filesystem::path path = data / "state_dict.pt";
-  const Checkpoint checkpoint = opened(path, guarded());
+  const Checkpoint checkpoint = opened(path, guarded);
   const NamedTensor tensor = checkpoint.tensors()[1];
   CHECK(
       outcome_of_write(checkpoint, tensor.file_offset + 1) ==
@@ -64,7 +56,7 @@ TEST_CASE("shows what is not ASCII as question marks") {
   const test::TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "mod\u00E8le.pt";
   std::filesystem::copy_file(data / "state_dict.pt", path);
-  const Checkpoint checkpoint = opened(path, guarded());
+  const Checkpoint checkpoint = opened(path, guarded);
   CHECK(outcome_of_write(checkpoint, 0).find(" of " + folder.path().string() + "/mod??le.pt, at") !=
         std::string::npos);
 }
@@ -72,7 +64,7 @@ TEST_CASE("shows what is not ASCII as question marks") {
 TEST_CASE("says that a byte is of no tensor") {
   const DefaultAction none;
   const std::filesystem::path path = data / "state_dict.pt";
-  const Checkpoint checkpoint = opened(path, guarded());
+  const Checkpoint checkpoint = opened(path, guarded);
   CHECK(outcome_of_write(checkpoint, 0) ==
         "weightmap: a write to a byte of no tensor of " + path.string() +
             ", at byte 0, which is mapped to be read only: copy_on_write=True lets it be written "
@@ -82,7 +74,7 @@ TEST_CASE("says that a byte is of no tensor") {
 TEST_CASE("without the guard says so if it was asked to") {
   const DefaultAction none;
   const std::filesystem::path path = data / "state_dict.pt";
-  const Checkpoint checkpoint = opened(path, read_only());
+  const Checkpoint checkpoint = opened(path, read_only);
   CHECK(outcome_of_write(checkpoint, 0) == "signal 11");
   Backing(checkpoint).tell_refused_writes();
   Backing(checkpoint).tell_refused_writes();
@@ -96,16 +88,14 @@ TEST_CASE("to tell of writes leaves SIGBUS as it was") {
   const DefaultAction none;
   CHECK(test::in_child([] {
           ::signal(SIGBUS, SIG_DFL);
-          const Checkpoint checkpoint = opened(data / "state_dict.pt", read_only());
+          const Checkpoint checkpoint = opened(data / "state_dict.pt", read_only);
           Backing(checkpoint).tell_refused_writes();
           return guard_is_active() ? 1 : 0;
         }) == "exit 0");
 }
 
 TEST_CASE("of a checkpoint that was opened writable nothing is to be told") {
-  OpenOptions options;
-  options.sharing = Sharing::private_;
-  options.writable = true;
+  const OpenOptions options{.sharing = Sharing::private_, .writable = true};
   const Checkpoint checkpoint = opened(data / "state_dict.pt", options);
   Backing(checkpoint).tell_refused_writes();
   CHECK(outcome_of_write(checkpoint, 0) == "exit 0");

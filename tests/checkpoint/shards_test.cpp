@@ -29,14 +29,7 @@
 
 using namespace weightmap;
 using namespace std::string_literals;
-using test::framed;
-using test::index_of;
-using test::opened;
-using test::replace;
-using test::safetensors;
-using test::TemporaryFolder;
-using test::Tensors;
-using test::torch_zip;
+using namespace weightmap::test;
 namespace fs = std::filesystem;
 
 namespace {
@@ -70,27 +63,30 @@ struct Set {
   fs::path file(const std::string& name) const { return folder.path() / name; }
 };
 
+struct OpenSet {
+  Set set;
+  Checkpoint checkpoint = opened(set.index);
+};
+
+struct OfSet {
+  Set set;
+};
+
 }  // namespace
 
 // Sets with an index.
 
-TEST_CASE("an index opens all its shards, as files behind it in one mapping") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+TEST_CASE_FIXTURE(OpenSet, "an index opens all its shards, as files behind it in one mapping") {
   CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
+  const fs::path paths[] = {set.index, set.file(one), set.file(two)};
   REQUIRE(checkpoint.source_count() == 3);
-  CHECK(checkpoint.source(0).path == set.index);
-  CHECK(checkpoint.source(1).path == set.file(one));
-  CHECK(checkpoint.source(2).path == set.file(two));
-  CHECK(checkpoint.source(0).mapping_offset == 0);
-  CHECK(checkpoint.source(1).mapping_offset == large_page);
-  CHECK(checkpoint.source(2).mapping_offset == 2 * large_page);
-  CHECK(checkpoint.source(1).bytes == fs::file_size(set.file(one)));
-}
-
-TEST_CASE("the facts of a set are those of all its files") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+  std::uint64_t file_bytes = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(checkpoint.source(i).path == paths[i]);
+    CHECK(checkpoint.source(i).mapping_offset == i * large_page);
+    CHECK(checkpoint.source(i).bytes == fs::file_size(paths[i]));
+    file_bytes += fs::file_size(paths[i]);
+  }
   const CheckpointInfo& info = checkpoint.info();
   CHECK(info.format == Format::safetensors);
   CHECK(info.byteorder == "little");
@@ -98,13 +94,11 @@ TEST_CASE("the facts of a set are those of all its files") {
   CHECK(info.storages == 3);
   CHECK(info.tensor_bytes == 9);
   CHECK(info.tensors_not_indexed == 0);
-  CHECK(info.file_bytes ==
-        fs::file_size(set.index) + fs::file_size(set.file(one)) + fs::file_size(set.file(two)));
+  CHECK(info.file_bytes == file_bytes);
   CHECK(info.names_torch_safe_only);
 }
 
-TEST_CASE("tensors that the index does not name are left out and counted") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "tensors that the index does not name are left out and counted") {
   replace(set.file(one), safetensors({{"stale", "ss"}, {"a", "aa"}, {"c", "old"}, {"b", "bbbb"}}));
   const Checkpoint checkpoint = opened(set.index);
   CHECK(listed(checkpoint) == "a=aa@" + one + ", b=bbbb@" + one + ", c=ccc@" + two);
@@ -113,8 +107,7 @@ TEST_CASE("tensors that the index does not name are left out and counted") {
   CHECK(Backing(checkpoint).storage_count() == 3);
 }
 
-TEST_CASE("a shard that the index does not name is not opened") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a shard that the index does not name is not opened") {
   replace(set.index, index_of({{"c", two}}));
   fs::remove(set.file(one));
   const Checkpoint checkpoint = opened(set.index);
@@ -122,8 +115,7 @@ TEST_CASE("a shard that the index does not name is not opened") {
   CHECK(checkpoint.source_count() == 2);
 }
 
-TEST_CASE("a shard that is missing is refused with its name and that of the index") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a shard that is missing is refused with its name and that of the index") {
   fs::remove(set.file(two));
   const auto failed = Checkpoint::open(set.index);
   CHECK_FAILS(failed, ErrorCode::io, "No such file or directory");
@@ -133,22 +125,18 @@ TEST_CASE("a shard that is missing is refused with its name and that of the inde
   CHECK(failed.error().os_error == ENOENT);
 }
 
-TEST_CASE("a shard that is a folder, or damaged, is named") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a shard that is a folder, or damaged, is named") {
   replace(set.file(two), safetensors({{"c", "ccc"}}) + "more");
-  const auto longer = Checkpoint::open(set.index);
-  CHECK_FAILS(longer, ErrorCode::corrupt,
-              "the tensors have 3 bytes by the header, and there are 7 behind it");
-  CHECK(longer.error().file == set.file(two).string());
+  CHECK_FAILS_IN(Checkpoint::open(set.index), ErrorCode::corrupt,
+                 "the tensors have 3 bytes by the header, and there are 7 behind it",
+                 set.file(two).string());
   replace(set.file(two), "");
-  const auto empty = Checkpoint::open(set.index);
-  REQUIRE_FALSE(empty.has_value());
-  CHECK(empty.error().file == set.file(two).string());
+  CHECK_FAILS_IN(Checkpoint::open(set.index), ErrorCode::not_a_checkpoint, "",
+                 set.file(two).string());
   fs::remove(set.file(two));
   fs::create_directory(set.file(two));
-  const auto folder = Checkpoint::open(set.index);
-  REQUIRE_FALSE(folder.has_value());
-  CHECK(folder.error().file == set.file(two).string());
+  CHECK_FAILS_IN(Checkpoint::open(set.index), ErrorCode::not_a_checkpoint, "",
+                 set.file(two).string());
 }
 
 TEST_CASE("of several damaged shards the first is named, however many threads parse them") {
@@ -168,20 +156,7 @@ TEST_CASE("of several damaged shards the first is named, however many threads pa
   }
 }
 
-TEST_CASE("an index that is damaged is refused with the byte") {
-  const Set set;
-  replace(set.index, "{\"weight_map\": {\"a\": 1}}");
-  const auto failed = Checkpoint::open(set.index);
-  CHECK_FAILS(failed, ErrorCode::corrupt, "the index of shards: expected a string, found a number");
-  CHECK(failed.error().file == set.index.string());
-  CHECK(failed.error().file_offset == 21);
-  replace(set.index, "{\"model_type\": \"llama\"}");
-  CHECK_FAILS(Checkpoint::open(set.index), ErrorCode::not_a_checkpoint,
-              "is JSON without a weight_map");
-}
-
-TEST_CASE("an index is known by its content, whatever its name") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "an index is known by its content, whatever its name") {
   const std::string text = test::read_file(set.index);
   for (const char* name : {"x.json", "x", "x.safetensors", "pytorch_model.bin"}) {
     CAPTURE(name);
@@ -190,10 +165,8 @@ TEST_CASE("an index is known by its content, whatever its name") {
   }
 }
 
-TEST_CASE("an index longer than the limit is refused") {
-  const Set set;
-  OpenOptions options;
-  options.limits.pickle_bytes = fs::file_size(set.index);
+TEST_CASE_FIXTURE(OfSet, "an index longer than the limit is refused") {
+  OpenOptions options{.limits = {.pickle_bytes = fs::file_size(set.index)}};
   CHECK(Checkpoint::open(set.index, options).has_value());
   --options.limits.pickle_bytes;
   CHECK_FAILS(Checkpoint::open(set.index, options), ErrorCode::limit_exceeded,
@@ -201,11 +174,9 @@ TEST_CASE("an index longer than the limit is refused") {
                   " bytes is longer than the limit of ");
 }
 
-TEST_CASE("the limit of tensors is one for the whole set, of what the index names") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "the limit of tensors is one for the whole set, of what the index names") {
   replace(set.file(two), safetensors({{"c", "ccc"}, {"stale", "s"}}));
-  OpenOptions options;
-  options.limits.tensors = 3;
+  OpenOptions options{.limits = {.tensors = 3}};
   CHECK(Checkpoint::open(set.index, options).has_value());
   options.limits.tensors = 2;
   CHECK_FAILS(Checkpoint::open(set.index, options), ErrorCode::limit_exceeded,
@@ -284,8 +255,7 @@ TEST_CASE("a link that leads to another file since makes the set another one") {
 
 // Folders.
 
-TEST_CASE("a folder with a whole set and no index is opened as all its shards") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a folder with a whole set and no index is opened as all its shards") {
   fs::remove(set.index);
   const Checkpoint checkpoint = opened(set.folder.path());
   CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
@@ -310,26 +280,23 @@ TEST_CASE("a folder with one file is opened as this file") {
   CHECK(bin.info().format == Format::torch_zip);
 }
 
-TEST_CASE("what is wrong with a folder names the folder, what is wrong with a file the file") {
-  const Set set;
+TEST_CASE_FIXTURE(
+    OfSet, "what is wrong with a folder names the folder, what is wrong with a file the file") {
   set.folder.write("other.safetensors.index.json", test::read_file(set.index));
-  const auto ambiguous = Checkpoint::open(set.folder.path());
-  CHECK_FAILS(ambiguous, ErrorCode::invalid_argument, "is a folder of several checkpoints");
-  CHECK(ambiguous.error().file == set.folder.path().string());
+  CHECK_FAILS_IN(Checkpoint::open(set.folder.path()), ErrorCode::invalid_argument,
+                 "is a folder of several checkpoints", set.folder.path().string());
   fs::remove(set.file("other.safetensors.index.json"));
   fs::remove(set.index);
   fs::remove(set.file(one));
-  const auto incomplete = Checkpoint::open(set.folder.path());
-  CHECK_FAILS(incomplete, ErrorCode::not_found, "shard 1 is missing");
-  CHECK(incomplete.error().file == set.folder.path().string());
+  CHECK_FAILS_IN(Checkpoint::open(set.folder.path()), ErrorCode::not_found, "shard 1 is missing",
+                 set.folder.path().string());
   set.folder.write(one, "nonsense");
   const auto damaged = Checkpoint::open(set.folder.path());
   REQUIRE_FALSE(damaged.has_value());
   CHECK(damaged.error().file == set.file(one).string());
 }
 
-TEST_CASE("a folder may be given with a slash behind it, or as a link") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a folder may be given with a slash behind it, or as a link") {
   const Checkpoint slash = opened(set.folder.path() / "");
   CHECK(slash.tensors().size() == 3);
   CHECK(slash.tensors()[0].file == set.file(one).string());
@@ -339,8 +306,8 @@ TEST_CASE("a folder may be given with a slash behind it, or as a link") {
   CHECK(linked.info().storages == 3);
 }
 
-TEST_CASE("errors and tensors name files as the index was given, sources as they are") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet,
+                  "errors and tensors name files as the index was given, sources as they are") {
   const fs::path relative = fs::relative(set.index);
   REQUIRE(relative.is_relative());
   const Checkpoint checkpoint = opened(relative);
@@ -396,8 +363,7 @@ TEST_CASE("checksums of .bin shards are compared, and name the shard that differ
   CHECK(report.faults[0].file == b.string());
   CHECK(report.faults[0].file_offset == at);
   CHECK(report.faults[0].message.find("the storage of tensor \"b\"") != std::string::npos);
-  OpenOptions options;
-  options.verify = Verify::crc;
+  const OpenOptions options{.verify = Verify::crc};
   const auto failed = Checkpoint::open(index, options);
   REQUIRE_FALSE(failed.has_value());
   CHECK(failed.error().code == ErrorCode::corrupt);
@@ -409,10 +375,9 @@ TEST_CASE("compressed and reserved storages are refused in a shard, which is nam
   const fs::path plain = folder.write("a.safetensors", safetensors({{"a", "aa"}}));
   const fs::path deflated = test::data / "rezipped_deflated.pt";
   const std::vector<fs::path> compressed = {plain, deflated};
-  const auto refused = Checkpoint::open_files(compressed);
-  CHECK_FAILS(refused, ErrorCode::unsupported,
-              "has compressed storages, which a shard may not have; open it alone");
-  CHECK(refused.error().file == deflated.string());
+  CHECK_FAILS_IN(Checkpoint::open_files(compressed), ErrorCode::unsupported,
+                 "has compressed storages, which a shard may not have; open it alone",
+                 deflated.string());
   CHECK(Checkpoint::open(deflated).has_value());
 
   const fs::path hollow = folder.path() / "b.bin";
@@ -425,9 +390,8 @@ TEST_CASE("compressed and reserved storages are refused in a shard, which is nam
   const Value root = writer.ordered_dict(items);
   REQUIRE_OK(std::move(writer).write(root, hollow));
   const fs::path index = folder.write("x.json", index_of({{"a", "a.safetensors"}, {"b", "b.bin"}}));
-  const auto reserved = Checkpoint::open(index);
-  CHECK_FAILS(reserved, ErrorCode::unsupported, "has reserved storages that are not filled in");
-  CHECK(reserved.error().file == hollow.string());
+  CHECK_FAILS_IN(Checkpoint::open(index), ErrorCode::unsupported,
+                 "has reserved storages that are not filled in", hollow.string());
 }
 
 TEST_CASE("tensors that share a storage in a shard share it in the set") {
@@ -450,41 +414,33 @@ TEST_CASE("tensors that share a storage in a shard share it in the set") {
 
 // Lists of files.
 
-TEST_CASE("a list of files gives the tensors of all, in its order") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list of files gives the tensors of all, in its order") {
   const std::vector<fs::path> files = {set.file(two), set.file(one)};
-  const auto checkpoint = Checkpoint::open_files(files);
-  REQUIRE_OK(checkpoint);
-  CHECK(listed(*checkpoint) == "c=ccc@" + two + ", b=bbbb@" + one + ", a=aa@" + one);
-  REQUIRE(checkpoint->source_count() == 2);
-  CHECK(checkpoint->source(0).path == set.file(two));
-  CHECK(checkpoint->root().item_count() == 0);
+  const auto checkpoint = Checkpoint::open_files(files).value();
+  CHECK(listed(checkpoint) == "c=ccc@" + two + ", b=bbbb@" + one + ", a=aa@" + one);
+  REQUIRE(checkpoint.source_count() == 2);
+  CHECK(checkpoint.source(0).path == set.file(two));
+  CHECK(checkpoint.root().item_count() == 0);
 }
 
-TEST_CASE("a list of one file is opened as this file, or folder, or index") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list of one file is opened as this file, or folder, or index") {
   for (const fs::path& path : {set.index, set.folder.path()}) {
-    const auto checkpoint = Checkpoint::open_files({&path, 1});
-    REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->tensors().size() == 3);
+    const auto checkpoint = Checkpoint::open_files({&path, 1}).value();
+    CHECK(checkpoint.tensors().size() == 3);
   }
   const fs::path single = set.file(two);
-  const auto checkpoint = Checkpoint::open_files({&single, 1});
-  REQUIRE_OK(checkpoint);
-  CHECK(listed(*checkpoint) == "c=ccc@" + two);
+  const auto checkpoint = Checkpoint::open_files({&single, 1}).value();
+  CHECK(listed(checkpoint) == "c=ccc@" + two);
 }
 
-TEST_CASE("a file that is listed twice has each tensor twice, which is refused") {
-  const Set set;
-  const std::vector<fs::path> files = {set.file(one), set.file(two), set.file(one)};
-  const auto failed = Checkpoint::open_files(files);
+TEST_CASE_FIXTURE(
+    OfSet,
+    "a name in two files of a list is refused, with the files; one listed twice is named once") {
+  const std::vector<fs::path> twice = {set.file(one), set.file(two), set.file(one)};
+  const auto failed = Checkpoint::open_files(twice);
   CHECK_FAILS(failed, ErrorCode::corrupt,
               "tensor \"b\" is there twice, in " + set.file(one).string());
   CHECK(failed.error().message.find(" and in ") == std::string::npos);
-}
-
-TEST_CASE("files with one name in common are refused with both files") {
-  const Set set;
   set.folder.write("x.bin", torch_zip({{"d", "d"}, {"c", "C"}}));
   const std::vector<fs::path> files = {set.file(one), set.file(two), set.file("x.bin")};
   CHECK_FAILS(Checkpoint::open_files(files), ErrorCode::corrupt,
@@ -492,32 +448,27 @@ TEST_CASE("files with one name in common are refused with both files") {
                   set.file("x.bin").string());
 }
 
-TEST_CASE("a list may hold neither an index nor a folder beside other files") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list may hold neither an index nor a folder beside other files") {
   const std::vector<fs::path> with_index = {set.file(one), set.index};
-  const auto index = Checkpoint::open_files(with_index);
-  CHECK_FAILS(index, ErrorCode::invalid_argument, "is an index of shards, which is opened alone");
-  CHECK(index.error().file == set.index.string());
+  CHECK_FAILS_IN(Checkpoint::open_files(with_index), ErrorCode::invalid_argument,
+                 "is an index of shards, which is opened alone", set.index.string());
   const std::vector<fs::path> with_folder = {set.file(one), set.folder.path()};
   const auto folder = Checkpoint::open_files(with_folder);
   REQUIRE_FALSE(folder.has_value());
   CHECK(folder.error().file == set.folder.path().string());
 }
 
-TEST_CASE("a list of files of several formats is mixed") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list of files of several formats is mixed") {
   set.folder.write("x.bin", torch_zip({{"d", "dd"}}));
   const std::vector<fs::path> files = {set.file("x.bin"), set.file(two)};
-  const auto checkpoint = Checkpoint::open_files(files);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().format == Format::mixed);
-  CHECK(listed(*checkpoint) == "d=dd@x.bin, c=ccc@" + two);
-  CHECK(checkpoint->info().storage_alignment == 1);
-  CHECK(checkpoint->get("d")->file_offset % 64 == 0);
+  const auto checkpoint = Checkpoint::open_files(files).value();
+  CHECK(checkpoint.info().format == Format::mixed);
+  CHECK(listed(checkpoint) == "d=dd@x.bin, c=ccc@" + two);
+  CHECK(checkpoint.info().storage_alignment == 1);
+  CHECK(checkpoint.get("d")->file_offset % 64 == 0);
 }
 
-TEST_CASE("a list says of the byte order what holds for any of its files") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list says of the byte order what holds for any of its files") {
   const std::vector<fs::path> assumed = {set.file(two), test::data / "no_byteorder.pt"};
   const auto little = Checkpoint::open_files(assumed);
   REQUIRE_OK(little);
@@ -533,8 +484,8 @@ TEST_CASE("a list says of the byte order what holds for any of its files") {
   CHECK(mixed->tensors()[1].source == 1);
 }
 
-TEST_CASE("files of a list may be empty of tensors, or have some that no type fits") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet,
+                  "files of a list may be empty of tensors, or have some that no type fits") {
   set.folder.write("none", safetensors({}));
   set.folder.write("even",
                    framed(R"({"e":{"dtype":"F4","shape":[6],"data_offsets":[0,3]}})", "123"));
@@ -544,16 +495,14 @@ TEST_CASE("files of a list may be empty of tensors, or have some that no type fi
       "six", framed(R"({"s":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]}})", "123"));
   const std::vector<fs::path> files = {set.file("none"), set.file("six"), set.file("even"),
                                        set.file("odd"), set.file(two)};
-  const auto checkpoint = Checkpoint::open_files(files);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().unsupported == std::vector<std::string>{"s", "o"});
-  CHECK(checkpoint->tensors().size() == 2);
-  CHECK(checkpoint->find("e")->dtype() == DType::float4_e2m1fn_x2);
-  CHECK(checkpoint->source_count() == 5);
+  const auto checkpoint = Checkpoint::open_files(files).value();
+  CHECK(checkpoint.info().unsupported == std::vector<std::string>{"s", "o"});
+  CHECK(checkpoint.tensors().size() == 2);
+  CHECK(checkpoint.find("e")->dtype() == DType::float4_e2m1fn_x2);
+  CHECK(checkpoint.source_count() == 5);
 }
 
-TEST_CASE("an index may name tensors of a type that is not listed") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "an index may name tensors of a type that is not listed") {
   replace(set.file(one), framed(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                                 R"("six":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[2,5]}})",
                                 "aa123"));
@@ -573,8 +522,8 @@ TEST_CASE("an index may name tensors of a type that is not listed") {
               "the index has tensor \"six\" in \"" + two + "\", which has no such tensor");
 }
 
-TEST_CASE("tensors that are not listed have one name each, too, and an index decides about them") {
-  const Set set;
+TEST_CASE_FIXTURE(
+    OfSet, "tensors that are not listed have one name each, too, and an index decides about them") {
   const std::string packed = R"({"six":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[0,3]},)"
                              R"("a":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})";
   replace(set.file(one), framed(packed, "123aa"));
@@ -599,9 +548,7 @@ TEST_CASE("tensors that are not listed have one name each, too, and an index dec
 
 // What becomes of an open set.
 
-TEST_CASE("a set is current until one of its files is replaced") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+TEST_CASE_FIXTURE(OpenSet, "a set is current until one of its files is replaced") {
   CHECK(checkpoint.is_current());
   CHECK(checkpoint.state() == CheckpointState::current);
   for (const std::string& name : {one, two, "model.safetensors.index.json"s}) {
@@ -614,39 +561,24 @@ TEST_CASE("a set is current until one of its files is replaced") {
   }
 }
 
-TEST_CASE("a set that is opened again after its index was rewritten is what that says now") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
-  set.folder.write("third.safetensors", safetensors({{"d", "dddd"}}));
-  replace(set.index, index_of({{"a", one}, {"d", "third.safetensors"}}));
-  CHECK_FALSE(checkpoint.is_current());
-  const auto again = checkpoint.reopen();
-  REQUIRE_OK(again);
-  CHECK(listed(*again) == "a=aa@" + one + ", d=dddd@third.safetensors");
-  CHECK(again->info().tensors_not_indexed == 1);
-  CHECK(again->is_current());
-  CHECK(listed(checkpoint) == "b=bbbb@" + one + ", a=aa@" + one + ", c=ccc@" + two);
-}
-
-TEST_CASE("a set that is opened again after a shard was replaced has its tensors") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+TEST_CASE_FIXTURE(OpenSet, "a set that is opened again is what its index and its shards are now") {
+  const std::string before = listed(checkpoint);
   replace(set.file(two), safetensors({{"x", "xx"}, {"c", "CCCCC"}}));
   CHECK_FALSE(checkpoint.is_current());
-  CHECK(text_of(*checkpoint.find("c")) == "ccc");
-  const auto again = checkpoint.reopen();
-  REQUIRE_OK(again);
-  CHECK(text_of(*again->find("c")) == "CCCCC");
-  CHECK(again->info().tensors_not_indexed == 1);
-  CHECK(again->is_current());
-}
-
-TEST_CASE("a set cannot be opened again when its index has become wrong") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+  const Checkpoint with_shard = checkpoint.reopen().value();
+  CHECK(text_of(*with_shard.find("c")) == "CCCCC");
+  CHECK(with_shard.info().tensors_not_indexed == 1);
+  CHECK(with_shard.is_current());
+  set.folder.write("third.safetensors", safetensors({{"d", "dddd"}}));
+  replace(set.index, index_of({{"a", one}, {"d", "third.safetensors"}}));
+  CHECK_FALSE(with_shard.is_current());
+  const Checkpoint again = checkpoint.reopen().value();
+  CHECK(listed(again) == "a=aa@" + one + ", d=dddd@third.safetensors");
+  CHECK(again.info().tensors_not_indexed == 1);
+  CHECK(again.is_current());
   replace(set.index, "{}");
   CHECK_FAILS(checkpoint.reopen(), ErrorCode::not_a_checkpoint, "is JSON without a weight_map");
-  CHECK(text_of(*checkpoint.find("c")) == "ccc");
+  CHECK(listed(checkpoint) == before);
 }
 
 TEST_CASE("a folder is looked at again when it is opened again") {
@@ -657,26 +589,21 @@ TEST_CASE("a folder is looked at again when it is opened again") {
   folder.write(one, safetensors({{"b", "bb"}}));
   folder.write(two, safetensors({{"c", "cc"}}));
   CHECK_FALSE(checkpoint.is_current());
-  const auto again = checkpoint.reopen();
-  REQUIRE_OK(again);
-  CHECK(listed(*again) == "b=bb@" + one + ", c=cc@" + two);
+  const auto again = checkpoint.reopen().value();
+  CHECK(listed(again) == "b=bb@" + one + ", c=cc@" + two);
 }
 
-TEST_CASE("a list of files is opened again as this list") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a list of files is opened again as this list") {
   const std::vector<fs::path> files = {set.file(two), set.file(one)};
-  const auto checkpoint = Checkpoint::open_files(files);
-  REQUIRE_OK(checkpoint);
+  const auto checkpoint = Checkpoint::open_files(files).value();
   replace(set.file(one), safetensors({{"z", "zz"}}));
-  CHECK_FALSE(checkpoint->is_current());
-  const auto again = checkpoint->reopen();
-  REQUIRE_OK(again);
-  CHECK(listed(*again) == "c=ccc@" + two + ", z=zz@" + one);
+  CHECK_FALSE(checkpoint.is_current());
+  const auto again = checkpoint.reopen().value();
+  CHECK(listed(again) == "c=ccc@" + two + ", z=zz@" + one);
 }
 
-TEST_CASE("headers of a set are verified again, and a shard that changed is named") {
-  const Set set;
-  const Checkpoint checkpoint = opened(set.index);
+TEST_CASE_FIXTURE(OpenSet,
+                  "headers of a set are verified again, and a shard that changed is named") {
   CHECK(verify_headers(checkpoint).has_value());
   std::string other = test::read_file(set.file(two));
   other[9] = '}';
@@ -686,22 +613,18 @@ TEST_CASE("headers of a set are verified again, and a shard that changed is name
   CHECK(failed.error().file == set.file(two).string());
 }
 
-TEST_CASE("a byte written to a shared set reaches its shard and no other") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet, "a byte written to a shared set reaches its shard and no other") {
   const std::string first = test::read_file(set.file(one));
-  OpenOptions options;
-  options.sharing = Sharing::shared;
-  options.writable = true;
+  const OpenOptions options{.sharing = Sharing::shared, .writable = true};
   Checkpoint checkpoint = opened(set.index, options);
-  const auto bytes = checkpoint.writable_bytes(*checkpoint.find("c"));
-  REQUIRE_OK(bytes);
-  (*bytes)[0] = std::byte{'X'};
+  const auto bytes = checkpoint.writable_bytes(*checkpoint.find("c")).value();
+  bytes[0] = std::byte{'X'};
   CHECK(test::read_file(set.file(two)).ends_with("Xcc"));
   CHECK(test::read_file(set.file(one)) == first);
 }
 
-TEST_CASE("an index is not opened by descriptor, since its shards lie beside a path") {
-  const Set set;
+TEST_CASE_FIXTURE(OfSet,
+                  "an index is not opened by descriptor, since its shards lie beside a path") {
   const int descriptor = ::open(set.index.c_str(), O_RDONLY | O_CLOEXEC);
   REQUIRE(descriptor >= 0);
   const auto failed = Checkpoint::open_descriptor(descriptor);

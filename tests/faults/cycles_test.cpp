@@ -65,8 +65,7 @@ void open_each(const std::vector<std::filesystem::path>& paths, const OpenOption
 TEST_CASE("what a process holds stays the same however often it opens") {
   const test::TemporaryFolder folder;
   const std::vector<std::filesystem::path> paths = files(folder);
-  OpenOptions options;
-  options.verify = Verify::crc;
+  const OpenOptions options{.verify = Verify::crc};
   open_each(paths, options);
   const test::Held before = test::held();
   std::uint64_t resident = 0;

@@ -11,9 +11,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <thread>
 #include <vector>
 

@@ -2,50 +2,27 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <new>
-#include <vector>
 
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "runtime/system/file/file.hpp"
+#include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/open_files.hpp"
 #include "tests/support/sanitizer.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
 
 namespace weightmap::mmap {
 namespace {
 
-using test::read_file;
-using test::TemporaryFolder;
-using test::under_sanitizer;
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-// How many descriptors of this process lead to `path`, and how many mappings it has of it.
-std::size_t open_descriptors(const std::filesystem::path& path) {
-  std::size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    if (std::filesystem::read_symlink(entry.path(), gone) == path) ++count;
-  }
-  return count;
-}
-
-std::size_t mappings(const std::filesystem::path& path) {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);)
-    if (line.ends_with(path.string())) ++count;
-  return count;
-}
+using namespace test;
 
 struct FileFixture {
   TemporaryFolder folder;
@@ -137,23 +114,19 @@ TEST_CASE_FIXTURE(FileFixture, "gives the system's words for what cannot be open
 // --- Mapping -----------------------------------------------------------------------------------
 
 MapOptions how(Sharing sharing, bool writable) {
-  MapOptions options;
-  options.sharing = sharing;
-  options.writable = writable;
-  return options;
+  return {.sharing = sharing, .writable = writable};
 }
 
 TEST_CASE_FIXTURE(FileFixture, "maps the whole file, once, in all four ways") {
   for (Sharing sharing : {Sharing::shared, Sharing::private_})
     for (bool writable : {false, true}) {
       const os::File file = open(writable && sharing == Sharing::shared);
-      const auto mapping = Mapping::map(file, how(sharing, writable));
-      REQUIRE_OK(mapping);
-      CHECK(text_of(mapping->bytes()) == "0123456789");
-      CHECK(mapping->sharing() == sharing);
-      CHECK_FALSE(mapping->fell_back());
-      CHECK(mapping->writable() == writable);
-      CHECK(mapping->writable_bytes().size() == (writable ? 10u : 0u));
+      const auto mapping = Mapping::map(file, how(sharing, writable)).value();
+      CHECK(text_of(mapping.bytes()) == "0123456789");
+      CHECK(mapping.sharing() == sharing);
+      CHECK_FALSE(mapping.fell_back());
+      CHECK(mapping.writable() == writable);
+      CHECK(mapping.writable_bytes().size() == (writable ? 10u : 0u));
       CHECK(mappings(path) == 1);
     }
   CHECK(mappings(path) == 0);
@@ -196,15 +169,11 @@ TEST_CASE_FIXTURE(FileFixture, "gives advice on a file only if one read does not
   if (!test::can_refuse()) return;
   // Runs `use` in a child; whether that gave the advice.
   const auto advises = [](const test::Refusal& advice, const auto& use) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      test::refuse(advice);
-      use();
-      ::_exit(0);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return !WIFEXITED(status);
+    return test::in_child([&] {
+             test::refuse(advice);
+             use();
+             return 0;
+           }) != "exit 0";
   };
   const test::Refusal read_ahead{SYS_fadvise64, test::fatal};
   constexpr unsigned of_huge_pages = 2;  // a bit of MADV_HUGEPAGE that malloc's advice has not
@@ -224,11 +193,10 @@ TEST_CASE_FIXTURE(FileFixture, "maps with every extra option") {
   const os::File file = open();
   MapOptions options = how(Sharing::private_, true);
   options.populate = options.no_reserve = options.locked = true;
-  const auto mapping = Mapping::map(file, options);
-  REQUIRE_OK(mapping);
-  CHECK(text_of(mapping->bytes()) == "0123456789");
+  const auto mapping = Mapping::map(file, options).value();
+  CHECK(text_of(mapping.bytes()) == "0123456789");
   unsigned char resident = 0;
-  REQUIRE(::mincore(mapping->writable_bytes().data(), 10, &resident) == 0);
+  REQUIRE(::mincore(mapping.writable_bytes().data(), 10, &resident) == 0);
   CHECK((resident & 1) == 1);
 }
 
@@ -284,41 +252,32 @@ TEST_CASE_FIXTURE(FileFixture, "falls back to a private mapping where shared one
   const os::File file = open();
   for (const int error_number : {ENODEV, EINVAL, EOPNOTSUPP})
     test::with_refusals({refuse_shared(error_number)}, [&] {
-      const auto mapping = Mapping::map(file, how(Sharing::shared, false));
-      REQUIRE_OK(mapping);
-      CHECK(mapping->sharing() == Sharing::private_);
-      CHECK(mapping->fell_back());
-      CHECK(text_of(mapping->bytes()) == "0123456789");
+      const auto mapping = Mapping::map(file, how(Sharing::shared, false)).value();
+      CHECK(mapping.sharing() == Sharing::private_);
+      CHECK(mapping.fell_back());
+      CHECK(text_of(mapping.bytes()) == "0123456789");
     });
 }
 
-TEST_CASE_FIXTURE(FileFixture, "does not fall back when writes must reach the file") {
+TEST_CASE_FIXTURE(FileFixture,
+                  "does not fall back when writes must reach the file, or for other reasons") {
   const os::File file = open(true);
   test::with_refusals({refuse_shared(ENODEV)}, [&] {
     CHECK_FAILS(Mapping::map(file, how(Sharing::shared, true)), ErrorCode::io, "No such device");
   });
-  CHECK(mappings(path) == 0);
-}
-
-TEST_CASE_FIXTURE(FileFixture, "does not fall back for other reasons") {
-  const os::File file = open();
   test::with_refusals({refuse_shared(ENOMEM)}, [&] {
     CHECK_FAILS(Mapping::map(file, how(Sharing::shared, false)), ErrorCode::io, "RLIMIT_AS");
   });
   CHECK(mappings(path) == 0);
 }
 
-TEST_CASE_FIXTURE(FileFixture, "refuses a file that was written to between opening and mapping") {
+TEST_CASE_FIXTURE(FileFixture, "refuses a file that changed between opening and mapping") {
   const os::File file = open();
   folder.write("model.pt", "abcdefghijk");
   CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "the file changed since it was opened");
-  CHECK(mappings(path) == 0);
-}
-
-TEST_CASE_FIXTURE(FileFixture, "refuses a file that shrank between opening and mapping") {
-  const os::File file = open();
   std::filesystem::resize_file(path, 4);
   CHECK_FAILS(Mapping::map(file, {}), ErrorCode::io, "it had 10 bytes and has now 4");
+  CHECK(mappings(path) == 0);
 }
 
 TEST_CASE_FIXTURE(FileFixture, "maps a sparse file of twice this machine's memory") {
@@ -328,11 +287,10 @@ TEST_CASE_FIXTURE(FileFixture, "maps a sparse file of twice this machine's memor
   std::filesystem::resize_file(sparse, 2 * pages * page + 1);
   const os::File file = os::File::open(sparse, false).value();
   for (Sharing sharing : {Sharing::shared, Sharing::private_}) {
-    const auto mapping = Mapping::map(file, how(sharing, false));
-    REQUIRE_OK(mapping);
-    CHECK(mapping->bytes().size() == 2 * pages * page + 1);
-    CHECK(text_of(mapping->bytes().first(4)) == "head");
-    CHECK(mapping->bytes().back() == std::byte{0});
+    const auto mapping = Mapping::map(file, how(sharing, false)).value();
+    CHECK(mapping.bytes().size() == 2 * pages * page + 1);
+    CHECK(text_of(mapping.bytes().first(4)) == "head");
+    CHECK(mapping.bytes().back() == std::byte{0});
   }
 }
 

@@ -131,10 +131,9 @@ TEST_CASE("finds the mappings of a process, and none of one that ended") {
   const FakeProc proc;
   proc.write("5/maps", model.substr(0, model.find('\n') + 1));
   proc.write("5/smaps", heap + model);
-  const auto areas = areas_of_process(5, has_file, proc.root());
-  REQUIRE(areas.has_value());
-  REQUIRE(areas->size() == 1);
-  CHECK(areas->front().memory.resident == 4096 * 1024);
+  const auto areas = areas_of_process(5, has_file, proc.root()).value();
+  REQUIRE(areas.size() == 1);
+  CHECK(areas.front().memory.resident == 4096 * 1024);
   REQUIRE(areas_of_process(6, has_file, proc.root()).has_value());
   CHECK(areas_of_process(6, has_file, proc.root())->empty());
   // Ended between two looks.

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/support/failures.hpp"
 #include "weightmap/checkpoint.hpp"
@@ -18,6 +20,19 @@ inline Checkpoint opened(const std::filesystem::path& path, const OpenOptions& o
   Result<Checkpoint> checkpoint = Checkpoint::open(path, options);
   REQUIRE_OK(checkpoint);
   return std::move(*checkpoint);
+}
+
+inline std::vector<std::string> names_of(const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const NamedTensor& tensor : checkpoint.tensors()) names.emplace_back(tensor.name);
+  return names;
+}
+
+// The elements of a tensor, row-major.
+inline std::vector<std::byte> gathered(const Checkpoint& checkpoint, const TensorView& view) {
+  std::vector<std::byte> elements(static_cast<std::size_t>(view.nbytes()));
+  REQUIRE_OK(checkpoint.gather(view, elements));
+  return elements;
 }
 
 }  // namespace weightmap::test

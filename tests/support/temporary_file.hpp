@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -30,6 +31,13 @@ class TemporaryFolder {
   }
 
   const std::filesystem::path& path() const { return path_; }
+  // Of what is in it.
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      all.insert(entry.path().filename());
+    return all;
+  }
   std::filesystem::path write(std::string_view name, std::string_view content) const {
     std::filesystem::path file = path_ / name;
     std::ofstream(file, std::ios::binary) << content;

@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include <string>
+
+#include "tests/mmap/bus_child.hpp"
 
 namespace weightmap::test {
 
@@ -13,23 +15,18 @@ namespace weightmap::test {
 // Says so where the system lets nobody mount anything. The child does not report its assertions.
 template <class Work>
 void without_proc(const Work& work) {
-  constexpr int refused = 77;
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const std::string end = in_child([&work] {
     const bool is_alone =
         ::unshare(CLONE_NEWNS) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0;
     const bool is_gone = is_alone &&
                          ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                          ::mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
-    ::_exit(is_gone ? work() : refused);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == refused)
+    return is_gone ? work() : 77;
+  });
+  if (end == "exit 77")
     MESSAGE("SKIPPED: the system lets nobody mount anything over /proc");
   else
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(end == "exit 0");
 }
 
 }  // namespace weightmap::test

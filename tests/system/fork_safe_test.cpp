@@ -2,25 +2,20 @@
 #include "runtime/system/process/fork_safe.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "tests/mmap/bus_child.hpp"
+
 namespace weightmap::os {
 namespace {
 
-// What function() answers in a forked child.
 template <class Function>
 bool holds_in_child(const Function& function) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(function() ? 0 : 1);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return test::in_child([&] { return function() ? 0 : 1; }) == "exit 0";
 }
 
 // Holds a mutex in a thread of its own while it lives.

@@ -41,26 +41,25 @@ struct Machine {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Machine, "memory.high counts where it is less than memory.max") {
-  write("sys/fs/cgroup/serve/memory.max", "500000000\n");
-  write("sys/fs/cgroup/serve/memory.high", "max\n");
-  CHECK(limit().available == 450000000);
-  CHECK(limit().reason == "memory.max of /serve");
-  write("sys/fs/cgroup/serve/memory.high", "300000000\n");
-  CHECK(limit().available == 250000000);
-  CHECK(limit().reason == "memory.high of /serve");
-}
-
-TEST_CASE_FIXTURE(Machine, "memory.high counts where there is no memory.max") {
-  write("sys/fs/cgroup/serve/memory.max", "max\n");
-  write("sys/fs/cgroup/serve/memory.high", "60000000\n");
-  CHECK(limit().available == 10000000);
-}
-
-TEST_CASE_FIXTURE(Machine, "a group that is over its limit has nothing left") {
-  write("sys/fs/cgroup/serve/memory.max", "max\n");
-  write("sys/fs/cgroup/serve/memory.high", "40000000\n");
-  CHECK(limit().available == 0);
+TEST_CASE_FIXTURE(Machine,
+                  "the less of memory.high and memory.max counts, and what is over it has none") {
+  const struct {
+    const char* max;
+    const char* high;
+    std::uint64_t available;
+    const char* reason;
+  } rows[] = {{"500000000\n", "max\n", 450000000, "memory.max of /serve"},
+              {"500000000\n", "300000000\n", 250000000, "memory.high of /serve"},
+              {"max\n", "60000000\n", 10000000, "memory.high of /serve"},
+              {"max\n", "40000000\n", 0, "memory.high of /serve"}};
+  for (const auto& row : rows) {
+    CAPTURE(row.max);
+    CAPTURE(row.high);
+    write("sys/fs/cgroup/serve/memory.max", row.max);
+    write("sys/fs/cgroup/serve/memory.high", row.high);
+    CHECK(limit().available == row.available);
+    CHECK(limit().reason == row.reason);
+  }
 }
 
 TEST_CASE("memory beyond the limit on the size of a file is an error and no signal") {

@@ -21,31 +21,20 @@
 #include "tests/services/write/watched_calls.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
 
 using namespace weightmap;
-using test::in_child;
-using test::read_file;
-using test::with_refusals;
+using namespace weightmap::test;
 namespace fs = std::filesystem;
 
 namespace {
 
 constexpr test::Refusal no_unnamed_files{SYS_openat, EOPNOTSUPP, O_TMPFILE & ~O_DIRECTORY};
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
 struct Folder {
   test::TemporaryFolder folder;
   fs::path path = folder.path() / "model.pt";
 
-  std::set<std::string> names() const {
-    std::set<std::string> all;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
-      all.insert(entry.path().filename());
-    return all;
-  }
   unsigned mode() const { return static_cast<unsigned>(fs::status(path).permissions()); }
 };
 
@@ -74,10 +63,10 @@ TEST_CASE_FIXTURE(Folder, "a new file has its name once it is committed, and no 
     REQUIRE_OK(file.write_at(5, bytes_of("56789")));
     REQUIRE_OK(file.write(bytes_of("012")));
     REQUIRE_OK(file.write(bytes_of("34")));
-    CHECK(names().count("model.pt") == 0);
+    CHECK(folder.names().count("model.pt") == 0);
     REQUIRE_OK(file.commit());
     CHECK(read_file(path) == "0123456789");
-    CHECK(names() == std::set<std::string>{"model.pt"});
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
     fs::remove(path);
   });
 }
@@ -90,21 +79,22 @@ TEST_CASE_FIXTURE(Folder, "a file that is not committed leaves what was there") 
       REQUIRE_OK(file.write(bytes_of("new")));
     }
     CHECK(read_file(path) == "old");
-    CHECK(names() == std::set<std::string>{"model.pt"});
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
   });
 }
 
 TEST_CASE_FIXTURE(Folder, "what a killed process left is removed by the next new file") {
   CHECK(write_and_die(path) == "signal 9");
-  CHECK(names().empty());  // it had no name yet
+  CHECK(folder.names().empty());  // it had no name yet
   with_refusals({no_unnamed_files}, [&] { CHECK(write_and_die(path) == "signal 9"); });
-  REQUIRE(names().size() == 1);
-  CHECK(names().begin()->starts_with(".model.pt.weightmap-"));
+  REQUIRE(folder.names().size() == 1);
+  CHECK(folder.names().begin()->starts_with(".model.pt.weightmap-"));
   folder.write(".model.pt.weightmap-mine", std::string_view("is not one of ours"));
   folder.write(".other.pt.weightmap-0123456789abcdef.tmp", std::string_view("of another name"));
   REQUIRE_OK(NewFile::create(path)->commit());
-  CHECK(names() == std::set<std::string>{".model.pt.weightmap-mine",
-                                         ".other.pt.weightmap-0123456789abcdef.tmp", "model.pt"});
+  CHECK(folder.names() == std::set<std::string>{".model.pt.weightmap-mine",
+                                                ".other.pt.weightmap-0123456789abcdef.tmp",
+                                                "model.pt"});
 }
 
 TEST_CASE_FIXTURE(Folder, "a file that is being written is not removed by another of that name") {
@@ -117,28 +107,21 @@ TEST_CASE_FIXTURE(Folder, "a file that is being written is not removed by anothe
     CHECK(read_file(path) == "first");
     REQUIRE_OK(second.commit());
     CHECK(read_file(path) == "second");
-    CHECK(names() == std::set<std::string>{"model.pt"});
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
   });
 }
 
 TEST_CASE_FIXTURE(Folder, "a name that is taken can be refused") {
-  in_both_ways([&] {
-    NewFile file = NewFile::create(path).value();
-    REQUIRE_OK(file.commit(NewFile::Existing::refuse));
-    NewFile other = NewFile::create(path).value();
-    CHECK_FAILS(other.commit(NewFile::Existing::refuse), ErrorCode::invalid_argument,
-                "is there already");
+  const auto refuses_second = [&] {
+    REQUIRE_OK(NewFile::create(path)->commit(NewFile::Existing::refuse));
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
+    CHECK_FAILS(NewFile::create(path)->commit(NewFile::Existing::refuse),
+                ErrorCode::invalid_argument, "is there already");
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
     fs::remove(path);
-  });
-  with_refusals({no_unnamed_files, {SYS_renameat2, EINVAL}}, [&] {
-    NewFile file = NewFile::create(path).value();
-    REQUIRE_OK(file.commit(NewFile::Existing::refuse));
-    CHECK(names() == std::set<std::string>{"model.pt"});
-    NewFile other = NewFile::create(path).value();
-    CHECK_FAILS(other.commit(NewFile::Existing::refuse), ErrorCode::invalid_argument,
-                "is there already");
-  });
-  CHECK(names() == std::set<std::string>{"model.pt"});
+  };
+  in_both_ways(refuses_second);
+  with_refusals({no_unnamed_files, {SYS_renameat2, EINVAL}}, refuses_second);
 }
 
 TEST_CASE_FIXTURE(Folder, "permissions are those of the file that is replaced, else the umask's") {
@@ -150,9 +133,7 @@ TEST_CASE_FIXTURE(Folder, "permissions are those of the file that is replaced, e
     REQUIRE_OK(NewFile::create(path)->commit());
     CHECK(mode() == 0604);
     fs::remove(path);
-    NewFileOptions owners_only;
-    owners_only.mode = 0600;
-    REQUIRE_OK(NewFile::create(path, owners_only)->commit());
+    REQUIRE_OK(NewFile::create(path, {.mode = 0600})->commit());
     CHECK(mode() == 0600);
     fs::remove(path);
   });
@@ -167,9 +148,8 @@ TEST_CASE_FIXTURE(Folder, "only a regular file that may be replaced is replaced"
   fs::create_hard_link(path, folder.path() / "other.pt");
   NewFileOptions options;
   options.kept = generation_at(path).value();
-  const Result<NewFile> refused = NewFile::create(folder.path() / "other.pt", options);
-  CHECK_FAILS(refused, ErrorCode::invalid_argument, "would replace the checkpoint");
-  CHECK(refused.error().file == folder.path() / "other.pt");
+  CHECK_FAILS_IN(NewFile::create(folder.path() / "other.pt", options), ErrorCode::invalid_argument,
+                 "would replace the checkpoint", folder.path() / "other.pt");
   CHECK_FAILS(NewFile::create("/nowhere/model.pt"), ErrorCode::io, "No such file");
   CHECK_FAILS(NewFile::create(""), ErrorCode::invalid_argument, "is not the name of a file");
 }
@@ -181,12 +161,10 @@ TEST_CASE_FIXTURE(Folder, "a refusal of the system leaves the old file and no ot
       NewFile file = NewFile::create(path).value();
       REQUIRE_OK(file.write(bytes_of("new")));
       Result<void> reserved = file.reserve(4096);
-      const Result<void> done = reserved ? file.commit() : reserved;
-      CHECK_FAILS(done, ErrorCode::io, what);
-      CHECK(done.error().file == path);
+      CHECK_FAILS_IN(reserved ? file.commit() : reserved, ErrorCode::io, what, path);
     });
     CHECK(read_file(path) == "old");
-    CHECK(names() == std::set<std::string>{"model.pt"});
+    CHECK(folder.names() == std::set<std::string>{"model.pt"});
   };
   refuses({{SYS_fallocate, ENOSPC}}, "cannot get 4096 bytes of disk space: No space");
   refuses({{SYS_fsync, EIO}}, "cannot write the file to the disk");
@@ -197,9 +175,7 @@ TEST_CASE_FIXTURE(Folder, "a refusal of the system leaves the old file and no ot
 
 TEST_CASE_FIXTURE(Folder, "what a restart may lose does not wait for the disk") {
   with_refusals({{SYS_fsync, EIO}}, [&] {
-    NewFileOptions options;
-    options.durable = false;
-    REQUIRE_OK(NewFile::create(path, options)->commit());
+    REQUIRE_OK(NewFile::create(path, {.durable = false})->commit());
     CHECK(fs::exists(path));
   });
 }

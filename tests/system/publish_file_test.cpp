@@ -38,12 +38,6 @@ struct Folder {
   Result<os::PublishedFile> publish(const fs::path& from, bool copy) const {
     return os::publish_file(os::File::open(from, false).value(), from, target, {copy});
   }
-  std::set<std::string> names() const {
-    std::set<std::string> all;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path()))
-      all.insert(entry.path().filename());
-    return all;
-  }
 };
 
 // What a publication by rename says in a child before each of whose calls `meanwhile` is called.
@@ -87,11 +81,11 @@ TEST_CASE_FIXTURE(Folder, "what a publication left that was killed is removed by
             die_at(static_cast<unsigned>(call));
             return publish(fresh, true) ? 0 : 1;
           }) == "signal 31");
-    CHECK(names().size() == 3);
+    CHECK(folder.names().size() == 3);
     CHECK(read_file(target) == "old");
   }
   REQUIRE_OK(publish(fresh, true));
-  CHECK(names() == std::set<std::string>{"model.pt", "next.pt"});
+  CHECK(folder.names() == std::set<std::string>{"model.pt", "next.pt"});
   CHECK(read_file(target) == read_file(fresh));
 }
 
@@ -126,6 +120,7 @@ TEST_CASE_FIXTURE(Folder, "a file of the same number on another file system is n
 TEST_CASE_FIXTURE(Folder, "a target that is no other regular file is refused by what it is") {
   fs::create_directory(folder.path() / "folder");
   fs::create_symlink("model.pt", folder.path() / "link");
+  fs::create_hard_link(fresh, folder.path() / "hard");
   REQUIRE(::mkfifo((folder.path() / "pipe").c_str(), 0600) == 0);
   const struct {
     const char* name;
@@ -133,7 +128,8 @@ TEST_CASE_FIXTURE(Folder, "a target that is no other regular file is refused by 
   } refusals[] = {{"folder", "is a folder: add the name that the file gets in it"},
                   {"link", "is a symbolic link: publish to the file that it leads to"},
                   {"pipe", "is not a regular file"},
-                  {"next.pt", "is the same file as the new one"}};
+                  {"next.pt", "is the same file as the new one"},
+                  {"hard", "is the same file as the new one"}};
   for (const auto& refusal : refusals)
     for (const bool copy : {false, true}) {
       CAPTURE(refusal.name);

@@ -17,17 +17,15 @@
 #include "runtime/base/bytes/read_cache.hpp"
 #include "runtime/base/bytes/utf8.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/texts.hpp"
 
 namespace weightmap::bytes {
 namespace {
 
+using test::bytes_of;
+using test::text_of;
+
 constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-
-std::span<const std::byte> as_span(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-std::string as_text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 TEST_CASE("contains never forms a sum that wraps") {
   CHECK(contains(10, 0, 10));
@@ -50,17 +48,17 @@ TEST_CASE("checked arithmetic tells a sum and a product that do not fit") {
 }
 
 TEST_CASE("a cursor reads little-endian fields in order") {
-  ByteCursor cursor(as_span({"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e!", 15}));
+  ByteCursor cursor(bytes_of({"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e!", 15}));
   CHECK(cursor.u16() == 0x0201);
   CHECK(cursor.u32() == 0x06050403);
   CHECK(cursor.u64() == 0x0e0d0c0b0a090807u);
-  CHECK(as_text(cursor.take(1)) == "!");
+  CHECK(text_of(cursor.take(1)) == "!");
   CHECK(cursor.left() == 0);
   CHECK_FALSE(cursor.failed());
 }
 
 TEST_CASE("a cursor that failed stays failed and gives zeros") {
-  ByteCursor cursor(as_span("abc"));
+  ByteCursor cursor(bytes_of("abc"));
   CHECK(cursor.u32() == 0);
   CHECK(cursor.failed());
   CHECK(cursor.u16() == 0);
@@ -69,7 +67,7 @@ TEST_CASE("a cursor that failed stays failed and gives zeros") {
 }
 
 TEST_CASE("a cursor refuses a length near the end of the address space") {
-  ByteCursor cursor(as_span("abc"));
+  ByteCursor cursor(bytes_of("abc"));
   cursor.skip(1);
   CHECK(cursor.take(std::numeric_limits<std::size_t>::max()).empty());
   CHECK(cursor.failed());
@@ -83,11 +81,10 @@ TEST_CASE("a sink writes little-endian fields") {
   sink.u64(0x0e0d0c0b0a090807u);
   sink.fill(2, 'Z');
   sink.text("end");
-  CHECK(as_text(out) == "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0eZZend");
+  CHECK(text_of(out) == "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0eZZend");
 }
 
 TEST_CASE("finds the first byte that belongs to no character") {
-  using weightmap::bytes::valid_prefix;
   CHECK(valid_prefix("") == 0);
   CHECK(valid_prefix("0123456789") == 10);
   CHECK(valid_prefix("gr\xC3\xBC\xC3\x9F \xE6\x97\xA5 \xF0\x9F\x90\x8D") == 15);
@@ -97,9 +94,9 @@ TEST_CASE("finds the first byte that belongs to no character") {
   CHECK(valid_prefix("\xF5\x80\x80\x80") == 0);
   CHECK(valid_prefix("0123456\x80") == 7);
   CHECK(valid_prefix("01234567\xC3") == 8);
-  CHECK(weightmap::bytes::is_utf8("0123456789 gr\xC3\xBC\xC3\x9F"));
-  CHECK_FALSE(weightmap::bytes::is_utf8("01234567\xED\xA0\x80"));  // a lone surrogate
-  CHECK_FALSE(weightmap::bytes::is_utf8("01234567\x80"));
+  CHECK(is_utf8("0123456789 gr\xC3\xBC\xC3\x9F"));
+  CHECK_FALSE(is_utf8("01234567\xED\xA0\x80"));  // a lone surrogate
+  CHECK_FALSE(is_utf8("01234567\x80"));
   CHECK(valid_prefix("ab\xC3(") == 2);
   CHECK(valid_prefix("ab\xC3\xC3\xBC") == 2);
   CHECK(valid_prefix(std::string_view("ab\xC3\xBC", 3)) == 2);
@@ -154,26 +151,26 @@ TEST_CASE("a message lists eight numbers at most") {
 }
 
 TEST_CASE("a memory source reads what it has and refuses the rest") {
-  const MemorySource source(as_span("0123456789"));
+  const MemorySource source(bytes_of("0123456789"));
   std::array<std::byte, 4> out{};
   REQUIRE_OK(source.read(6, out));
-  CHECK(as_text(out) == "6789");
+  CHECK(text_of(out) == "6789");
   CHECK_FAILS(source.read(7, out), ErrorCode::corrupt, "leave the file of 10 bytes");
   CHECK_FAILS(source.read(most, out), ErrorCode::corrupt, "leave the file");
 }
 
 struct ReadCacheFixture {
-  MemorySource source{as_span("0123456789abcdefghij")};
+  MemorySource source{bytes_of("0123456789abcdefghij")};
   ReadCache cache{source, *std::pmr::new_delete_resource()};
 };
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache reads a range once") {
-  CHECK(as_text(cache.bytes(2, 8).value()) == "23456789");
-  CHECK(as_text(cache.bytes(4, 3).value()) == "456");
-  CHECK(as_text(cache.bytes(10, 0).value()) == "");
+  CHECK(text_of(cache.bytes(2, 8).value()) == "23456789");
+  CHECK(text_of(cache.bytes(4, 3).value()) == "456");
+  CHECK(text_of(cache.bytes(10, 0).value()) == "");
   CHECK(cache.reads() == 1);
   CHECK(cache.bytes_read() == 8);
-  CHECK(as_text(cache.bytes(4, 7).value()) == "456789a");
+  CHECK(text_of(cache.bytes(4, 7).value()) == "456789a");
   CHECK(cache.reads() == 2);
   CHECK(cache.bytes_read() == 15);
 }
@@ -188,22 +185,22 @@ TEST_CASE_FIXTURE(ReadCacheFixture,
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards by what is missing") {
   const auto tail = cache.bytes(15, 5).value();
-  CHECK(as_text(cache.extend_back(10, 10).value()) == "abcdefghij");
+  CHECK(text_of(cache.extend_back(10, 10).value()) == "abcdefghij");
   CHECK(cache.reads() == 2);
   CHECK(cache.bytes_read() == 10);
-  CHECK(as_text(tail) == "fghij");  // what was given out stays
-  CHECK(as_text(cache.extend_back(12, 8).value()) == "cdefghij");
+  CHECK(text_of(tail) == "fghij");  // what was given out stays
+  CHECK(text_of(cache.extend_back(12, 8).value()) == "cdefghij");
   CHECK(cache.reads() == 2);
 }
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends backwards without a window to extend") {
-  CHECK(as_text(cache.extend_back(10, 5).value()) == "abcde");
+  CHECK(text_of(cache.extend_back(10, 5).value()) == "abcde");
   CHECK(cache.bytes_read() == 5);
 }
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache extends no window that ends elsewhere") {
   REQUIRE(cache.bytes(12, 3).has_value());
-  CHECK(as_text(cache.extend_back(8, 12).value()) == "89abcdefghij");
+  CHECK(text_of(cache.extend_back(8, 12).value()) == "89abcdefghij");
   CHECK(cache.bytes_read() == 15);
 }
 
@@ -211,10 +208,10 @@ TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache copies from a window, or read 
   REQUIRE(cache.bytes(0, 10).has_value());
   std::array<std::byte, 3> out{};
   REQUIRE_OK(cache.copy(7, out));
-  CHECK(as_text(out) == "789");
+  CHECK(text_of(out) == "789");
   CHECK(cache.reads() == 1);
   REQUIRE_OK(cache.copy(9, out));
-  CHECK(as_text(out) == "9ab");
+  CHECK(text_of(out) == "9ab");
   REQUIRE_OK(cache.copy(9, out));
   CHECK(cache.reads() == 3);
   CHECK_FAILS(cache.copy(18, out), ErrorCode::corrupt, "leave the file");
@@ -224,14 +221,14 @@ TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache hands over a buffer and still 
   const auto part = cache.bytes(0, 10).value().subspan(3, 2);
   const Buffer taken = cache.take(part);
   CHECK(taken.size() == 10);
-  CHECK(as_text(taken.span()) == "0123456789");
-  CHECK(as_text(cache.bytes(5, 2).value()) == "56");
+  CHECK(text_of(taken.span()) == "0123456789");
+  CHECK(text_of(cache.bytes(5, 2).value()) == "56");
   CHECK(cache.reads() == 1);
 }
 
 TEST_CASE_FIXTURE(ReadCacheFixture, "a read cache has nothing to hand over for foreign bytes") {
   REQUIRE(cache.bytes(0, 10).has_value());
-  CHECK(cache.take(as_span("elsewhere")).size() == 0);
+  CHECK(cache.take(bytes_of("elsewhere")).size() == 0);
   CHECK(cache.take({}).size() == 0);
 }
 

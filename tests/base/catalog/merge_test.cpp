@@ -86,9 +86,7 @@ Catalog made(const std::vector<Given>& tensors, const std::vector<Stored>& stora
 }
 
 Catalog merged(const std::vector<MergePart>& parts, std::uint32_t most = no_limit) {
-  Result<Catalog> catalog = catalog::merge(parts, most, memory());
-  REQUIRE_OK(catalog);
-  return std::move(*catalog);
+  return catalog::merge(parts, most, memory()).value();
 }
 
 // "name at position in storage of source; ..."

@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <memory_resource>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>

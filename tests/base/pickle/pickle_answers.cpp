@@ -1,18 +1,15 @@
 // Reads pickles from its input, { u32 length | bytes } each, and prints a line for each of them:
 // "refused", or the tree as words, as verdicts_test.py makes them of what Python reads.
-#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <iterator>
-#include <memory>
 #include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 #include "runtime/base/pickle/parse.hpp"
 #include "weightmap/value.hpp"

@@ -24,12 +24,15 @@
 #include "runtime/base/value/builder.hpp"
 #include "runtime/base/zip/directory.hpp"
 #include "runtime/base/zip/record_bytes.hpp"
+#include "tests/support/texts.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
 using value::Builder;
 using value::Cell;
 using Kind = Value::Kind;
+using test::bytes_of;
+using test::text_of;
 
 namespace {
 
@@ -43,13 +46,6 @@ Tree built(const Make& make) {
 }
 
 Value root_of(const Tree& tree) { return {tree.get(), tree->root()}; }
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 std::string written(const Value& root, const pickle::WriteOptions& options = {}) {
   const auto bytes = pickle::write(root, options);
@@ -98,10 +94,6 @@ std::string pickle_in(const std::filesystem::path& path) {
       zip::read_record(*directory, *record, cache, std::uint64_t{1} << 20);
   return pickle ? text_of(pickle->bytes) : std::string();
 }
-
-}  // namespace
-
-namespace {
 
 // A list of packed calls with these storage keys, all for one shape.
 Cell packed_calls(Builder& build, const std::vector<std::string>& keys) {
@@ -185,8 +177,6 @@ TEST_CASE("what was of another protocol comes out as it went in from then on") {
   }
 }
 
-TEST_CASE("writes protocol 2 around the value") { CHECK(written(Value()) == "\x80\x02N."); }
-
 TEST_CASE("writes None, booleans and floats") {
   CHECK(body([](Builder& build) { return build.none(); }) == "N");
   CHECK(body([](Builder& build) { return build.boolean(true); }) == "\x88");
@@ -250,12 +240,10 @@ TEST_CASE("writes strings, with lone surrogates") {
         "X\x0b\0\0\0"s + "12345678\xed\xa0\x80q" + '\0');
 }
 
-TEST_CASE("writes bytes as a call that encodes a text") {
+TEST_CASE(
+    "writes bytes as a call that encodes a text, empty ones as torch reads them, unlike CPython") {
   CHECK(body([](Builder& build) { return build.bytes(bytes_of("ab\xff")); }) ==
         "c_codecs\nencode\nq\0X\x04\0\0\0ab\xc3\xbfq\x01X\x06\0\0\0latin1q\x02\x86q\x03Rq\x04"s);
-}
-
-TEST_CASE("writes empty bytes as a call that torch reads, unlike CPython") {
   CHECK(body([](Builder& build) { return build.bytes({}); }) ==
         "c_codecs\nencode\nq\0X\0\0\0\0q\x01X\x06\0\0\0latin1q\x02\x86q\x03Rq\x04"s);
 }
@@ -575,37 +563,39 @@ TEST_CASE("refuses an object that is replaced by what holds it") {
         "directly or further down");
 }
 
-TEST_CASE("refuses a string that is not UTF-8") {
-  const Error error = refused([](Builder& build) { return build.string("0123456789\xe9x"); });
-  CHECK(error.code == ErrorCode::invalid_argument);
-  CHECK(error.message ==
-        "the text \"0123456789\\xE9x\" is not UTF-8 at its byte 10, so no string holds it");
-}
-
-TEST_CASE("refuses a global whose name has a line break") {
-  const Error error = refused([](Builder& build) { return build.global("m", "a\nb"); });
-  CHECK(error.code == ErrorCode::invalid_argument);
-  CHECK(error.message ==
-        "the global \"a\\x0Ab\" of module \"m\" has a line break or is not UTF-8, so protocol 2 "
-        "cannot name it");
-}
-
-TEST_CASE("refuses a global whose module is not UTF-8") {
-  CHECK(refused([](Builder& build) { return build.global("\xff", "a"); }).message ==
-        "the global \"a\" of module \"\\xFF\" has a line break or is not UTF-8, so protocol 2 "
-        "cannot name it");
+TEST_CASE("refuses texts and names that protocol 2 cannot write") {
+  const struct {
+    const char* name;
+    Make make;
+    const char* message;
+  } rows[] = {
+      {"a string that is not UTF-8", [](Builder& build) { return build.string("0123456789\xe9x"); },
+       "the text \"0123456789\\xE9x\" is not UTF-8 at its byte 10, so no string holds it"},
+      {"a global whose name has a line break",
+       [](Builder& build) { return build.global("m", "a\nb"); },
+       "the global \"a\\x0Ab\" of module \"m\" has a line break or is not UTF-8, so protocol 2 "
+       "cannot name it"},
+      {"a global whose module is not UTF-8",
+       [](Builder& build) { return build.global("\xff", "a"); },
+       "the global \"a\" of module \"\\xFF\" has a line break or is not UTF-8, so protocol 2 "
+       "cannot name it"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    const Error error = refused(row.make);
+    CHECK(error.code == ErrorCode::invalid_argument);
+    CHECK(error.message == row.message);
+  }
 }
 
 TEST_CASE("refuses a pickle that is longer than it may be") {
   const Tree tree = built([](Builder& build) { return build.string(std::string(1000, 's')); });
   CHECK(written(root_of(tree), {.max_bytes = 1010}).size() == 1010);
-  const Error error = refused(root_of(tree), {.max_bytes = 1009});
-  CHECK(error.code == ErrorCode::limit_exceeded);
-  CHECK(error.message == "the pickle would be longer than 1009 bytes");
-  CHECK(refused(root_of(tree), {.max_bytes = 100}).message ==
-        "the pickle would be longer than 100 bytes");
-  CHECK(refused(root_of(tree), {.max_bytes = 0}).message ==
-        "the pickle would be longer than 0 bytes");
+  for (const std::uint64_t most : {1009u, 100u, 0u}) {
+    const Error error = refused(root_of(tree), {.max_bytes = most});
+    CHECK(error.code == ErrorCode::limit_exceeded);
+    CHECK(error.message == "the pickle would be longer than " + std::to_string(most) + " bytes");
+  }
 }
 
 TEST_CASE("refuses an integer of 2 GiB") {

@@ -11,23 +11,15 @@
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/texts.hpp"
 
 namespace weightmap::zip {
 namespace {
 
-using test::ArchiveBuilder;
-using test::Bytes;
-using test::patch;
-using test::raw;
-using test::to_bytes;
-using test::torch_archive;
+using namespace test;
 
 constexpr std::uint64_t limit = std::uint64_t{1} << 30;
 constexpr std::size_t data0 = 4;  // index of data/0 in torch_archive()
-
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // Opens an archive and locates its storages as an open does.
 struct Located {
@@ -84,12 +76,11 @@ TEST_CASE("calculates all storages of a genuine file from one local header") {
   const auto storages = some_storages(120);
   Located located(torch_archive(storages).finish());
   const std::uint64_t reads = located.cache.reads();
-  const auto extents = located.request_first(120).locate();
-  REQUIRE_OK(extents);
+  const auto extents = located.request_first(120).locate().value();
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    REQUIRE(located.content((*extents)[i]) == storages[i]);
-    REQUIRE((*extents)[i].record == data0 + i);
-    REQUIRE((*extents)[i].crc32 == crc32(to_bytes(storages[i])));
+    REQUIRE(located.content(extents[i]) == storages[i]);
+    REQUIRE(extents[i].record == data0 + i);
+    REQUIRE(extents[i].crc32 == crc32(to_bytes(storages[i])));
   }
   CHECK(located.stats.strategy == OffsetStrategy::calculated);
   CHECK(located.stats.storages_calculated == 120);
@@ -110,22 +101,17 @@ TEST_CASE("reads nothing but one local header of a large file") {
   CHECK(located.cache.bytes_read() == 65536 + 30 + std::string_view("archive/data/0").size());
 }
 
-TEST_CASE("calculates empty storages, which have no descriptor") {
+TEST_CASE("calculates empty storages, and across 9, 10 and 99, 100, where names grow") {
   Located located(torch_archive({"", "a", "", "", "b"}).finish());
-  const auto extents = located.request_first(5).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[4]) == "b");
-  CHECK((*extents)[2].nbytes == 0);
+  const auto extents = located.request_first(5).locate().value();
+  CHECK(located.content(extents[4]) == "b");
+  CHECK(extents[2].nbytes == 0);
   CHECK(located.stats.storages_calculated == 5);
-}
-
-TEST_CASE("calculates across 9, 10 and 99, 100, where names grow") {
   const std::vector<std::string> storages(101, std::string(14, 'w'));
-  Located located(torch_archive(storages).finish());
-  const auto extents = located.request_first(101).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.stats.storages_calculated == 101);
-  CHECK(located.content((*extents)[100]) == storages[100]);
+  Located many(torch_archive(storages).finish());
+  const auto of_many = many.request_first(101).locate().value();
+  CHECK(many.stats.storages_calculated == 101);
+  CHECK(many.content(of_many[100]) == storages[100]);
 }
 
 TEST_CASE("calculates with every alignment that a writer may choose") {
@@ -133,10 +119,9 @@ TEST_CASE("calculates with every alignment that a writer may choose") {
     CAPTURE(alignment);
     Located located(torch_archive({"one", "two", "three"}, alignment).finish());
     located.options.alignment = alignment;
-    const auto extents = located.request_first(3).locate();
-    REQUIRE_OK(extents);
-    CHECK(located.content((*extents)[2]) == "three");
-    CHECK((*extents)[1].payload_offset % alignment == 0);
+    const auto extents = located.request_first(3).locate().value();
+    CHECK(located.content(extents[2]) == "three");
+    CHECK(extents[1].payload_offset % alignment == 0);
     CHECK(located.stats.storages_calculated == 3);
   }
 }
@@ -152,21 +137,22 @@ TEST_CASE("calculates a file whose storages are in bytewise order, as before tor
   for (std::size_t i : order) builder.add("archive/data/" + std::to_string(i), storages[i]);
   builder.add("archive/version", "3\n");
   Located located(builder.finish());
-  const auto extents = located.request_first(25).locate();
-  REQUIRE_OK(extents);
+  const auto extents = located.request_first(25).locate().value();
   for (std::size_t i = 0; i < storages.size(); ++i)
-    REQUIRE(located.content((*extents)[i]) == storages[i]);
+    REQUIRE(located.content(extents[i]) == storages[i]);
   CHECK(located.stats.storages_calculated == 25);
   CHECK(located.stats.local_headers_read == 1);
 }
 
-TEST_CASE("answers in the order of the requests, whatever it is") {
+TEST_CASE("answers in the order of the requests, whatever it is, and to none") {
   Located located(torch_archive({"zero", "one", "two", "three"}).finish());
-  const auto extents = located.request({"2", "0", "3"}).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[0]) == "two");
-  CHECK(located.content((*extents)[1]) == "zero");
-  CHECK(located.content((*extents)[2]) == "three");
+  CHECK(located.locate().value().empty());
+  CHECK(located.stats.strategy == OffsetStrategy::none);
+  CHECK(located.stats.local_headers_read == 0);
+  const auto extents = located.request({"2", "0", "3"}).locate().value();
+  CHECK(located.content(extents[0]) == "two");
+  CHECK(located.content(extents[1]) == "zero");
+  CHECK(located.content(extents[2]) == "three");
 }
 
 TEST_CASE("calculates when no record lies behind the last storage") {
@@ -175,15 +161,6 @@ TEST_CASE("calculates when no record lies behind the last storage") {
   Located located(builder.finish());
   REQUIRE_OK(located.request_first(2).locate());
   CHECK(located.stats.storages_calculated == 2);
-}
-
-TEST_CASE("locates nothing for no requests") {
-  Located located(torch_archive({"one"}).finish());
-  const auto extents = located.locate();
-  REQUIRE_OK(extents);
-  CHECK(extents->empty());
-  CHECK(located.stats.strategy == OffsetStrategy::none);
-  CHECK(located.stats.local_headers_read == 0);
 }
 
 // A file beyond 4 GiB whose weights are zeros that take no memory.
@@ -236,19 +213,18 @@ TEST_CASE("calculates beyond 4 GiB, with zip64 fields and long descriptors") {
   source.append(directory_bytes);
 
   bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
-  const auto directory = Directory::read(cache, limit);
-  REQUIRE_OK(directory);
+  const auto directory = Directory::read(cache, limit).value();
   std::vector<StorageRequest> requests;
   for (std::size_t i = 0; i < sizes.size(); ++i) requests.push_back({keys[i], sizes[i], 1});
   OpenStats stats;
   LocateOptions options;
   options.verify_headers = true;
-  const auto extents = locate_storages(*directory, requests, options, cache, source, stats,
-                                       *std::pmr::new_delete_resource());
-  REQUIRE_OK(extents);
+  const auto extents = locate_storages(directory, requests, options, cache, source, stats,
+                                       *std::pmr::new_delete_resource())
+                           .value();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    CHECK((*extents)[i].payload_offset == payloads[i]);
-    CHECK((*extents)[i].nbytes == sizes[i]);
+    CHECK(extents[i].payload_offset == payloads[i]);
+    CHECK(extents[i].nbytes == sizes[i]);
   }
   CHECK(stats.storages_calculated == sizes.size());
   CHECK(stats.local_headers_read == 1);
@@ -262,10 +238,9 @@ TEST_CASE("places a storage behind a foreign record by the directory and goes on
   builder.add("a/data/0", "one").add("a/extra.txt", "foreign").add("a/data/1", "two");
   builder.add("a/data/2", "three").add("a/version", "3\n");
   Located located(builder.finish());
-  const auto extents = located.request_first(3).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[1]) == "two");
-  CHECK(located.content((*extents)[2]) == "three");
+  const auto extents = located.request_first(3).locate().value();
+  CHECK(located.content(extents[1]) == "two");
+  CHECK(located.content(extents[2]) == "three");
   CHECK(located.stats.strategy == OffsetStrategy::directory);
   CHECK(located.stats.storages_calculated == 2);
   CHECK(located.stats.storages_by_directory == 1);
@@ -277,10 +252,9 @@ TEST_CASE("reads the local headers of an archive that another tool wrote") {
   builder.add_plain("a/data.pkl", "pickle").add_plain("a/.format_version", "1");
   builder.add_plain("a/data/0", "one").add_plain("a/data/1", "two").add_plain("a/version", "3\n");
   Located located(builder.finish());
-  const auto extents = located.request_first(2).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[0]) == "one");
-  CHECK(located.content((*extents)[1]) == "two");
+  const auto extents = located.request_first(2).locate().value();
+  CHECK(located.content(extents[0]) == "one");
+  CHECK(located.content(extents[1]) == "two");
   CHECK(located.stats.strategy == OffsetStrategy::headers);
   CHECK(located.stats.storages_by_header == 2);
   CHECK(located.stats.local_headers_read == 2);
@@ -292,10 +266,9 @@ TEST_CASE("reads one header where a hole breaks the chain, and only there") {
   builder.bytes().insert(builder.bytes().end(), 40, std::byte{'?'});
   builder.add("a/data/2", "three").add("a/data/3", "four").add("a/version", "3\n");
   Located located(builder.finish());
-  const auto extents = located.request_first(4).locate();
-  REQUIRE_OK(extents);
+  const auto extents = located.request_first(4).locate().value();
   for (std::size_t i = 0; i < 4; ++i)
-    CHECK(located.content((*extents)[i]) ==
+    CHECK(located.content(extents[i]) ==
           std::vector<std::string>{"one", "two", "three", "four"}[i]);
   CHECK(located.stats.storages_calculated == 2);
   CHECK(located.stats.storages_by_header == 1);
@@ -306,9 +279,8 @@ TEST_CASE("reads one header where a hole breaks the chain, and only there") {
 TEST_CASE("an alignment of 0 reads every header") {
   Located located(torch_archive({"one", "two"}).finish());
   located.options.alignment = 0;
-  const auto extents = located.request_first(2).locate();
-  REQUIRE_OK(extents);
-  CHECK(located.content((*extents)[1]) == "two");
+  const auto extents = located.request_first(2).locate().value();
+  CHECK(located.content(extents[1]) == "two");
   CHECK(located.stats.storages_by_header == 2);
 }
 
@@ -317,9 +289,8 @@ TEST_CASE("an alignment of 0 reads every header") {
 TEST_CASE("accepts a remainder smaller than an element, and refuses one that is not") {
   Located located(torch_archive({"0123456789"}).finish());
   located.requests = {{"0", 8, 4}};
-  const auto extents = located.locate();
-  REQUIRE_OK(extents);
-  CHECK((*extents)[0].nbytes == 10);
+  const auto extents = located.locate().value();
+  CHECK(extents[0].nbytes == 10);
   located.requests = {{"0", 8, 2}};
   CHECK_FAILS(located.locate(), ErrorCode::corrupt, "has 10 bytes, the pickle says 8");
 }
@@ -413,14 +384,13 @@ struct RecordFixture {
 };
 
 TEST_CASE_FIXTURE(RecordFixture, "reads records that lie in a window without copy or read") {
-  const auto content = read("data.pkl");
-  REQUIRE_OK(content);
-  CHECK(text_of(content->bytes) == "the pickle");
-  CHECK(content->file_offset == builder.place(0).payload);
-  CHECK(content->inflated.size() == 0);
+  const auto content = read("data.pkl").value();
+  CHECK(text_of(content.bytes) == "the pickle");
+  CHECK(content.file_offset == builder.place(0).payload);
+  CHECK(content.inflated.size() == 0);
   CHECK(cache->reads() == 1);
   const auto window = cache->bytes(0, builder.bytes().size()).value();
-  CHECK(content->bytes.data() == window.data() + content->file_offset);
+  CHECK(content.bytes.data() == window.data() + content.file_offset);
 }
 
 TEST_CASE_FIXTURE(RecordFixture, "reads plain, empty, inflated and unchecked records") {
@@ -447,9 +417,8 @@ TEST_CASE("reads a record far from the directory with its local header in one re
   bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
   const Directory directory = Directory::read(cache, limit).value();
   const std::uint64_t before = cache.reads();
-  const auto content = read_record(directory, *directory.find("data.pkl"), cache, 100);
-  REQUIRE_OK(content);
-  CHECK(text_of(content->bytes) == "the pickle");
+  const auto content = read_record(directory, *directory.find("data.pkl"), cache, 100).value();
+  CHECK(text_of(content.bytes) == "the pickle");
   CHECK(cache.reads() == before + 1);
 }
 

@@ -68,39 +68,38 @@ std::string elements(const Checkpoint& checkpoint, const TensorSlice& slice) {
 std::vector<std::pair<Sizes, std::string>> all_pieces(const Checkpoint& checkpoint,
                                                       std::string_view name,
                                                       const std::optional<Box>& box = {}) {
-  const Result<std::vector<TensorPiece>> found = pieces(checkpoint, name, box);
-  REQUIRE_OK(found);
+  const std::vector<TensorPiece> found = pieces(checkpoint, name, box).value();
   std::vector<std::pair<Sizes, std::string>> all;
-  for (const TensorPiece& piece : *found)
+  for (const TensorPiece& piece : found)
     all.emplace_back(piece.offsets, elements(checkpoint, piece.view));
   return all;
 }
 
 using Pieces = std::vector<std::pair<Sizes, std::string>>;
 
+struct Grid {
+  Checkpoint checkpoint = opened(grid());
+};
+
 }  // namespace
 
-TEST_CASE("what a tensor is before anything of it is read") {
-  const Checkpoint checkpoint = opened(grid());
-  const Result<WholeTensor> chunked = whole_tensor(checkpoint, "g");
-  REQUIRE_OK(chunked);
-  CHECK(chunked->dtype == DType::uint8);
-  CHECK(chunked->sizes == Sizes{3, 4});
-  CHECK(chunked->first_piece == 0);
-  CHECK(chunked->piece_count == 4);
-  const Result<WholeTensor> ordinary = whole_tensor(checkpoint, "w");
-  REQUIRE_OK(ordinary);
-  CHECK(ordinary->sizes == Sizes{3, 4});
-  CHECK(ordinary->first_piece == 4);
-  CHECK(ordinary->piece_count == 1);
+TEST_CASE_FIXTURE(Grid, "what a tensor is before anything of it is read") {
+  const WholeTensor chunked = whole_tensor(checkpoint, "g").value();
+  CHECK(chunked.dtype == DType::uint8);
+  CHECK(chunked.sizes == Sizes{3, 4});
+  CHECK(chunked.first_piece == 0);
+  CHECK(chunked.piece_count == 4);
+  const WholeTensor ordinary = whole_tensor(checkpoint, "w").value();
+  CHECK(ordinary.sizes == Sizes{3, 4});
+  CHECK(ordinary.first_piece == 4);
+  CHECK(ordinary.piece_count == 1);
   CHECK_FAILS(whole_tensor(checkpoint, "nothing"), ErrorCode::not_found, "\"nothing\"");
-  const Result<WholeTensor> one = whole_tensor(checkpoint, "g[0:2, 3:4]");  // itself a tensor
-  REQUIRE_OK(one);
-  CHECK(one->sizes == Sizes{2, 1});
+  // Which is itself a tensor.
+  const WholeTensor one = whole_tensor(checkpoint, "g[0:2, 3:4]").value();
+  CHECK(one.sizes == Sizes{2, 1});
 }
 
-TEST_CASE("pieces come in row-major order, clipped to the box") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "pieces come in row-major order, clipped to the box") {
   CHECK(all_pieces(checkpoint, "g") ==
         Pieces{{{0, 0}, "abcefg"}, {{0, 3}, "dh"}, {{2, 0}, "ijk"}, {{2, 3}, "l"}});
   CHECK(all_pieces(checkpoint, "g", Box{{1, 2}, {2, 2}}) ==
@@ -113,44 +112,36 @@ TEST_CASE("pieces come in row-major order, clipped to the box") {
   CHECK(all_pieces(checkpoint, "s", Box{}) == Pieces{{{}, "x"}});
   CHECK(all_pieces(checkpoint, "e").empty());
   CHECK(all_pieces(checkpoint, "g", Box{{3, 0}, {0, 4}}).empty());
-  const Result<std::vector<TensorPiece>> found = pieces(checkpoint, "g", Box{{2, 0}, {1, 4}});
-  REQUIRE_OK(found);
-  CHECK(found->at(0).tensor == 2);
-  CHECK(checkpoint.tensors()[found->at(1).tensor].name == "g[2:3, 3:4]");
+  const std::vector<TensorPiece> found = pieces(checkpoint, "g", Box{{2, 0}, {1, 4}}).value();
+  CHECK(found.at(0).tensor == 2);
+  CHECK(checkpoint.tensors()[found.at(1).tensor].name == "g[2:3, 3:4]");
 }
 
-TEST_CASE("a part that one chunk has is a view of it") {
-  const Checkpoint checkpoint = opened(grid());
-  const Result<TensorSlice> view = view_of(checkpoint, "g", {{1, 1}, {1, 2}});
-  REQUIRE_OK(view);
-  CHECK(elements(checkpoint, *view) == "fg");
-  const TensorView& shown = *view;
+TEST_CASE_FIXTURE(Grid, "a part that one chunk has is a view of it") {
+  const TensorSlice view = view_of(checkpoint, "g", {{1, 1}, {1, 2}}).value();
+  CHECK(elements(checkpoint, view) == "fg");
+  const TensorView& shown = view;
   CHECK(std::ranges::equal(shown.shape(), Sizes{1, 2}));
   CHECK(std::ranges::equal(shown.strides(), Sizes{3, 1}));
   const std::span<const std::byte> mapping = checkpoint.mapping();
   CHECK(shown.stored_bytes().data() >= mapping.data());
   CHECK(shown.stored_bytes().data() < mapping.data() + mapping.size());
-  const Result<TensorSlice> column = view_of(checkpoint, "w", {{0, 2}, {3, 1}});
-  REQUIRE_OK(column);
-  CHECK(elements(checkpoint, *column) == "cgk");
-  const Result<TensorSlice> scalar = view_of(checkpoint, "s", {});
-  REQUIRE_OK(scalar);
-  CHECK(elements(checkpoint, *scalar) == "x");
+  const TensorSlice column = view_of(checkpoint, "w", {{0, 2}, {3, 1}}).value();
+  CHECK(elements(checkpoint, column) == "cgk");
+  const TensorSlice scalar = view_of(checkpoint, "s", {}).value();
+  CHECK(elements(checkpoint, scalar) == "x");
 }
 
-TEST_CASE("a part in several chunks is no view, and the error says what it is") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "a part in several chunks is no view, and the error says what it is") {
   CHECK_FAILS(view_of(checkpoint, "g", {{1, 0}, {1, 4}}), ErrorCode::unsupported,
               "tensor \"g\" lies in 2 pieces; pieces() gives them, gather() copies them into one");
   CHECK_FAILS(view_of(checkpoint, "g", {{0, 0}, {3, 4}}), ErrorCode::unsupported, "4 pieces");
 }
 
-TEST_CASE("an empty part is an empty view, and copies nothing") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "an empty part is an empty view, and copies nothing") {
   for (const Box& box : {Box{{0, 0}, {0, 4}}, Box{{3, 4}, {0, 0}}, Box{{1, 1}, {2, 0}}}) {
-    const Result<TensorSlice> view = view_of(checkpoint, "g", box);
-    REQUIRE_OK(view);
-    const TensorView& shown = *view;
+    const TensorSlice view = view_of(checkpoint, "g", box).value();
+    const TensorView& shown = view;
     CHECK(std::ranges::equal(shown.shape(), box.sizes));
     CHECK(shown.dtype() == DType::uint8);
     CHECK(shown.nbytes() == 0);
@@ -159,8 +150,7 @@ TEST_CASE("an empty part is an empty view, and copies nothing") {
   CHECK(part(checkpoint, "e", {}, 0) == ""s);
 }
 
-TEST_CASE("a box that leaves the tensor") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "a box that leaves the tensor") {
   constexpr std::int64_t most = INT64_MAX;
   for (const Box& box :
        {Box{{0, 0}, {4, 4}}, Box{{3, 0}, {1, 4}}, Box{{-1, 0}, {2, 4}}, Box{{0, 0}, {3, -1}},
@@ -175,8 +165,7 @@ TEST_CASE("a box that leaves the tensor") {
   CHECK_FAILS(pieces(checkpoint, "s", Box{{0}, {1}}), ErrorCode::invalid_argument, "shape []");
 }
 
-TEST_CASE("a copy has the part row-major, whatever lies where") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "a copy has the part row-major, whatever lies where") {
   for (const char* name : {"g", "w"}) {
     CHECK(part(checkpoint, name, {}, 12) == "abcdefghijkl"s);
     CHECK(part(checkpoint, name, Box{{1, 0}, {1, 4}}, 4) == "efgh"s);
@@ -191,8 +180,7 @@ TEST_CASE("a copy has the part row-major, whatever lies where") {
   CHECK(part(checkpoint, "t", Box{{1, 1}, {2, 1}}, 2) == "df"s);
 }
 
-TEST_CASE("the buffer of a copy is just as long as the part") {
-  const Checkpoint checkpoint = opened(grid());
+TEST_CASE_FIXTURE(Grid, "the buffer of a copy is just as long as the part") {
   for (const std::size_t length : std::vector<std::size_t>{0, 3, 5})
     CHECK_FAILS(
         part(checkpoint, "g", Box{{1, 0}, {1, 4}}, length), ErrorCode::invalid_argument,

@@ -13,6 +13,7 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/dcp_builder.hpp"
 #include "tests/support/gguf_builder.hpp"
+#include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_writer.hpp"
@@ -83,11 +84,8 @@ void write_safetensors_shards(const TemporaryFolder& folder, const safetensors::
                          list_of(parts[i].offsets) + R"(}}"},"w":{"dtype":")" +
                          std::string(type.name) + R"(","shape":)" + list_of(counted) +
                          R"(,"data_offsets":[0,)" + std::to_string(parts[i].bytes.size()) + "]}}";
-    std::string length(8, '\0');
-    length[0] = static_cast<char>(header.size() & 255);
-    length[1] = static_cast<char>(header.size() >> 8);
     folder.write("shard-0000" + std::to_string(i + 1) + "-model-00001-of-00001.safetensors",
-                 length + header + parts[i].bytes);
+                 test::framed(header, parts[i].bytes));
   }
 }
 
@@ -243,14 +241,15 @@ TEST_CASE("each way to the elements gives those of the file, or says why not") {
       CAPTURE(divided.value_or(9));
       const TemporaryFolder folder;
       if (!write(folder, dtype, divided)) continue;
-      const Result<Checkpoint> checkpoint = Checkpoint::open(
-          std::filesystem::exists(folder.path() / "w.gguf") ? folder.path() / "w.gguf"
-                                                            : folder.path());
-      REQUIRE_OK(checkpoint);
+      const Checkpoint checkpoint =
+          Checkpoint::open(std::filesystem::exists(folder.path() / "w.gguf")
+                               ? folder.path() / "w.gguf"
+                               : folder.path())
+              .value();
       for (const Way& way : ways) {
         CAPTURE(way.name);
         const std::string why = refusal(way.name, dtype, divided.has_value());
-        const Answer answer = way.answer(*checkpoint, dtype);
+        const Answer answer = way.answer(checkpoint, dtype);
         ++(answer ? given : refused)[way.name];
         REQUIRE(answer.has_value() == why.empty());
         if (answer) {

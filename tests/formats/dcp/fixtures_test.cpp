@@ -3,10 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <numeric>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tests/support/checkpoints.hpp"
@@ -35,15 +33,13 @@ Floats counted(float from) {
 }
 
 Sizes strides(const Checkpoint& checkpoint, std::string_view name) {
-  const Result<NamedTensor> tensor = checkpoint.get(name);
-  REQUIRE_OK(tensor);
-  return {tensor->view.strides().begin(), tensor->view.strides().end()};
+  const NamedTensor tensor = checkpoint.get(name).value();
+  return {tensor.view.strides().begin(), tensor.view.strides().end()};
 }
 
 std::size_t pieces_of(const Checkpoint& checkpoint, std::string_view name) {
-  const Result<WholeTensor> whole = whole_tensor(checkpoint, name);
-  REQUIRE_OK(whole);
-  return whole->piece_count;
+  const WholeTensor whole = whole_tensor(checkpoint, name).value();
+  return whole.piece_count;
 }
 
 }  // namespace
@@ -55,10 +51,9 @@ TEST_CASE("folders that torch wrote") {
     CHECK(checkpoint.tensors().size() == 11);
     CHECK(checkpoint.info().tensor_bytes == 452);
     CHECK(checkpoint.info().unsupported.empty());
-    const Result<Value> root = checkpoint.values();
-    REQUIRE_OK(root);
-    CHECK(root->find("lr")->real() == 0.1);
-    CHECK(root->find("list")->size() == 2);
+    const Value root = checkpoint.values().value();
+    CHECK(root.find("lr")->real() == 0.1);
+    CHECK(root.find("list")->size() == 2);
     CHECK(checkpoint.info().names_torch_safe_only == false);
     CHECK(pieces_of(checkpoint, "model.rows") == 2);
     CHECK(pieces_of(checkpoint, "model.columns") == 2);
@@ -82,18 +77,15 @@ TEST_CASE("folders that torch wrote") {
     CHECK(values<std::int64_t>(checkpoint, "step", 1) == std::vector<std::int64_t>{3});
     CHECK(values(checkpoint, "list.0", 2) == Floats{1, 1});
     CHECK(values(checkpoint, "list.1.empty", 0).empty());
-    const Result<NamedTensor> rows = checkpoint.get("model.rows[3:5, 0:6]");
-    REQUIRE_OK(rows);
-    CHECK(rows->requires_grad);
+    const NamedTensor rows = checkpoint.get("model.rows[3:5, 0:6]").value();
+    CHECK(rows.requires_grad);
   }
 }
 
 TEST_CASE("names of torch's folders lead to the paths of the state") {
   const Checkpoint checkpoint = test::opened(test::data / "dcp" / "default");
-  const Result<NamedTensor> weight = checkpoint.get("model.0.weight");
-  REQUIRE_OK(weight);
-  CHECK(checkpoint.path(weight->index).size() == 2);
-  const Result<NamedTensor> first = checkpoint.get("list.0");
-  REQUIRE_OK(first);
-  CHECK(checkpoint.path(first->index).size() == 2);
+  const NamedTensor weight = checkpoint.get("model.0.weight").value();
+  CHECK(checkpoint.path(weight.index).size() == 2);
+  const NamedTensor first = checkpoint.get("list.0").value();
+  CHECK(checkpoint.path(first.index).size() == 2);
 }

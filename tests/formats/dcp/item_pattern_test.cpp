@@ -43,21 +43,19 @@ Result<Checkpoint> open_item(const std::string& item, bool is_alone,
   add(made, "w", item, alone_file);
   const TemporaryFolder folder;
   made.write(folder);
-  OpenOptions options;
-  options.verify = verify;
+  const OpenOptions options{.verify = verify};
   return Checkpoint::open(folder.path(), options);
 }
 
 // Says what was opened, or why not.
 std::string verdict(const Result<Checkpoint>& opened) {
   if (!opened) return opened.error().message + " at " + std::to_string(opened.error().file_offset);
-  const Result<NamedTensor> tensor = opened->get("w");
-  REQUIRE_OK(tensor);
-  std::string said = std::to_string(tensor->file_offset) + ", " +
+  const NamedTensor tensor = opened->get("w").value();
+  std::string said = std::to_string(tensor.file_offset) + ", " +
                      std::to_string(verify_crc(*opened).faults.size()) + " faults, strides";
-  for (const std::int64_t stride : tensor->view.strides()) said += " " + std::to_string(stride);
-  std::string elements(tensor->view.nbytes(), '\0');
-  REQUIRE_OK(opened->gather(tensor->view, std::as_writable_bytes(std::span(elements))));
+  for (const std::int64_t stride : tensor.view.strides()) said += " " + std::to_string(stride);
+  std::string elements(tensor.view.nbytes(), '\0');
+  REQUIRE_OK(opened->gather(tensor.view, std::as_writable_bytes(std::span(elements))));
   return said + " " + elements;
 }
 

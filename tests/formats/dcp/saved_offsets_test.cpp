@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/support/failures.hpp"
+#include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
@@ -36,10 +36,7 @@ std::string shard(const std::string& info, const std::vector<Part>& parts) {
               std::to_string(data.size() + part.bytes.size()) + "]}";
     data += part.bytes;
   }
-  header += "}";
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < 4; ++i) length[i] = static_cast<char>(header.size() >> 8 * i);
-  return length + header + data;
+  return test::framed(header + "}", data);
 }
 
 struct Ranks {
@@ -55,10 +52,9 @@ struct Ranks {
 };
 
 std::string gathered(const Checkpoint& checkpoint, const std::string& name) {
-  const auto tensor = whole_tensor(checkpoint, name);
-  REQUIRE_OK(tensor);
+  const auto tensor = whole_tensor(checkpoint, name).value();
   std::size_t bytes = 1;
-  for (const std::int64_t size : tensor->sizes) bytes *= static_cast<std::size_t>(size);
+  for (const std::int64_t size : tensor.sizes) bytes *= static_cast<std::size_t>(size);
   std::string text(bytes, '?');
   REQUIRE_OK(gather(checkpoint, name, {}, std::as_writable_bytes(std::span(text))));
   return text;
@@ -72,15 +68,14 @@ TEST_CASE("parts of ranks are put together") {
             {{"w", "[1,3]", "abc"}, {"c", "[2,1]", "36"}});
   ranks.add(R"({"w": {"saved_offsets": [1, 0]}, "c": {"saved_offsets": [0, 0]}})",
             {{"w", "[2,3]", "defghi"}, {"c", "[2,2]", "1245"}});
-  const auto checkpoint = ranks.open();
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().format == Format::safetensors);
-  CHECK(gathered(*checkpoint, "w") == "abcdefghi");
-  CHECK(gathered(*checkpoint, "c") == "123456");
-  CHECK(checkpoint->contains("w[1:3, 0:3]"));
-  CHECK(checkpoint->get("w").error().message.find("has tensor \"w\" in 2 pieces; pieces() gives") !=
+  const auto checkpoint = ranks.open().value();
+  CHECK(checkpoint.info().format == Format::safetensors);
+  CHECK(gathered(checkpoint, "w") == "abcdefghi");
+  CHECK(gathered(checkpoint, "c") == "123456");
+  CHECK(checkpoint.contains("w[1:3, 0:3]"));
+  CHECK(checkpoint.get("w").error().message.find("has tensor \"w\" in 2 pieces; pieces() gives") !=
         std::string::npos);
-  CHECK(whole_names(*checkpoint) == std::vector<std::string_view>{"w", "c"});
+  CHECK(whole_names(checkpoint) == std::vector<std::string_view>{"w", "c"});
 }
 
 TEST_CASE("what only one rank has, and what all have alike, is an ordinary tensor") {
@@ -88,12 +83,11 @@ TEST_CASE("what only one rank has, and what all have alike, is an ordinary tenso
   ranks.add(R"({"all": {"saved_offsets": [0]}})", {{"all", "[2]", "xy"}, {"unnamed", "[1]", "u"}});
   ranks.add(R"({"all": {"saved_offsets": [0]}, "one": {"saved_offsets": [0]}})",
             {{"all", "[2]", "xy"}, {"one", "[1]", "o"}});
-  const auto checkpoint = ranks.open();
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->tensors().size() == 3);
-  CHECK(gathered(*checkpoint, "all") == "xy");
-  CHECK(gathered(*checkpoint, "one") == "o");
-  CHECK(gathered(*checkpoint, "unnamed") == "u");
+  const auto checkpoint = ranks.open().value();
+  CHECK(checkpoint.tensors().size() == 3);
+  CHECK(gathered(checkpoint, "all") == "xy");
+  CHECK(gathered(checkpoint, "one") == "o");
+  CHECK(gathered(checkpoint, "unnamed") == "u");
 }
 
 TEST_CASE("the file of one rank alone is refused if its parts begin elsewhere than the tensors") {
@@ -126,9 +120,8 @@ TEST_CASE("the file of one rank is refused if those of others lie beside it") {
 TEST_CASE("parts beside a file that has no offsets are refused, since they cannot be joined") {
   Ranks ranks;
   ranks.add(R"({"w": {"saved_offsets": [2]}})", {{"w", "[2]", "cd"}});
-  const std::string header = R"({"v":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
   ranks.folder.write("shard-00002-model-00001-of-00001.safetensors",
-                     static_cast<char>(header.size()) + std::string(7, '\0') + header + "v");
+                     test::safetensors({{"v", "v"}}));
   const auto opened = ranks.open();
   CHECK_FAILS(opened, ErrorCode::invalid_argument, "its part of tensor \"w\" begins at [2]");
   CHECK(opened.error().file.ends_with("shard-00001-model-00001-of-00001.safetensors"));

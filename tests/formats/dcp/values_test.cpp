@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +17,7 @@
 #include "weightmap/value.hpp"
 
 using namespace weightmap;
-using test::DcpFolder;
-using test::global;
-using test::integer;
-using test::TemporaryFolder;
-using test::unicode;
+using namespace weightmap::test;
 
 namespace {
 
@@ -33,11 +28,7 @@ struct Opened {
   explicit Opened(const DcpFolder& made, const OpenOptions& options = {})
       : checkpoint((made.write(folder), test::opened(folder.path(), options))) {}
 
-  Value root() const {
-    const Result<Value> root = checkpoint.values();
-    REQUIRE_OK(root);
-    return *root;
-  }
+  Value root() const { return checkpoint.values().value(); }
   std::optional<std::int64_t> integer_at(std::string_view name) const {
     const std::optional<FoundValue> found = find_value(root(), name);
     return found ? found->value.integer() : std::nullopt;
@@ -79,9 +70,8 @@ TEST_CASE("values are nested by their paths, in the order of the metadata") {
   std::string keys;
   for (const auto& [key, value] : opened.root().items()) keys += std::string(*key.string()) + " ";
   CHECK(keys == "model opt epoch ");
-  const auto tensor = opened.checkpoint.tensor(*opened.root().find("model")->find("w"));
-  REQUIRE(tensor);
-  CHECK(tensor->name == "w");
+  const auto tensor = opened.checkpoint.tensor(*opened.root().find("model")->find("w")).value();
+  CHECK(tensor.name == "w");
   CHECK(left_out_values(opened.checkpoint).empty());
   CHECK(opened.checkpoint.info().unsupported.empty());
 }
@@ -212,8 +202,7 @@ TEST_CASE("refuses items that cannot be read, and paths that lead nowhere") {
        with_tensor().add_object(deep, "]]]]aaa").at(deep, keys(18)), limit_exceeded,
        "nest deeper than the limit of 20"},
   };
-  OpenOptions options;
-  options.limits.depth = 20;
+  const OpenOptions options{.limits = {.depth = 20}};
   for (const auto& refusal : refusals) {
     CAPTURE(refusal.what);
     CHECK_FAILS(values_of(refusal.folder, options), refusal.code, refusal.words);

@@ -9,15 +9,13 @@
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/tar_builder.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
+using test::text_of;
 
 namespace {
-
-std::string text_of(const test::Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 struct Fixture {
   test::TemporaryFolder folder;
@@ -49,17 +47,78 @@ const std::string onnx_graph =
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Fixture, "ONNX, with the name of its writer and without") {
+TEST_CASE_FIXTURE(Fixture, "names files of other programs by what they are") {
+  // ONNX, with the name of its writer and without.
   names("a.onnx", "\x08\x0e" + onnx_graph, "is a model of ONNX; load it with onnx");
   names("b.onnx", "\x08\x0e\x12\x07pytorch" + onnx_graph, "is a model of ONNX");
-}
-
-// Model.proto of coremltools.
-TEST_CASE_FIXTURE(Fixture, "Core ML") {
+  // Core ML: Model.proto of coremltools.
   names("a.mlmodel", "\x08\x07" + field(2, field(1, field(1, "image"))) + zeros,
         "is a model of Core ML (.mlmodel)");
   names("b.mlmodel", "\x08\x01" + field(2, field(1, field(1, "image"))) + zeros,
         "is a model of Core ML (.mlmodel)");
+  // TensorFlow: SavedModel, a frozen graph, the index of a checkpoint: saved_model.proto,
+  // graph.proto and table.cc of TensorFlow.
+  names("saved_model.pb", "\x08\x01" + field(2, field(1, field(2, field(1, field(1, "Add"))))),
+        "is the graph of a SavedModel of TensorFlow");
+  names("frozen.pb", field(1, field(1, "x") + field(2, "Placeholder")) + zeros,
+        "is a graph of TensorFlow (GraphDef)");
+  names("model.ckpt.index", "\0\0\1\2\x08\1\x12\0"s + zeros + "\x57\xfb\x80\x8b\x24\x75\x47\xdb",
+        "is the index of a checkpoint of TensorFlow; load it with tf.train.load_checkpoint");
+  // TensorFlow Lite and ExecuTorch: The file identifiers of their flatbuffers.
+  names("a.tflite", "\x1c\0\0\0TFL3"s + zeros, "is a model of TensorFlow Lite (LiteRT)");
+  names("a.pte", "\x38\0\0\0ET12"s + zeros, "is a program of ExecuTorch (.pte)");
+  names("a.ptd", "\x38\0\0\0FT01"s + zeros, "is data of ExecuTorch (.ptd)");
+  // fastText: FASTTEXT_FILEFORMAT_MAGIC_INT32 and a version.
+  names("a.ftz", "\xba\x16\x4f\x2f\x0c\0\0\0"s + zeros, "is a model of fastText");
+  // word2vec in binary; numbers as text are only text: As gensim's
+  // save_word2vec_format(binary=True) writes it.
+  names("a.bin", "2 2\nthe \0\0\x80?\0\0\0@\nof \0\0\x80?\0\0\0@\n"s,
+        "has the vectors of word2vec in binary; load it with gensim");
+  names("a.txt", "2 2\nthe 1.0 2.0\nof 1.0 2.0\n", "is not a torch checkpoint");
+  // msgpack of flax and spaCy.
+  names("a.msgpack", "\x82\xa4step\x01\xa6params\x81\xa1k\xc4\x04\0\0\0\0"s,
+        "is msgpack, as flax and spaCy write it");
+  names("key2row", "\x80", "is msgpack, as flax and spaCy write it");
+  names("b", "\xde\0\x10\xa1k\x01"s + zeros, "is msgpack");
+  names("c", "\x81\xd9\x21" + std::string(33, 'k') + "\x01", "is msgpack");
+  names("number", "\x83\x01\x02" + zeros, "is not a torch checkpoint");
+  // XGBoost: UBJSON is not JSON, and JSON is no index: As XGBoost's save_model() writes: `{` and
+  // the key "learner", whose length is a number of type `L`, of eight bytes, with an object in it
+  // that begins likewise.
+  names("a.ubj", "{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x0a"s + zeros,
+        "is UBJSON, as XGBoost writes models (.ubj); load it with xgboost");
+  names("a.json", R"({"learner":{"attributes":{}},"version":[2,1,4]})",
+        "is a model of XGBoost as JSON; load it with xgboost");
+  names("b.json", R"({"other":{}})", "is JSON without a weight_map, so it is no index of shards");
+  // Keras: an archive, HDF5, and the index of several.
+  names_archive({{"metadata.json", "{}"}, {"config.json", "{}"}, {"model.weights.h5", "\x89HDF"}},
+                "is a model of Keras (.keras); load it with keras");
+  names("a.weights.h5", "\x89HDF\r\n\x1a\n" + zeros,
+        "is an HDF5 file, as Keras writes models and weights (.h5)");
+  names("a.weights.json",
+        R"({"metadata": {}, "weight_map": {"/layers/dense/vars": ["a_00000.weights.h5"]}})",
+        "is the index of weights that Keras has written in shards");
+  // skops is not an archive of numpy, though arrays lie in it.
+  names_archive({{"140.npy", "\x93NUMPY"}, {"schema.json", "{}"}},
+                "is a model of skops; load it with skops.io.load");
+  // TorchServe's archive.
+  names_archive({{"m.pt", "PK"}, {"handler.py", ""}, {"MAR-INF/MANIFEST.json", "{}"}},
+                R"(is a model archive of TorchServe (.mar) with "m.pt", "handler.py"; open the )"
+                "weights in it as FILE//MEMBER");
+  // an archive of torch.package: Records of a package that torch.package of torch 2.13 writes.
+  names_archive({{"accentor/.data/extern_modules", "torch"},
+                 {"accentor/model/model.pkl", "\x80\x02}."},
+                 {"accentor/model.py", ""}},
+                "is a package of torch.package, which has programs in it; if you trust them, load "
+                "the model with torch.package.PackageImporter, and save its state_dict()");
+  // a .nemo or .mar that is compressed with gzip, and any other such file: What Python's
+  // gzip.compress(archive, mtime=0) gives for the tar archive of tar({{.name = "a"}}).
+  names("a.nemo",
+        "\037\213\010\000\000\000\000\000\002\003\113\144\240\075\060\000\002\063\023\023\254\342"
+        "\120\200\046\156\154\146\150\306\240\140\100\007\267\061\224\026\227\044\026\061\030\320"
+        "\305\256\121\060\012\106\301\050\030\104\000\000\157\054\160\214\000\006\000\000"s,
+        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar");
+  names("a.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\xff" + zeros, "is compressed with gzip");
 }
 
 // MILBlob/Blob/StorageFormat.hpp of coremltools: a count, the version 2, and a blob from byte 64
@@ -69,16 +128,6 @@ TEST_CASE_FIXTURE(Fixture, "the weights of a program of Core ML") {
   names("weight.bin", header + "\xef\xbe\xad\xde\2\0\0\0" + zeros,
         "has the weights of a model of Core ML (weight.bin of an .mlpackage)");
   names("other.bin", header + "\xef\xbe\xad\xdf\2\0\0\0" + zeros, "is not a torch checkpoint");
-}
-
-// saved_model.proto, graph.proto and table.cc of TensorFlow.
-TEST_CASE_FIXTURE(Fixture, "TensorFlow: SavedModel, a frozen graph, the index of a checkpoint") {
-  names("saved_model.pb", "\x08\x01" + field(2, field(1, field(2, field(1, field(1, "Add"))))),
-        "is the graph of a SavedModel of TensorFlow");
-  names("frozen.pb", field(1, field(1, "x") + field(2, "Placeholder")) + zeros,
-        "is a graph of TensorFlow (GraphDef)");
-  names("model.ckpt.index", "\0\0\1\2\x08\1\x12\0"s + zeros + "\x57\xfb\x80\x8b\x24\x75\x47\xdb",
-        "is the index of a checkpoint of TensorFlow; load it with tf.train.load_checkpoint");
 }
 
 // The names that TensorFlow's Saver and saved_model.save(), coremltools' save() and Xcode give.
@@ -113,79 +162,11 @@ TEST_CASE_FIXTURE(Fixture, "weights beside a model of TensorFlow or Core ML are 
   CHECK(Checkpoint::open(folder.path()));
 }
 
-// The file identifiers of their flatbuffers.
-TEST_CASE_FIXTURE(Fixture, "TensorFlow Lite and ExecuTorch") {
-  names("a.tflite", "\x1c\0\0\0TFL3"s + zeros, "is a model of TensorFlow Lite (LiteRT)");
-  names("a.pte", "\x38\0\0\0ET12"s + zeros, "is a program of ExecuTorch (.pte)");
-  names("a.ptd", "\x38\0\0\0FT01"s + zeros, "is data of ExecuTorch (.ptd)");
-}
-
 TEST_CASE_FIXTURE(Fixture, "OpenVINO: the network, and the weights beside it") {
   const std::string xml = "<?xml version=\"1.0\"?>\n<net name=\"Model0\" version=\"11\">\n</net>\n";
   names("a.xml", xml, "is a network of OpenVINO, whose weights are in the .bin beside it");
   names("a.bin", "\1\2\3" + zeros, "has the weights of the network of OpenVINO in the .xml beside");
   names("alone.bin", "\1\2\3" + zeros, "is not a torch checkpoint: it is no zip archive");
-}
-
-// FASTTEXT_FILEFORMAT_MAGIC_INT32 and a version.
-TEST_CASE_FIXTURE(Fixture, "fastText") {
-  names("a.ftz", "\xba\x16\x4f\x2f\x0c\0\0\0"s + zeros, "is a model of fastText");
-}
-
-// As gensim's save_word2vec_format(binary=True) writes it.
-TEST_CASE_FIXTURE(Fixture, "word2vec in binary; numbers as text are only text") {
-  names("a.bin", "2 2\nthe \0\0\x80?\0\0\0@\nof \0\0\x80?\0\0\0@\n"s,
-        "has the vectors of word2vec in binary; load it with gensim");
-  names("a.txt", "2 2\nthe 1.0 2.0\nof 1.0 2.0\n", "is not a torch checkpoint");
-}
-
-TEST_CASE_FIXTURE(Fixture, "msgpack of flax and spaCy") {
-  names("a.msgpack", "\x82\xa4step\x01\xa6params\x81\xa1k\xc4\x04\0\0\0\0"s,
-        "is msgpack, as flax and spaCy write it");
-  names("key2row", "\x80", "is msgpack, as flax and spaCy write it");
-  names("b", "\xde\0\x10\xa1k\x01"s + zeros, "is msgpack");
-  names("c", "\x81\xd9\x21" + std::string(33, 'k') + "\x01", "is msgpack");
-  names("number", "\x83\x01\x02" + zeros, "is not a torch checkpoint");
-}
-
-// As XGBoost's save_model() writes: `{` and the key "learner", whose length is a number of type
-// `L`, of eight bytes, with an object in it that begins likewise.
-TEST_CASE_FIXTURE(Fixture, "XGBoost: UBJSON is not JSON, and JSON is no index") {
-  names("a.ubj", "{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x0a"s + zeros,
-        "is UBJSON, as XGBoost writes models (.ubj); load it with xgboost");
-  names("a.json", R"({"learner":{"attributes":{}},"version":[2,1,4]})",
-        "is a model of XGBoost as JSON; load it with xgboost");
-  names("b.json", R"({"other":{}})", "is JSON without a weight_map, so it is no index of shards");
-}
-
-TEST_CASE_FIXTURE(Fixture, "Keras: an archive, HDF5, and the index of several") {
-  names_archive({{"metadata.json", "{}"}, {"config.json", "{}"}, {"model.weights.h5", "\x89HDF"}},
-                "is a model of Keras (.keras); load it with keras");
-  names("a.weights.h5", "\x89HDF\r\n\x1a\n" + zeros,
-        "is an HDF5 file, as Keras writes models and weights (.h5)");
-  names("a.weights.json",
-        R"({"metadata": {}, "weight_map": {"/layers/dense/vars": ["a_00000.weights.h5"]}})",
-        "is the index of weights that Keras has written in shards");
-}
-
-TEST_CASE_FIXTURE(Fixture, "skops is not an archive of numpy, though arrays lie in it") {
-  names_archive({{"140.npy", "\x93NUMPY"}, {"schema.json", "{}"}},
-                "is a model of skops; load it with skops.io.load");
-}
-
-TEST_CASE_FIXTURE(Fixture, "TorchServe's archive") {
-  names_archive({{"m.pt", "PK"}, {"handler.py", ""}, {"MAR-INF/MANIFEST.json", "{}"}},
-                R"(is a model archive of TorchServe (.mar) with "m.pt", "handler.py"; open the )"
-                "weights in it as FILE//MEMBER");
-}
-
-// Records of a package that torch.package of torch 2.13 writes.
-TEST_CASE_FIXTURE(Fixture, "an archive of torch.package") {
-  names_archive({{"accentor/.data/extern_modules", "torch"},
-                 {"accentor/model/model.pkl", "\x80\x02}."},
-                 {"accentor/model.py", ""}},
-                "is a package of torch.package, which has programs in it; if you trust them, load "
-                "the model with torch.package.PackageImporter, and save its state_dict()");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a llamafile, which is a program with a zip archive behind it") {
@@ -215,17 +196,6 @@ TEST_CASE_FIXTURE(Fixture, "a tar of torch of before 0.1.10, and one of many mem
         "is a tar archive of torch of before 0.1.10; load it with torch 0.4 to 1.x");
   names("a.tar", tar_of({"1", "2", "3", "4", "5", "6", "7", "8", "9"}),
         R"(is a tar archive with "1", "2", "3", "4", "5", "6", "7", "8", ...; open)");
-}
-
-// What Python's gzip.compress(archive, mtime=0) gives for the tar archive of tar({{.name = "a"}}).
-TEST_CASE_FIXTURE(Fixture,
-                  "a .nemo or .mar that is compressed with gzip, and any other such file") {
-  names("a.nemo",
-        "\037\213\010\000\000\000\000\000\002\003\113\144\240\075\060\000\002\063\023\023\254\342"
-        "\120\200\046\156\154\146\150\306\240\140\100\007\267\061\224\026\227\044\026\061\030\320"
-        "\305\256\121\060\012\106\301\050\030\104\000\000\157\054\160\214\000\006\000\000"s,
-        "is a tar archive that is compressed with gzip, as an older .nemo of NeMo or a .mar");
-  names("a.gz", "\x1f\x8b\x08\0\0\0\0\0\x02\xff" + zeros, "is compressed with gzip");
 }
 
 // As joblib 0.9.4 and 1.5 (compress="lzma") write it, the second with and without its size.

@@ -12,11 +12,7 @@
 
 using namespace weightmap;
 using namespace std::string_literals;
-using test::block;
-using test::header;
-using test::octal;
-using test::padded;
-using test::tar;
+using namespace weightmap::test;
 
 namespace {
 
@@ -36,11 +32,7 @@ Result<std::vector<std::string>> members_of(const std::string& archive) {
 
 using Found = std::vector<std::string>;
 
-Found members(const std::string& archive) {
-  const Result<std::vector<std::string>> found = members_of(archive);
-  REQUIRE_OK(found);
-  return *found;
-}
+Found members(const std::string& archive) { return members_of(archive).value(); }
 
 }  // namespace
 
@@ -114,39 +106,25 @@ TEST_CASE("the end may be missing, with the rest of the last block") {
   CHECK(members(whole.substr(0, 1024 + 100)) == Found{"a=abc"});
 }
 
-TEST_CASE("a member that is cut off is refused") {
-  const std::string whole = tar({{.name = "a", .content = "abc"}});
-  CHECK_FAILS(members_of(whole.substr(0, 514)), ErrorCode::corrupt,
-              "the tar archive is truncated: a member states 3 bytes, and only 2 follow");
-}
-
-TEST_CASE("a header that is cut off is refused") {
-  const std::string whole = tar({{.name = "a", .content = "abc"}, {.name = "b", .content = "d"}});
-  CHECK_FAILS(members_of(whole.substr(0, 1024 + 300)), ErrorCode::corrupt,
-              "is cut off or its checksum is wrong");
-}
-
-TEST_CASE("a member of more bytes than any file has is refused") {
+TEST_CASE("refuses members and headers that are cut off, too large, or without their numbers") {
+  using enum ErrorCode;
+  const std::string two = tar({{.name = "a", .content = "abc"}, {.name = "b", .content = "d"}});
   const std::string huge = "\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"s;
-  CHECK_FAILS(members_of(tar({{.name = "a", .content = "abc", .size = huge}})), ErrorCode::corrupt,
+  const auto pax = [](const std::string& text) {
+    return members_of(tar({{.name = "p", .content = text, .type = 'x'}}));
+  };
+  CHECK_FAILS(members_of(tar({{.name = "a", .content = "abc"}}).substr(0, 514)), corrupt,
+              "the tar archive is truncated: a member states 3 bytes, and only 2 follow");
+  CHECK_FAILS(members_of(two.substr(0, 1024 + 300)), corrupt,
+              "is cut off or its checksum is wrong");
+  CHECK_FAILS(members_of(tar({{.name = "a", .content = "abc", .size = huge}})), corrupt,
               "the tar archive is truncated: a member states 18446744073709551615 bytes");
-}
-
-TEST_CASE("a pax header without the lengths of its lines is refused") {
   for (const char* text : {"path=x\n", "99 path=x\n", "2 \n", "1 "}) {
     CAPTURE(text);
-    CHECK_FAILS(members_of(tar({{.name = "p", .content = text, .type = 'x'}})), ErrorCode::corrupt,
+    CHECK_FAILS(pax(text), corrupt,
                 "a pax header of the tar archive has a line without its length");
   }
-}
-
-TEST_CASE("a pax header with a size that is no number is refused") {
-  CHECK_FAILS(members_of(tar({{.name = "p", .content = "10 size=x\n", .type = 'x'}})),
-              ErrorCode::corrupt, "states a size that is no number");
-}
-
-TEST_CASE("a header of more text than any has is refused") {
-  CHECK_FAILS(
-      members_of(tar({{.name = "p", .content = std::string((1 << 20) + 1, ' '), .type = 'x'}})),
-      ErrorCode::limit_exceeded, "has 1048577 bytes of text, the limit is 1048576");
+  CHECK_FAILS(pax("10 size=x\n"), corrupt, "states a size that is no number");
+  CHECK_FAILS(pax(std::string((1 << 20) + 1, ' ')), limit_exceeded,
+              "has 1048577 bytes of text, the limit is 1048576");
 }

@@ -65,23 +65,24 @@ void check_whole(const Result<Checkpoint>& checkpoint, const Set& set) {
   std::string names;
   for (const NamedTensor& tensor : checkpoint->tensors()) {
     names += tensor.name;
-    const auto elements = tensor.as<std::int8_t>();
-    REQUIRE_OK(elements);
-    CHECK((*elements)[0] == static_cast<std::int8_t>(tensor.name[0]));
+    const auto elements = tensor.as<std::int8_t>().value();
+    CHECK(elements[0] == static_cast<std::int8_t>(tensor.name[0]));
   }
   CHECK(names == "abc");
 }
 
 }  // namespace
 
-TEST_CASE("a split is opened by any of its files") {
+TEST_CASE("a split is opened by any of its files, its folder, and each level of verification") {
   const Set set;
   for (const int number : {1, 2, 3}) check_whole(set.open(number), set);
+  check_whole(Checkpoint::open(set.folder.path()), set);
+  for (const Verify verify : {Verify::chain, Verify::headers, Verify::crc})
+    check_whole(Checkpoint::open(set.path(1), {.verify = verify}), set);
 }
 
-TEST_CASE("a split is opened by its folder, and by the list of its files in any order") {
+TEST_CASE("a split is opened by the list of its files in any order") {
   const Set set;
-  check_whole(Checkpoint::open(set.folder.path()), set);
   const std::vector<std::filesystem::path> backwards{set.path(3), set.path(2), set.path(1)};
   const auto checkpoint = Checkpoint::open_files(backwards);
   REQUIRE_OK(checkpoint);
@@ -91,38 +92,25 @@ TEST_CASE("a split is opened by its folder, and by the list of its files in any 
 
 TEST_CASE("what a split is opened by is opened again") {
   const Set set;
-  const auto checkpoint = set.open(2);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->is_current());
-  check_whole(checkpoint->reopen(), set);
+  const auto checkpoint = set.open(2).value();
+  CHECK(checkpoint.is_current());
+  check_whole(checkpoint.reopen(), set);
   set.folder.write(name_of(3), content_of({2, {"d"}}));
-  CHECK_FALSE(checkpoint->is_current());
-  const auto again = checkpoint->reopen();
-  REQUIRE_OK(again);
-  CHECK(again->contains("d"));
+  CHECK_FALSE(checkpoint.is_current());
+  const auto again = checkpoint.reopen().value();
+  CHECK(again.contains("d"));
 }
 
 TEST_CASE("the files of a split are told by any of them") {
   const Set set;
   const std::vector<std::filesystem::path> all{set.path(1), set.path(2), set.path(3)};
   for (const int number : {1, 2, 3}) {
-    const auto files = files_of(set.path(number));
-    REQUIRE_OK(files);
-    CHECK(*files == all);
+    const auto files = files_of(set.path(number)).value();
+    CHECK(files == all);
   }
   const auto single = set.folder.write("single.gguf", Gguf().file());
-  const auto files = files_of(single);
-  REQUIRE_OK(files);
-  CHECK(*files == std::vector<std::filesystem::path>{single});
-}
-
-TEST_CASE("each level of verification takes a split") {
-  const Set set;
-  for (const Verify verify : {Verify::chain, Verify::headers, Verify::crc}) {
-    OpenOptions options;
-    options.verify = verify;
-    check_whole(Checkpoint::open(set.path(1), options), set);
-  }
+  const auto files = files_of(single).value();
+  CHECK(files == std::vector<std::filesystem::path>{single});
 }
 
 TEST_CASE("a file of a split by another name is refused") {
@@ -168,18 +156,16 @@ TEST_CASE("files of a split in other byte orders are one checkpoint") {
   Gguf big(true);
   big.split(2, 3, 3).tensor("c", {1}, 24, "c");
   set.folder.write(name_of(3), big.file());
-  const auto checkpoint = set.open(1);
-  REQUIRE_OK(checkpoint);
-  CHECK(checkpoint->info().byteorder == "mixed");
+  const auto checkpoint = set.open(1).value();
+  CHECK(checkpoint.info().byteorder == "mixed");
 }
 
 TEST_CASE("a folder with one GGUF file, with a split, with two models") {
   const TemporaryFolder folder;
   folder.write("any.gguf", Gguf().tensor("w", {1}, 24, "w").file());
   folder.write("README.md", "");
-  const auto one = Checkpoint::open(folder.path());
-  REQUIRE_OK(one);
-  CHECK(one->contains("w"));
+  const auto one = Checkpoint::open(folder.path()).value();
+  CHECK(one.contains("w"));
   folder.write("mmproj-any.gguf", Gguf().file());
   CHECK_FAILS(Checkpoint::open(folder.path()), ErrorCode::invalid_argument,
               "is a folder of several checkpoints: \"any.gguf\" and \"mmproj-any.gguf\"");

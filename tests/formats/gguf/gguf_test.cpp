@@ -5,9 +5,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,80 +12,23 @@
 #include "runtime/formats/gguf/parse_gguf.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/gguf_builder.hpp"
+#include "tests/support/parsed_file.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/checkpoint.hpp"
 
 using namespace weightmap;
 using namespace std::string_literals;
+using test::data_of;
 using test::TemporaryFolder;
+using File = test::ParsedFile<gguf::parse>;
 using Gguf = test::GgufBuilder;
 
 namespace {
 
-std::pmr::memory_resource& memory() { return *std::pmr::new_delete_resource(); }
-
 constexpr std::int32_t f32 = 0;
 constexpr std::int32_t i8 = 24;
 
-std::string data_of(std::size_t bytes) {
-  std::string data(bytes, '\0');
-  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(i % 251);
-  return data;
-}
-
-// A file in memory of just its length, behind which a sanitizer would see a read.
-class File {
- public:
-  explicit File(const std::string& content, const Limits& limits = {})
-      : content_(std::as_bytes(std::span(content)).begin(),
-                 std::as_bytes(std::span(content)).end()),
-        source_(content_),
-        input_(source_, 0, source_.size(), memory()) {
-    OpenOptions options;
-    options.limits = limits;
-    Result<format::Parsed> result = gguf::parse(input_, options, stats, memory());
-    if (result)
-      parsed.emplace(std::move(*result));
-    else
-      error = std::move(result.error());
-  }
-  Value root() const {
-    REQUIRE_MESSAGE(parsed.has_value(), error.message);
-    return Value(parsed->tree.get(), parsed->tree->root());
-  }
-
-  std::optional<format::Parsed> parsed;
-  Error error;
-  OpenStats stats;
-
- private:
-  std::vector<std::byte> content_;
-  bytes::MemorySource source_;
-  format::Input input_;
-};
-
-// "name: float32 [2, 3] at 64, 24 bytes; ..." with offsets in the file.
-std::string description(const catalog::Catalog& catalog) {
-  std::string text;
-  for (const catalog::Entry& entry : catalog.entries()) {
-    const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
-    CHECK(catalog.text(storage.key) == catalog.name(entry));
-    CHECK(storage.nbytes == entry.nbytes);
-    text += (text.empty() ? "" : "; ") + std::string(catalog.name(entry)) + ": " +
-            std::string(to_string(entry.dtype)) + " [";
-    for (std::size_t i = 0; i < entry.rank; ++i)
-      text += (i == 0 ? "" : ", ") + std::to_string(catalog.dims(entry)[i]);
-    text +=
-        "] at " + std::to_string(storage.position) + ", " + std::to_string(entry.nbytes) + " bytes";
-  }
-  return text;
-}
-
-std::string tensors_of(const Gguf& gguf) {
-  const File file(gguf.file());
-  REQUIRE_MESSAGE(file.parsed.has_value(), file.error.message);
-  return description(file.parsed->catalog);
-}
+std::string tensors_of(const Gguf& gguf) { return File(gguf.file()).tensors(); }
 
 std::string shown(const Value& value) {
   switch (value.kind()) {
@@ -173,8 +113,7 @@ TEST_CASE("a file with a tensor, byte for byte") {
       "\0\1\2\3\4\5\6\7\x8\x9\xa\xb"s;  // 96
   CHECK(metadata_of(content) == "t.u8 = 7");
   const File file(content);
-  REQUIRE(file.parsed.has_value());
-  CHECK(description(file.parsed->catalog) == "w: float16 [2, 3] at 96, 12 bytes");
+  CHECK(file.tensors() == "w: float16 [2, 3] at 96, 12 bytes");
   CHECK(Gguf()
             .pair("t.u8", Gguf::u8, "\7")
             .tensor("w", {3, 2}, 1, "\0\1\2\3\4\5\6\7\x8\x9\xa\xb"s)
@@ -247,8 +186,7 @@ TEST_CASE("arrays of arrays, which gguf-py writes and ggml refuses") {
 
 TEST_CASE("arrays nest as deep as the limit allows, counting the dict that they are in") {
   const Gguf g;
-  Limits limits;
-  limits.depth = 5;
+  const Limits limits{.depth = 5};
   const auto nested = [&g](std::size_t levels) {
     std::string value;
     for (std::size_t i = 1; i < levels; ++i) value += g.list(Gguf::array, 1, "");
@@ -363,9 +301,7 @@ TEST_CASE("the other byte order is told by the version, and tensors have it, too
   made.align(64).tensor("a", {3, 2}, f32, floats(6)).tensor("q", {32}, 2, data_of(18));
   CHECK(made.file().substr(4, 20) == "\0\0\0\3\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\1"s);
   const File file(made.file());
-  REQUIRE_MESSAGE(file.parsed.has_value(), file.error.message);
-  CHECK(description(file.parsed->catalog) ==
-        "a: float32 [2, 3] at 192, 24 bytes; q: q4_0 [32] at 256, 18 bytes");
+  CHECK(file.tensors() == "a: float32 [2, 3] at 192, 24 bytes; q: q4_0 [32] at 256, 18 bytes");
   CHECK(file.parsed->facts.byteorder == "big");
   const bool is_foreign = std::endian::native == std::endian::little;
   for (const catalog::Entry& entry : file.parsed->catalog.entries())
@@ -453,8 +389,7 @@ TEST_CASE("HEADER_BAD_VERSION_0, _1, _FUTURE") {
 }
 
 TEST_CASE("more tensors than the limit") {
-  Limits limits;
-  limits.tensors = 1;
+  Limits limits{.tensors = 1};
   const Gguf made = Gguf().tensor("a", {1}, f32, floats(1)).tensor("b", {1}, f32, floats(1));
   check_refused(made.file(), "the file has 2 tensors, more than the limit of 1", 8,
                 ErrorCode::limit_exceeded, limits);
@@ -471,8 +406,7 @@ TEST_CASE("KV_DUPLICATE_KEY: the first key that comes again is blamed") {
 
 TEST_CASE("metadata longer than the limit") {
   const Gguf g;
-  Limits limits;
-  limits.pickle_bytes = 60;
+  const Limits limits{.pickle_bytes = 60};
   const std::string value = std::string(100, 'a');
   check_refused(
       Gguf().pair("a", Gguf::string, g.text(value)).file(),
@@ -488,8 +422,7 @@ TEST_CASE("metadata longer than the limit") {
 }
 
 TEST_CASE("a value tree larger than its budget") {
-  Limits limits;
-  limits.base_memory = 100'000;
+  Limits limits{.base_memory = 100'000};
   const std::string content =
       Gguf().pair("a", Gguf::array, Gguf().list(Gguf::u8, 50'000, std::string(50'000, 'a'))).file();
   const File file(content, limits);
@@ -628,14 +561,12 @@ TEST_CASE("a file is GGUF by its content, whatever its name") {
     REQUIRE_OK(checkpoint);
     CHECK(checkpoint->info().format == Format::gguf);
     CHECK(*checkpoint->root().find("general.name")->string() == "tiny");
-    const auto tensor = checkpoint->get("w");
-    REQUIRE_OK(tensor);
-    CHECK(tensor->storage == "w");
-    CHECK(tensor->location == "cpu");
-    const auto elements = tensor->as<float>();
-    REQUIRE_OK(elements);
-    CHECK(std::as_bytes(*elements).size() == 24);
-    CHECK(std::string(reinterpret_cast<const char*>(elements->data()), 24) == floats(6));
+    const auto tensor = checkpoint->get("w").value();
+    CHECK(tensor.storage == "w");
+    CHECK(tensor.location == "cpu");
+    const auto elements = tensor.as<float>().value();
+    CHECK(std::as_bytes(elements).size() == 24);
+    CHECK(std::string(reinterpret_cast<const char*>(elements.data()), 24) == floats(6));
   }
 }
 
@@ -644,8 +575,7 @@ TEST_CASE("a file of GGUF that ends as a zip archive is GGUF") {
   const std::string end = "PK\5\6"s + std::string(18, '\0');
   const std::string content = Gguf().tensor("w", {22}, i8, end).file().substr(0, 64 + 22);
   for (const char* name : {"model.gguf", "model.pt"}) {
-    const auto checkpoint = Checkpoint::open(folder.write(name, content));
-    REQUIRE_OK(checkpoint);
-    CHECK(checkpoint->info().format == Format::gguf);
+    const auto checkpoint = Checkpoint::open(folder.write(name, content)).value();
+    CHECK(checkpoint.info().format == Format::gguf);
   }
 }

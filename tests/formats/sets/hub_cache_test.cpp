@@ -6,8 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstddef>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -18,7 +16,9 @@
 #include "runtime/formats/sets/hub.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
+#include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/variable.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 
@@ -26,33 +26,12 @@ using namespace weightmap;
 using namespace std::string_literals;
 using test::opened;
 using test::TemporaryFolder;
+using test::Variable;
 namespace fs = std::filesystem;
 
 namespace {
 
 const std::string first_commit(40, 'a'), second_commit(40, 'b');
-
-// A variable of the environment for as long as this lives.
-class Variable {
- public:
-  explicit Variable(const char* name) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before;
-    ::unsetenv(name);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() {
-    if (before_)
-      ::setenv(name_, before_->c_str(), 1);
-    else
-      ::unsetenv(name_);
-  }
-  void set(const fs::path& value) const { ::setenv(name_, value.c_str(), 1); }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 class WorkingFolder {
  public:
@@ -123,26 +102,25 @@ bool is_no_name(std::string_view name) {
   return result.has_value() && !result->has_value();
 }
 
-// A file of one tensor of bytes.
 std::string safetensors(const std::string& tensor, const std::string& bytes) {
-  const std::string size = std::to_string(bytes.size());
-  const std::string header = "{\"" + tensor + R"(":{"dtype":"U8","shape":[)" + size +
-                             R"(],"data_offsets":[0,)" + size + "]}}";
-  return std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header + bytes;
+  return test::safetensors({{tensor, bytes}});
 }
 
 std::string text_of(const Checkpoint& checkpoint, std::string_view tensor) {
-  const auto view = checkpoint.find(tensor);
-  REQUIRE(view.has_value());
-  return {reinterpret_cast<const char*>(view->bytes().data()), view->bytes().size()};
+  const auto view = checkpoint.find(tensor).value();
+  return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
 }
+
+struct OfCache {
+  Cache cache;
+};
 
 }  // namespace
 
 // Names.
 
-TEST_CASE("takes names of an organization and a model, with or without a revision") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache,
+                  "takes names of an organization and a model, with or without a revision") {
   for (const std::string& name :
        {"o/n"s, "Org-1/na.me_2-x"s, "_/_"s, "0/1.5B"s, std::string(96, 'o') + "/n",
         "o/" + std::string(96, 'n'), "o/n@main"s, "o/n@v1.0"s, "o/n@a/b"s, "o/n@a@b"s, "o/n@ "s,
@@ -153,48 +131,23 @@ TEST_CASE("takes names of an organization and a model, with or without a revisio
   }
 }
 
-TEST_CASE("takes nothing else for the name of a model") {
-  const Cache cache;
-  for (const std::string& name : {""s,
-                                  "name"s,
-                                  "/"s,
-                                  "/name"s,
-                                  "org/"s,
-                                  "org/name/"s,
-                                  "org//name"s,
-                                  "org/name/model.safetensors"s,
-                                  "./org/name"s,
-                                  "/org/name"s,
-                                  "~/name"s,
-                                  ".org/name"s,
-                                  "-org/name"s,
-                                  "org/.name"s,
-                                  "org/-name"s,
-                                  "../name"s,
-                                  "org/.."s,
-                                  "./name"s,
-                                  "org/."s,
-                                  "or g/name"s,
-                                  "org/na me"s,
-                                  "org/n\xc3\xa4me"s,
-                                  "org\\name"s,
-                                  "org:name"s,
-                                  "C:/name"s,
-                                  "org/name\0"s,
-                                  "org/name\n"s,
-                                  std::string(97, 'o') + "/name",
-                                  "org/" + std::string(97, 'n'),
-                                  "@"s,
-                                  "@main"s,
-                                  "org@main"s,
-                                  "org@main/name"s}) {
-    CAPTURE(name);
-    CHECK(is_no_name(name));
-  }
+TEST_CASE_FIXTURE(OfCache, "takes nothing else for the name of a model") {
+  for (const std::string& name : {""s, "name"s, "/"s, "/name"s, "org/"s, "org/name/"s, "org//name"s,
+                                  "./org/name"s, "/org/name"s, "~/name"s, "../name"s, "org/.."s,
+                                  "./name"s, "org/."s, "C:/name"s, "org/name/model.safetensors"s})
+    CHECK_MESSAGE(is_no_name(name), name);
+  for (const std::string& name :
+       {".org/name"s, "-org/name"s, "org/.name"s, "org/-name"s, "or g/name"s, "org/na me"s,
+        "org/n\xc3\xa4me"s, "org\\name"s, "org:name"s, "org/name\0"s, "org/name\n"s,
+        std::string(97, 'o') + "/name", "org/" + std::string(97, 'n'), "@"s, "@main"s, "org@main"s,
+        "org@main/name"s})
+    CHECK_MESSAGE(is_no_name(name), name);
+  // Two hyphens or two dots in a row are none of the hub.
+  for (const char* name : {"a--b/c", "a/b--c", "a/b..c", "a..b/c"})
+    CHECK_MESSAGE(is_no_name(name), name);
 }
 
-TEST_CASE("takes no revision that leads elsewhere") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "takes no revision that leads elsewhere") {
   // What would be read if it were followed.
   write(cache.model / "main", first_commit);
   write(cache.folder.path() / "outside", first_commit);
@@ -213,8 +166,7 @@ TEST_CASE("takes no revision that leads elsewhere") {
   }
 }
 
-TEST_CASE("a file or folder that is called as the first part hides the model") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a file or folder that is called as the first part hides the model") {
   CHECK(found("org/name").commit == first_commit);
   fs::create_directory("org");
   CHECK(is_no_name("org/name"));
@@ -270,9 +222,8 @@ TEST_CASE("each variable says where the cache is, unless one before it does") {
   environment.cache_home.set("");
   CHECK(found("org/name").commit == "home");
   environment.home.set("");
-  const auto nowhere = sets::find_in_hub_cache("org/name");
-  REQUIRE(nowhere.has_value());
-  CHECK_FALSE(nowhere->has_value());
+  const auto nowhere = sets::find_in_hub_cache("org/name").value();
+  CHECK_FALSE(nowhere.has_value());
 }
 
 TEST_CASE("a cache in the home folder, or below the working one, is found from anywhere") {
@@ -293,18 +244,6 @@ TEST_CASE("a cache in the home folder, or below the working one, is found from a
   CHECK(relative.is_absolute());
 }
 
-TEST_CASE("names with two hyphens or two dots in a row are none of the hub") {
-  const Environment environment;
-  const TemporaryFolder folder;
-  environment.hub_cache.set(folder.path());
-  for (const char* name : {"a--b/c", "a/b--c", "a/b..c", "a..b/c"}) {
-    CAPTURE(name);
-    const auto none = sets::find_in_hub_cache(name);
-    REQUIRE(none.has_value());
-    CHECK_FALSE(none->has_value());
-  }
-}
-
 TEST_CASE("the place of the cache may have any name, which an error escapes") {
   const Environment environment;
   const TemporaryFolder folder;
@@ -318,17 +257,13 @@ TEST_CASE("the place of the cache may have any name, which an error escapes") {
 
 // Revisions.
 
-TEST_CASE("a name without a revision stands for the commit of main") {
-  const Cache cache;
-  const sets::HubSnapshot snapshot = found("org/name");
-  CHECK(snapshot.commit == first_commit);
-  CHECK(snapshot.folder == cache.model / "snapshots" / first_commit);
-  CHECK(snapshot.ref_file == cache.model / "refs" / "main");
-  CHECK(found("org/name@main").folder == snapshot.folder);
-}
-
-TEST_CASE("branches and tags stand for their commits, and may have slashes in their names") {
-  const Cache cache;
+TEST_CASE_FIXTURE(
+    OfCache, "branches and tags stand for their commits, and may have slashes in their names") {
+  const sets::HubSnapshot main = found("org/name");
+  CHECK(main.commit == first_commit);
+  CHECK(main.folder == cache.model / "snapshots" / first_commit);
+  CHECK(main.ref_file == cache.model / "refs" / "main");
+  CHECK(found("org/name@main").folder == main.folder);
   for (const std::string revision :
        {"v1.0", "feature/x", "feature/y/z", "refs/pr/1", "a@b", "-", ".x"}) {
     CAPTURE(revision);
@@ -340,8 +275,7 @@ TEST_CASE("branches and tags stand for their commits, and may have slashes in th
   }
 }
 
-TEST_CASE("a commit may be asked for without a reference to it") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a commit may be asked for without a reference to it") {
   fs::remove_all(cache.model / "refs");
   const sets::HubSnapshot snapshot = found("org/name@" + second_commit);
   CHECK(snapshot.commit == second_commit);
@@ -349,8 +283,7 @@ TEST_CASE("a commit may be asked for without a reference to it") {
   CHECK(snapshot.ref_file.empty());
 }
 
-TEST_CASE("blanks around a commit in a reference are no part of it") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "blanks around a commit in a reference are no part of it") {
   for (const std::string& text : {second_commit + "\n", second_commit + "\r\n",
                                   " " + second_commit + " ", second_commit + "\nmore"}) {
     CAPTURE(text);
@@ -359,8 +292,7 @@ TEST_CASE("blanks around a commit in a reference are no part of it") {
   }
 }
 
-TEST_CASE("a model or revision that is not in the cache is missed by its name") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a model or revision that is not in the cache is missed by its name") {
   const std::string where =
       " in the hub cache " + cache.hub.string() + ", and nothing is fetched from the network";
   const auto missing = [&](const std::string& name, const std::string& what) {
@@ -390,8 +322,7 @@ TEST_CASE("a model or revision that is not in the cache is missed by its name") 
   missing("org/file", "there is no model \"org/file\"");
 }
 
-TEST_CASE("a reference whose text is no commit leads nowhere") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a reference whose text is no commit leads nowhere") {
   fs::create_directories(cache.folder.path() / "outside");
   for (const std::string& text :
        {""s, "\n"s, "."s, ".."s, "../.."s, "/"s, (cache.folder.path() / "outside").string(),
@@ -405,8 +336,7 @@ TEST_CASE("a reference whose text is no commit leads nowhere") {
 
 // What becomes of a snapshot.
 
-TEST_CASE("a snapshot is current until the reference to it moves") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a snapshot is current until the reference to it moves") {
   cache.refer("v1", first_commit);
   const sets::HubSnapshot main = found("org/name"), tag = found("org/name@v1"),
                           commit = found("org/name@" + first_commit);
@@ -427,8 +357,7 @@ TEST_CASE("a snapshot is current until the reference to it moves") {
 
 // Blobs.
 
-TEST_CASE("a blob has the name of the link in a snapshot that leads to it") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a blob has the name of the link in a snapshot that leads to it") {
   cache.add(first_commit, "model.safetensors", "1234", "x");
   cache.add(first_commit, "README.md", "123", "y");
   cache.add(second_commit, "text/encoder/model.safetensors", "12345", "z");
@@ -442,8 +371,7 @@ TEST_CASE("a blob has the name of the link in a snapshot that leads to it") {
   CHECK(sets::snapshot_path(blobs / "1234") == snapshots / first_commit / "model.safetensors");
 }
 
-TEST_CASE("a blob of two snapshots has the name of one of its links") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a blob of two snapshots has the name of one of its links") {
   cache.add(first_commit, "old.safetensors", "1234", "x");
   cache.add(second_commit, "new.safetensors", "1234", "x");
   const fs::path link = sets::snapshot_path(cache.model / "blobs" / "1234");
@@ -453,8 +381,7 @@ TEST_CASE("a blob of two snapshots has the name of one of its links") {
   CHECK(is_first != is_second);
 }
 
-TEST_CASE("what is no blob, or one that no link leads to, has its own name") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "what is no blob, or one that no link leads to, has its own name") {
   cache.add(first_commit, "model.safetensors", "1234", "x");
   const fs::path blobs = cache.model / "blobs";
   for (const fs::path& path :
@@ -471,8 +398,7 @@ TEST_CASE("what is no blob, or one that no link leads to, has its own name") {
 
 // Checkpoints.
 
-TEST_CASE("a checkpoint is opened by the name of its model") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a checkpoint is opened by the name of its model") {
   cache.add(first_commit, "model.safetensors", "1234", safetensors("w", "old"));
   cache.add(first_commit, "config.json", "5678", "{}");
   const Checkpoint checkpoint = opened("org/name");
@@ -489,34 +415,29 @@ TEST_CASE("a checkpoint is opened by the name of its model") {
   }
 }
 
-TEST_CASE("a checkpoint is opened again as what the name of its model means now") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a checkpoint is opened again as what the name of its model means now") {
   cache.add(first_commit, "model.safetensors", "1234", safetensors("w", "old"));
   cache.add(second_commit, "model.safetensors", "5678", safetensors("w", "new"));
   const Checkpoint old = opened("org/name");
   const Checkpoint fixed = opened("org/name@" + first_commit);
-  const auto same = old.reopen();
-  REQUIRE_OK(same);
-  CHECK(text_of(*same, "w") == "old");
+  const auto same = old.reopen().value();
+  CHECK(text_of(same, "w") == "old");
   cache.refer("main", second_commit);
   CHECK_FALSE(old.is_current());
   CHECK(fixed.is_current());
-  const auto moved = old.reopen();
-  REQUIRE_OK(moved);
-  CHECK(text_of(*moved, "w") == "new");
-  CHECK(moved->source(0).path == cache.model / "snapshots" / second_commit / "model.safetensors");
-  CHECK(Backing(*moved).opened_paths() == std::vector<fs::path>{"org/name"});
-  CHECK(moved->is_current());
+  const auto moved = old.reopen().value();
+  CHECK(text_of(moved, "w") == "new");
+  CHECK(moved.source(0).path == cache.model / "snapshots" / second_commit / "model.safetensors");
+  CHECK(Backing(moved).opened_paths() == std::vector<fs::path>{"org/name"});
+  CHECK(moved.is_current());
   CHECK(text_of(old, "w") == "old");
-  const auto again = fixed.reopen();
-  REQUIRE_OK(again);
-  CHECK(text_of(*again, "w") == "old");
+  const auto again = fixed.reopen().value();
+  CHECK(text_of(again, "w") == "old");
   fs::remove_all(cache.model);
   CHECK_FAILS(old.reopen(), ErrorCode::io, "there is no model \"org/name\"");
 }
 
-TEST_CASE("a model may be a set of shards, which are found beside the links") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a model may be a set of shards, which are found beside the links") {
   cache.add(first_commit, "one.safetensors", "1", safetensors("a", "aa"));
   cache.add(first_commit, "two.safetensors", "2", safetensors("b", "bbb"));
   cache.add(first_commit, "model.safetensors.index.json", "3",
@@ -531,8 +452,7 @@ TEST_CASE("a model may be a set of shards, which are found beside the links") {
   CHECK_FALSE(checkpoint.is_current());
 }
 
-TEST_CASE("a model that is not in the cache is missed as a file and as a model") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "a model that is not in the cache is missed as a file and as a model") {
   const auto failed = Checkpoint::open("org/other");
   CHECK_FAILS(failed, ErrorCode::io,
               "No such file or directory; there is no model \"org/other\" in the hub cache " +
@@ -549,13 +469,11 @@ TEST_CASE("a model that is not in the cache is missed as a file and as a model")
   }
   // A snapshot without weights, as of one who fetched the configuration alone.
   cache.add(first_commit, "config.json", "5678", "{}");
-  const auto empty = Checkpoint::open("org/name");
-  CHECK_FAILS(empty, ErrorCode::not_a_checkpoint, "there is no checkpoint");
-  CHECK(empty.error().file == (cache.model / "snapshots" / first_commit).string());
+  CHECK_FAILS_IN(Checkpoint::open("org/name"), ErrorCode::not_a_checkpoint,
+                 "there is no checkpoint", (cache.model / "snapshots" / first_commit).string());
 }
 
-TEST_CASE("files that are here come before models in the cache") {
-  const Cache cache;
+TEST_CASE_FIXTURE(OfCache, "files that are here come before models in the cache") {
   cache.add(first_commit, "model.safetensors", "1234", safetensors("w", "cached"));
   write("org/name", safetensors("w", "here"));
   const Checkpoint checkpoint = opened("org/name");
@@ -581,9 +499,8 @@ TEST_CASE("a checkpoint says what it was told to open, as absolute paths") {
   const Checkpoint folder = opened("other");
   CHECK(Backing(folder).opened_paths() == std::vector<fs::path>{current / "other"});
   const std::vector<fs::path> files = {"other/model.safetensors", current / "model.safetensors"};
-  const auto list = Checkpoint::open_files(files);
-  REQUIRE_OK(list);
-  CHECK(Backing(*list).opened_paths() ==
+  const auto list = Checkpoint::open_files(files).value();
+  CHECK(Backing(list).opened_paths() ==
         std::vector<fs::path>{current / "other" / "model.safetensors",
                               current / "model.safetensors"});
   const int descriptor = ::open("model.safetensors", O_RDONLY | O_CLOEXEC);

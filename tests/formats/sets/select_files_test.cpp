@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -34,10 +33,9 @@ Result<Names> chosen(const Names& files) {
 
 void check_chosen(const Names& files, const Names& expected, const Names& not_opened = {},
                   std::string_view variant = {}) {
-  const Result<sets::Selection> selected = select(files, variant);
-  REQUIRE_OK(selected);
-  CHECK(selected->files == expected);
-  CHECK(selected->not_opened == not_opened);
+  const sets::Selection selected = select(files, variant).value();
+  CHECK(selected.files == expected);
+  CHECK(selected.not_opened == not_opened);
 }
 
 void check_refused(const Names& files, ErrorCode code, const std::string& message) {
@@ -48,6 +46,19 @@ void check_refused(const Names& files, ErrorCode code, const std::string& messag
 }
 
 constexpr auto ambiguous = ErrorCode::invalid_argument;
+
+void check_several(const Names& files, const std::string& named, const std::string& more = "") {
+  check_refused(
+      files, ambiguous,
+      "is a folder of several checkpoints: " + named + "; open one of them by its name" + more);
+}
+
+void check_missing(const Names& files, const std::string& are_there, int missing,
+                   const std::string& as_in) {
+  check_refused(files, ErrorCode::not_found,
+                "is a folder of " + are_there + " and no index: shard " + std::to_string(missing) +
+                    " is missing, as in \"" + as_in + "\"");
+}
 
 }  // namespace
 
@@ -77,12 +88,10 @@ TEST_CASE("of two indexes the one without a variant is chosen, and else none") {
                {"model.safetensors.index.json"}, {"model.safetensors.fp16.index.json"});
   check_chosen({"model.safetensors.index.json", "model.fp16.safetensors.index.json"},
                {"model.safetensors.index.json"}, {"model.fp16.safetensors.index.json"});
-  check_refused({"a.safetensors.index.json", "b.safetensors.index.json"}, ambiguous,
-                "is a folder of several checkpoints: \"a.safetensors.index.json\" and "
-                "\"b.safetensors.index.json\"; open one of them by its name");
-  check_refused({"a.safetensors.index.fp16.json", "a.safetensors.index.bf16.json"}, ambiguous,
-                "is a folder of several checkpoints: \"a.safetensors.index.bf16.json\" and "
-                "\"a.safetensors.index.fp16.json\"; open one of them by its name");
+  check_several({"a.safetensors.index.json", "b.safetensors.index.json"},
+                R"("a.safetensors.index.json" and "b.safetensors.index.json")");
+  check_several({"a.safetensors.index.fp16.json", "a.safetensors.index.bf16.json"},
+                R"("a.safetensors.index.bf16.json" and "a.safetensors.index.fp16.json")");
 }
 
 TEST_CASE("the one usual file comes before an index, as in transformers") {
@@ -118,9 +127,8 @@ TEST_CASE("a file without a variant comes before its variants") {
   check_chosen({"x.safetensors", "x.fp16.safetensors"}, {"x.safetensors"}, {"x.fp16.safetensors"});
   check_chosen({"x.safetensors", "x.fp16.safetensors"}, {"x.fp16.safetensors"}, {}, "fp16");
   check_chosen({"x.fp16.safetensors"}, {"x.fp16.safetensors"});
-  check_refused({"v1.safetensors", "v1.5.safetensors"}, ambiguous,
-                "is a folder of several checkpoints: \"v1.5.safetensors\" and "
-                "\"v1.safetensors\"; open one of them by its name");
+  check_several({"v1.safetensors", "v1.5.safetensors"},
+                R"("v1.5.safetensors" and "v1.safetensors")");
 }
 
 TEST_CASE("variants of the usual file and of an index are named as left out") {
@@ -151,14 +159,11 @@ TEST_CASE("a variant that no file has is refused") {
 }
 
 TEST_CASE("an error about several names those of other extensions, too") {
-  check_refused({"a.safetensors", "b.safetensors", "c.pt", "d.ckpt", "e.bin", "f.gguf", "g.json"},
-                ambiguous,
-                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
-                "one of them by its name; beside them are \"c.pt\", \"d.ckpt\", \"e.bin\" and "
-                "\"f.gguf\"");
-  check_refused({"a.safetensors", "b.safetensors", "c.pt"}, ambiguous,
-                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
-                "one of them by its name; beside them is \"c.pt\"");
+  check_several({"a.safetensors", "b.safetensors", "c.pt", "d.ckpt", "e.bin", "f.gguf", "g.json"},
+                R"("a.safetensors" and "b.safetensors")",
+                R"(; beside them are "c.pt", "d.ckpt", "e.bin" and "f.gguf")");
+  check_several({"a.safetensors", "b.safetensors", "c.pt"},
+                R"("a.safetensors" and "b.safetensors")", R"(; beside them is "c.pt")");
 }
 
 TEST_CASE("a folder of folders with checkpoints names them") {
@@ -194,15 +199,11 @@ TEST_CASE("safetensors come before .bin") {
 }
 
 TEST_CASE("of several safetensors files that are no set none is chosen") {
-  check_refused({"b.safetensors", "a.safetensors"}, ambiguous,
-                "is a folder of several checkpoints: \"a.safetensors\" and \"b.safetensors\"; open "
-                "one of them by its name");
-  check_refused({"1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors",
-                 "5.safetensors", "6.safetensors", "7.safetensors", "8.safetensors"},
-                ambiguous,
-                "is a folder of several checkpoints: \"1.safetensors\", \"2.safetensors\", "
-                "\"3.safetensors\", \"4.safetensors\", \"5.safetensors\", \"6.safetensors\", "
-                "\"7.safetensors\" and \"8.safetensors\"; open one of them by its name");
+  check_several({"b.safetensors", "a.safetensors"}, R"("a.safetensors" and "b.safetensors")");
+  check_several(
+      {"1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors", "5.safetensors",
+       "6.safetensors", "7.safetensors", "8.safetensors"},
+      R"("1.safetensors", "2.safetensors", "3.safetensors", "4.safetensors", "5.safetensors", "6.safetensors", "7.safetensors" and "8.safetensors")");
 }
 
 TEST_CASE("a complete set without an index is chosen in its order") {
@@ -215,23 +216,17 @@ TEST_CASE("a complete set without an index is chosen in its order") {
 }
 
 TEST_CASE("a set of which shards are missing is refused, with the first of them") {
-  check_refused({"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"},
-                ErrorCode::not_found,
-                "is a folder of 2 shards of 3 and no index: shard 2 is missing, as in "
-                "\"model-00001-of-00003.safetensors\"");
-  check_refused({"model-00002-of-00002.safetensors"}, ErrorCode::not_found,
-                "is a folder of 1 shard of 2 and no index: shard 1 is missing, as in "
-                "\"model-00002-of-00002.safetensors\"");
-  check_refused({"x-00001-of-99999.safetensors", "x-00002-of-99999.safetensors"},
-                ErrorCode::not_found,
-                "is a folder of 2 shards of 99999 and no index: shard 3 is missing, as in "
-                "\"x-00001-of-99999.safetensors\"");
+  check_missing({"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"},
+                "2 shards of 3", 2, "model-00001-of-00003.safetensors");
+  check_missing({"model-00002-of-00002.safetensors"}, "1 shard of 2", 1,
+                "model-00002-of-00002.safetensors");
+  check_missing({"x-00001-of-99999.safetensors", "x-00002-of-99999.safetensors"},
+                "2 shards of 99999", 3, "x-00001-of-99999.safetensors");
 }
 
 TEST_CASE("a set that is not whole is not made up for by .bin files") {
-  check_refused({"model-00001-of-00002.safetensors", "pytorch_model.bin"}, ErrorCode::not_found,
-                "is a folder of 1 shard of 2 and no index: shard 2 is missing, as in "
-                "\"model-00001-of-00002.safetensors\"");
+  check_missing({"model-00001-of-00002.safetensors", "pytorch_model.bin"}, "1 shard of 2", 2,
+                "model-00001-of-00002.safetensors");
 }
 
 TEST_CASE("shards of two sets, or of a set and something else, are ambiguous") {
@@ -269,19 +264,15 @@ TEST_CASE("the only .bin file is chosen, whatever its name, after all others") {
   for (const char* name : {"adapter_model.bin", "diffusion_pytorch_model.bin", "x.fp16.bin"})
     check_chosen({name, "training_args.bin", "optimizer.bin", "scheduler.bin"}, {name});
   check_chosen({"a.bin", "b.gguf"}, {"b.gguf"});
-  check_refused({"a.bin", "b.bin"}, ambiguous,
-                "is a folder of several checkpoints: \"a.bin\" and \"b.bin\"; open one of them by "
-                "its name");
+  check_several({"a.bin", "b.bin"}, R"("a.bin" and "b.bin")");
   CHECK_FAILS(chosen({"training_args.bin"}), ErrorCode::not_a_checkpoint, "there is no checkpoint");
 }
 
 TEST_CASE("a .bin set must be whole and alone, too") {
-  check_refused({"pytorch_model-00001-of-00002.bin", "training_args.bin"}, ErrorCode::not_found,
-                "is a folder of 1 shard of 2 and no index: shard 2 is missing, as in "
-                "\"pytorch_model-00001-of-00002.bin\"");
-  check_refused({"a-00001-of-00001.bin", "b-00001-of-00001.bin"}, ambiguous,
-                "is a folder of several checkpoints: \"a-00001-of-00001.bin\" and "
-                "\"b-00001-of-00001.bin\"; open one of them by its name");
+  check_missing({"pytorch_model-00001-of-00002.bin", "training_args.bin"}, "1 shard of 2", 2,
+                "pytorch_model-00001-of-00002.bin");
+  check_several({"a-00001-of-00001.bin", "b-00001-of-00001.bin"},
+                R"("a-00001-of-00001.bin" and "b-00001-of-00001.bin")");
 }
 
 TEST_CASE("a folder without any of these is refused, with what was looked for") {
@@ -307,9 +298,7 @@ TEST_CASE("the only file of a format that is one file is chosen, after all other
   check_chosen({"x.npz", "a.bin"}, {"a.bin"});
   check_chosen({"optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state_0.pth", "x.ckpt"},
                {"x.ckpt"});
-  check_refused({"b.pt", "a.ckpt", "optimizer.pt", "c.onnx"}, ambiguous,
-                "is a folder of several checkpoints: \"a.ckpt\" and \"b.pt\"; open one of them by "
-                "its name");
+  check_several({"b.pt", "a.ckpt", "optimizer.pt", "c.onnx"}, R"("a.ckpt" and "b.pt")");
   CHECK_FAILS(chosen({"optimizer.pt", "rng_state_0.pth"}), ErrorCode::not_a_checkpoint,
               "there is no checkpoint");
 }

@@ -170,8 +170,7 @@ TEST_CASE("an index with any bit changed is refused, or its files lie beside it"
 }
 
 TEST_CASE("what is passed over costs no more memory than the limit") {
-  Limits limits;
-  limits.base_memory = 1 << 14;
+  const Limits limits{.base_memory = 1 << 14};
   std::string many = "0";
   for (int i = 0; i < 10000; ++i) many += ",0";
   const std::string text = R"({"weight_map":{"a":"x"},"metadata":[)" + many + "]}";

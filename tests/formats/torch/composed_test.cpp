@@ -18,11 +18,7 @@
 namespace weightmap {
 namespace {
 
-using test::global;
-using test::integer;
-using test::Tensor;
-using test::tuple;
-using test::unicode;
+using namespace test;
 using Form = ComposedTensor::Form;
 using namespace std::string_literals;
 
@@ -40,17 +36,13 @@ std::string size(const std::vector<std::int64_t>& dims) {
 }
 
 Result<Checkpoint> open_with(const std::string& value) {
-  const test::TemporaryFolder folder;
-  const test::Bytes archive =
-      test::archive_of("\x80\x02" + test::named(value), {std::string(64, '\0')});
-  return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(archive)));
+  return test::open_pickle("\x80\x02" + test::named(value), {std::string(64, '\0')});
 }
 
 // What is said of the one composed tensor, which is called "w".
 ComposedTensor composed_of(const std::string& value) {
-  const Result<Checkpoint> opened = open_with(value);
-  REQUIRE_OK(opened);
-  const std::span<const ComposedTensor> composed = composed_tensors(*opened);
+  const Checkpoint opened = open_with(value).value();
+  const std::span<const ComposedTensor> composed = composed_tensors(opened);
   REQUIRE(composed.size() == 1);
   CHECK(composed[0].name == "w");
   return composed[0];
@@ -141,11 +133,11 @@ TEST_CASE("TorchScript's form of a sparse tensor is understood") {
 }
 
 TEST_CASE("of a layout that is not known nothing is said") {
-  const Result<Checkpoint> opened =
-      open_with(call("_rebuild_sparse_tensor", layout("torch.later") + "(" + a_tensor + "t"));
-  REQUIRE_OK(opened);
-  CHECK(composed_tensors(*opened).empty());
-  CHECK(opened->tensors().size() == 1);
+  const Checkpoint opened =
+      open_with(call("_rebuild_sparse_tensor", layout("torch.later") + "(" + a_tensor + "t"))
+          .value();
+  CHECK(composed_tensors(opened).empty());
+  CHECK(opened.tensors().size() == 1);
 }
 
 TEST_CASE("a jagged tensor has the parts of its arguments, which its state repeats") {
@@ -161,11 +153,10 @@ TEST_CASE("a jagged tensor has the parts of its arguments, which its state repea
                              global("torch.nested._internal.nested_tensor", "_rebuild_njt") +
                              global("torch.nested._internal.nested_tensor", "NestedTensor") +
                              arguments + state + "tR";
-  const Result<Checkpoint> opened = open_with(jagged);
-  REQUIRE_OK(opened);
-  REQUIRE(opened->tensors().size() == 2);
-  CHECK(opened->tensors()[0].name == "w.2.0.values");
-  CHECK(opened->tensors()[1].name == "w.2.0.offsets");
+  const Checkpoint opened = open_with(jagged).value();
+  REQUIRE(opened.tensors().size() == 2);
+  CHECK(opened.tensors()[0].name == "w.2.0.values");
+  CHECK(opened.tensors()[1].name == "w.2.0.offsets");
   const ComposedTensor composed = composed_of(jagged);
   CHECK(composed.form == Form::nested);
   CHECK(composed.requires_grad);
@@ -189,11 +180,10 @@ TEST_CASE("a meta tensor has no parts, and is listed under each of its names") {
   CHECK(composed.dtype == DType::float16);
   CHECK(composed.sizes == Dims{3, 4});
   CHECK(composed.part_count == 0);
-  const Result<Checkpoint> twice =
-      open_with("}(" + unicode("a") + meta + "q\x01" + unicode("b") + "h\x01u");
-  REQUIRE_OK(twice);
-  REQUIRE(composed_tensors(*twice).size() == 2);
-  CHECK(composed_tensors(*twice)[1].name == "w.b");
+  const Checkpoint twice =
+      open_with("}(" + unicode("a") + meta + "q\x01" + unicode("b") + "h\x01u").value();
+  REQUIRE(composed_tensors(twice).size() == 2);
+  CHECK(composed_tensors(twice)[1].name == "w.b");
 }
 
 TEST_CASE("a subclass is called by its class, and has what its state holds for parts") {
@@ -238,22 +228,20 @@ TEST_CASE("an array whose elements stand in the pickle is a tensor over its byte
   const test::TemporaryFolder folder;
   const test::Bytes archive = test::archive_of(pickle, {});
   const std::filesystem::path path = folder.write("model.pt", std::span<const std::byte>(archive));
-  const Result<Checkpoint> opened = Checkpoint::open(path);
-  REQUIRE_OK(opened);
-  REQUIRE(opened->tensors().size() == 2);
-  CHECK(Backing(*opened).storage_count() == 1);
+  const Checkpoint opened = Checkpoint::open(path).value();
+  REQUIRE(opened.tensors().size() == 2);
+  CHECK(Backing(opened).storage_count() == 1);
   for (const char* name : {"a", "b"}) {
-    const NamedTensor tensor = opened->get(name).value();
+    const NamedTensor tensor = opened.get(name).value();
     CHECK(tensor.view.dtype() == DType::int16);
     CHECK((tensor.view.shape()[0] == 2 && tensor.view.shape()[1] == 3));
     CHECK(static_cast<int>(tensor.view.bytes()[11]) == 11);
     CHECK(tensor.storage.starts_with("data.pkl/"));
     CHECK(static_cast<int>(archive[tensor.file_offset + 1]) == 1);
   }
-  REQUIRE_OK(verify_headers(*opened));
-  CHECK(verify_crc(*opened).faults.empty());
-  OpenOptions options;
-  options.limits.rank = 1;
+  REQUIRE_OK(verify_headers(opened));
+  CHECK(verify_crc(opened).faults.empty());
+  const OpenOptions options{.limits = {.rank = 1}};
   CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::limit_exceeded,
               "tensor \"a\": an array has 2 dimensions, the limit is 1");
 }

@@ -7,19 +7,14 @@
 #include <vector>
 
 #include "tests/formats/torch/pickle_text.hpp"
-#include "tests/support/failures.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "weightmap/checkpoint.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "weightmap/named_tensor.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {
 namespace {
 
-using test::dict;
-using test::global;
-using test::integer;
-using test::unicode;
+using namespace test;
 using namespace std::string_literals;
 using Items = std::vector<std::pair<std::string, std::string>>;
 using Names = std::vector<std::string>;
@@ -58,21 +53,10 @@ struct Module {
   }
 };
 
-Checkpoint open(const std::string& value, int storages = 4) {
-  const test::TemporaryFolder folder;
-  const test::Bytes archive = test::archive_of(
-      "\x80\x02" + value + ".",
-      std::vector<std::string>(static_cast<std::size_t>(storages), std::string(64, '\0')));
-  Result<Checkpoint> opened =
-      Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(archive)));
-  REQUIRE_OK(opened);
-  return std::move(*opened);
-}
-
-Names names_of(const Checkpoint& checkpoint) {
-  Names names;
-  for (const NamedTensor& tensor : checkpoint.tensors()) names.emplace_back(tensor.name);
-  return names;
+Checkpoint open(const std::string& value) {
+  return test::open_pickle("\x80\x02" + value + ".",
+                           std::vector<std::string>(4, std::string(64, '\0')))
+      .value();
 }
 
 Module linear(int weight, int bias) {
@@ -139,10 +123,9 @@ TEST_CASE("a buffer that is not persistent is not listed, but has its bytes") {
   const Checkpoint opened = open(net.text());
   CHECK(names_of(opened) == Names{"mean"});
   CHECK(!opened.contains("cache"));
-  const std::optional<Value> value = find_value(opened.root(), std::vector{PathPart("cache")});
-  REQUIRE(value);
-  REQUIRE(opened.tensor(*value));
-  CHECK(opened.tensor(*value)->storage == "1");
+  const Value value = find_value(opened.root(), std::vector{PathPart("cache")}).value();
+  REQUIRE(opened.tensor(value));
+  CHECK(opened.tensor(value)->storage == "1");
   CHECK(opened.get_path(std::vector{PathPart("_buffers"), PathPart("cache")})->storage == "1");
 }
 

@@ -58,13 +58,12 @@ struct Parsed {
 };
 
 void check(const std::string& text, const std::vector<std::int64_t>& strides) {
-  const std::optional<torch::NumpyArray> found = Parsed(text).array();
-  REQUIRE(found.has_value());
-  CHECK(found->dtype == DType::int16);
-  CHECK(found->shape == std::vector<std::int64_t>{2, 3});
-  CHECK(found->strides == strides);
-  CHECK(found->position == text.find(content));
-  CHECK(found->nbytes == 12);
+  const torch::NumpyArray found = Parsed(text).array().value();
+  CHECK(found.dtype == DType::int16);
+  CHECK(found.shape == std::vector<std::int64_t>{2, 3});
+  CHECK(found.strides == strides);
+  CHECK(found.position == text.find(content));
+  CHECK(found.nbytes == 12);
 }
 
 bool is_array(const std::string& text) { return Parsed(text).array().has_value(); }
@@ -94,9 +93,8 @@ TEST_CASE("knows the types that torch has as well") {
   for (const auto& [name, dtype_of_name] :
        {std::pair{"b1", DType::boolean}, {"u1", DType::uint8}, {"i1", DType::int8}}) {
     const auto found =
-        Parsed(array("K\x0c\x85", dtype(name, "|"), "\x89", binary(content))).array();
-    REQUIRE(found.has_value());
-    CHECK(found->dtype == dtype_of_name);
+        Parsed(array("K\x0c\x85", dtype(name, "|"), "\x89", binary(content))).array().value();
+    CHECK(found.dtype == dtype_of_name);
   }
   CHECK(Parsed(array("K\x03\x85", dtype("f4"), "\x89", binary(content))).array()->dtype ==
         DType::float32);
@@ -117,10 +115,9 @@ TEST_CASE("finds arrays without elements and without dimensions") {
 TEST_CASE("tells an array whose bytes are spelled as text from one in the pickle") {
   const auto bytes_of = [](const std::string& spelled) {
     const Parsed parsed(array("K\x03\x85", dtype("f4"), "\x89", spelled));
-    const auto found = parsed.array();
-    REQUIRE(found.has_value());
-    CHECK(!found->is_in_pickle);
-    return std::string(parsed.tree->text(found->position, found->nbytes));
+    const auto found = parsed.array().value();
+    CHECK(!found.is_in_pickle);
+    return std::string(parsed.tree->text(found.position, found.nbytes));
   };
   const std::string latin1 = "X\x06\x00\x00\x00latin1\x86R"s;
   CHECK(bytes_of("c_codecs\nencode\nX\x0c\x00\x00\x00"s + content + latin1) == content);

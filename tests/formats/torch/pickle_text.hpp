@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/support/archive_builder.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "weightmap/checkpoint.hpp"
 
 namespace weightmap::test {
 
@@ -70,6 +73,14 @@ inline Bytes archive_of(const std::string& pickle, const std::vector<std::string
   for (std::size_t i = 0; i < storages.size(); ++i)
     builder.add("archive/data/" + std::to_string(i), storages[i]);
   return builder.add("archive/version", "3\n").finish();
+}
+
+// A checkpoint of such an archive, whose file is gone.
+inline Result<Checkpoint> open_pickle(const std::string& pickle,
+                                      const std::vector<std::string>& storages) {
+  const TemporaryFolder folder;
+  const Bytes archive = archive_of(pickle, storages);
+  return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(archive)));
 }
 
 }  // namespace weightmap::test

@@ -2,36 +2,26 @@
 // tests/hostile/pickle_cases.py.
 #include <doctest/doctest.h>
 
-#include <span>
 #include <string>
 
 #include "tests/formats/torch/pickle_text.hpp"
-#include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 namespace {
 
-using test::dict;
-using test::global;
-using test::Tensor;
-using test::unicode;
+using namespace test;
 using namespace std::string_literals;
 
 Result<Checkpoint> open_with(const std::string& value) {
-  const test::TemporaryFolder folder;
-  const test::Bytes archive = test::archive_of(
+  return test::open_pickle(
       "\x80\x02" + dict({{unicode("w"), Tensor().text()}, {unicode("v"), value}}) + ".",
       {std::string(64, '\0')});
-  return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(archive)));
 }
 
 void keeps(const std::string& value) {
-  const Result<Checkpoint> opened = open_with(value);
-  REQUIRE_OK(opened);
-  CHECK(opened->root().find("v")->kind() == Value::Kind::object);
+  const Checkpoint opened = open_with(value).value();
+  CHECK(opened.root().find("v")->kind() == Value::Kind::object);
 }
 
 std::string call(const std::string& module, const std::string& name, const std::string& arguments) {
@@ -58,10 +48,9 @@ TEST_CASE("keeps what the types of torch's list take, calling nothing") {
 }
 
 TEST_CASE("bytes that old protocols spell as text are bytes") {
-  const Result<Checkpoint> opened =
-      open_with(call("builtins", "bytearray", unicode("abc") + unicode("latin-1")));
-  REQUIRE_OK(opened);
-  CHECK(opened->root().find("v")->kind() == Value::Kind::byte_array);
+  const Checkpoint opened =
+      open_with(call("builtins", "bytearray", unicode("abc") + unicode("latin-1"))).value();
+  CHECK(opened.root().find("v")->kind() == Value::Kind::byte_array);
 }
 
 TEST_CASE("keeps calls of what is not known") {

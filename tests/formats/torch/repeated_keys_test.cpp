@@ -1,25 +1,16 @@
 // Dicts that hold one key twice: the last value wins, as in Python.
 #include <doctest/doctest.h>
 
-#include <span>
 #include <string>
 #include <vector>
 
 #include "tests/formats/torch/pickle_text.hpp"
-#include "tests/support/archive_builder.hpp"
 #include "tests/support/failures.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
 namespace {
 
-using test::dict;
-using test::global;
-using test::integer;
-using test::Tensor;
-using test::tuple;
-using test::unicode;
+using namespace test;
 using namespace std::string_literals;
 
 // One float of its own storage, whose value is the storage's number.
@@ -32,14 +23,12 @@ std::string tensor(int number) {
 }
 
 Result<Checkpoint> open(const std::string& value, int storages) {
-  const test::TemporaryFolder folder;
   std::vector<std::string> contents;
   for (int i = 0; i < storages; ++i) {
     const auto number = static_cast<float>(i);
     contents.emplace_back(reinterpret_cast<const char*>(&number), sizeof number);
   }
-  const test::Bytes archive = test::archive_of("\x80\x02" + value + ".", contents);
-  return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(archive)));
+  return test::open_pickle("\x80\x02" + value + ".", contents);
 }
 
 float value_of(const Checkpoint& checkpoint, const std::string& name) {
@@ -50,11 +39,10 @@ float value_of(const Checkpoint& checkpoint, const std::string& name) {
 
 // Of a dict that has one tensor left, tensor 1.
 void takes_last(const std::string& value, const std::string& name, std::uint64_t dropped = 1) {
-  const Result<Checkpoint> opened = open(value, 2);
-  REQUIRE_OK(opened);
-  CHECK(opened->tensors().size() == 1);
-  CHECK(value_of(*opened, name) == 1);
-  CHECK(opened->info().duplicate_keys == dropped);
+  const Checkpoint opened = open(value, 2).value();
+  CHECK(opened.tensors().size() == 1);
+  CHECK(value_of(opened, name) == 1);
+  CHECK(opened.info().duplicate_keys == dropped);
 }
 
 }  // namespace
@@ -69,11 +57,11 @@ TEST_CASE("takes the last of two tensors under one key") {
 
 TEST_CASE("takes the last value, whatever the values are") {
   takes_last(dict({{unicode("w"), "N"}, {unicode("w"), tensor(1)}}), "w");
-  const Result<Checkpoint> none =
-      open(dict({{unicode("w"), tensor(0)}, {unicode("v"), tensor(1)}, {unicode("w"), "N"}}), 2);
-  REQUIRE_OK(none);
-  CHECK(none->tensors().size() == 1);
-  CHECK(none->root().find("w")->is_none());
+  const Checkpoint none =
+      open(dict({{unicode("w"), tensor(0)}, {unicode("v"), tensor(1)}, {unicode("w"), "N"}}), 2)
+          .value();
+  CHECK(none.tensors().size() == 1);
+  CHECK(none.root().find("w")->is_none());
   takes_last(dict({{unicode("m"), dict({{unicode("a"), tensor(0)}})},
                    {unicode("m"), dict({{unicode("b"), tensor(1)}})}}),
              "m.b");
@@ -108,13 +96,12 @@ TEST_CASE("takes the last of many batches, among many tensors") {
       text += unicode("t" + std::to_string(i)) + tensor(i + (batch == 1 ? count : 0));
     text += "u";
   }
-  const Result<Checkpoint> opened = open(text, 2 * count);
-  REQUIRE_OK(opened);
-  CHECK(opened->tensors().size() == count);
-  CHECK(opened->info().duplicate_keys == count);
-  CHECK(value_of(*opened, "t0") == count);
-  CHECK(value_of(*opened, "t199") == count + 199);
-  CHECK(opened->root().item_count() == count);
+  const Checkpoint opened = open(text, 2 * count).value();
+  CHECK(opened.tensors().size() == count);
+  CHECK(opened.info().duplicate_keys == count);
+  CHECK(value_of(opened, "t0") == count);
+  CHECK(value_of(opened, "t199") == count + 199);
+  CHECK(opened.root().item_count() == count);
 }
 
 TEST_CASE("goes around a dict that holds itself while it looks for equal keys") {

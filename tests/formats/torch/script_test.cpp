@@ -7,6 +7,7 @@
 
 #include "tests/formats/torch/pickle_text.hpp"
 #include "tests/support/archive_builder.hpp"
+#include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 #include "weightmap/archive.hpp"
@@ -16,14 +17,8 @@
 namespace weightmap {
 namespace {
 
-using test::dict;
-using test::global;
-using test::integer;
-using test::Tensor;
-using test::unicode;
+using namespace test;
 using namespace std::string_literals;
-
-const std::filesystem::path data_folder = WEIGHTMAP_TEST_DATA;
 
 std::string tensor_in(const std::string& key) {
   Tensor tensor;
@@ -44,7 +39,7 @@ struct Script {
   std::vector<std::string> constant_storages;
   std::string version = "3\n";
 
-  Result<Checkpoint> open() const {
+  Result<Checkpoint> open(const OpenOptions& options = {}) const {
     test::ArchiveBuilder builder;
     for (std::size_t i = 0; i < storages.size(); ++i)
       builder.add("m/data/" + std::to_string(i), storages[i]);
@@ -53,49 +48,42 @@ struct Script {
       builder.add("m/constants/" + std::to_string(i), constant_storages[i]);
     builder.add("m/constants.pkl", constants).add("m/version", version);
     const test::TemporaryFolder folder;
-    return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(builder.finish())));
+    return Checkpoint::open(folder.write("model.pt", std::span<const std::byte>(builder.finish())),
+                            options);
   }
 };
-
-std::vector<std::string> names_of(const Checkpoint& checkpoint) {
-  std::vector<std::string> names;
-  for (const NamedTensor& tensor : checkpoint.tensors()) names.emplace_back(tensor.name);
-  return names;
-}
 
 using Names = std::vector<std::string>;
 
 }  // namespace
 
 TEST_CASE("names the tensors of a module by its attributes") {
-  const Result<Checkpoint> opened = Checkpoint::open(data_folder / "torchscript.pt");
-  REQUIRE_OK(opened);
-  CHECK(opened->info().format == Format::torchscript);
-  CHECK(names_of(*opened) == Names{"linear.weight", "linear.bias"});
-  const NamedTensor bias = opened->get("linear.bias").value();
+  const Checkpoint opened = Checkpoint::open(test::data / "torchscript.pt").value();
+  CHECK(opened.info().format == Format::torchscript);
+  CHECK(names_of(opened) == Names{"linear.weight", "linear.bias"});
+  const NamedTensor bias = opened.get("linear.bias").value();
   CHECK(bias.is_parameter);
   CHECK_FALSE(bias.is_buffer);
   CHECK(bias.view.shape()[0] == 2);
-  REQUIRE_OK(verify_headers(*opened));
+  REQUIRE_OK(verify_headers(opened));
 }
 
 TEST_CASE("constants are numbered and have storages of their own") {
   Script script;
   script.constants = "\x80\x02" + tensor_in("0") + tensor_in("1") + "\x86.";
   script.constant_storages = {std::string(64, 'c'), std::string(64, 'e')};
-  const Result<Checkpoint> opened = script.open();
-  REQUIRE_OK(opened);
-  CHECK(names_of(*opened) == Names{"w", "constants.0", "constants.1"});
+  const Checkpoint opened = script.open().value();
+  CHECK(names_of(opened) == Names{"w", "constants.0", "constants.1"});
   const auto first_byte = [&](std::string_view name) {
-    return static_cast<char>(opened->get(name)->view.bytes()[0]);
+    return static_cast<char>(opened.get(name)->view.bytes()[0]);
   };
   CHECK(first_byte("w") == 'd');
   CHECK(first_byte("constants.0") == 'c');
   CHECK(first_byte("constants.1") == 'e');
-  CHECK(opened->get("constants.1")->storage == "constants/1");
-  CHECK_FALSE(opened->get("constants.1")->is_parameter);
-  REQUIRE_OK(verify_headers(*opened));
-  CHECK(verify_crc(*opened).faults.empty());
+  CHECK(opened.get("constants.1")->storage == "constants/1");
+  CHECK_FALSE(opened.get("constants.1")->is_parameter);
+  REQUIRE_OK(verify_headers(opened));
+  CHECK(verify_crc(opened).faults.empty());
 }
 
 TEST_CASE("code tells parameters from buffers and plain attributes") {
@@ -110,10 +98,9 @@ TEST_CASE("code tells parameters from buffers and plain attributes") {
       "class Other(Module):\n  __parameters__ = [\"plain\", ]\n"
       "class M(Module):\n  __parameters__ = [\"w\", ]\n  __buffers__ = [\"running\", ]\n"
       "  def forward(self):\n    return 1\n";
-  const Result<Checkpoint> opened = script.open();
-  REQUIRE_OK(opened);
+  const Checkpoint opened = script.open().value();
   const auto roles = [&](std::string_view name) {
-    const NamedTensor tensor = opened->get(name).value();
+    const NamedTensor tensor = opened.get(name).value();
     return std::pair(tensor.is_parameter, tensor.is_buffer);
   };
   CHECK(roles("w") == std::pair(true, false));
@@ -137,25 +124,17 @@ TEST_CASE("the ids of a memo count from zero in constants.pkl, too") {
   script.data = "\x80\x04" + module_of(dict({{unicode("w"), tensor_in("0")}})) + "\x94.";
   script.constants = "\x80\x04" + tensor_in("0") + "\x94h\0\x86."s;
   script.constant_storages = {std::string(64, 'c')};
-  const Result<Checkpoint> opened = script.open();
-  REQUIRE_OK(opened);
-  CHECK(names_of(*opened) == Names{"w", "constants.0", "constants.1"});
-  CHECK(opened->get("constants.1")->storage == "constants/0");
+  const Checkpoint opened = script.open().value();
+  CHECK(names_of(opened) == Names{"w", "constants.0", "constants.1"});
+  CHECK(opened.get("constants.1")->storage == "constants/0");
 }
 
 TEST_CASE("refuses code that inflates beyond the limit for records") {
-  Script script;
-  OpenOptions options;
-  options.limits.record_bytes = script.code.size() - 1;
-  test::ArchiveBuilder builder;
-  builder.add("m/data/0", script.storages[0]).add("m/data.pkl", script.data);
-  builder.add("m/code/__torch__.py", script.code).add("m/constants.pkl", script.constants);
-  builder.add("m/version", "3\n").finish();
-  const test::TemporaryFolder folder;
-  const auto path = folder.write("model.pt", std::span<const std::byte>(builder.bytes()));
-  CHECK_FAILS(Checkpoint::open(path, options), ErrorCode::limit_exceeded, "__torch__.py");
-  options.limits.record_bytes = script.code.size();
-  REQUIRE_OK(Checkpoint::open(path, options));
+  const Script script;
+  OpenOptions options{.limits = {.record_bytes = script.code.size() - 1}};
+  CHECK_FAILS(script.open(options), ErrorCode::limit_exceeded, "__torch__.py");
+  ++options.limits.record_bytes;
+  REQUIRE_OK(script.open(options));
 }
 
 TEST_CASE("a module reads the same whatever the order of its records") {
