@@ -571,7 +571,8 @@ TEST_CASE("logs one line for an open, through the caller's function only") {
 }
 
 TEST_CASE("refuses what its limits do not allow, naming the limit") {
-  const std::uint64_t pickle_bytes = opened(data / "state_dict.pt").info().pickle_bytes;
+  const auto plain = opened(data / "state_dict.pt");
+  const std::uint64_t pickle_bytes = plain.info().pickle_bytes;
   const struct {
     const char* name;
     Limits limits;

@@ -503,7 +503,8 @@ TEST_CASE("what the environment wishes for local files is without effect") {
       locked("WEIGHTMAP_LOCKED", "1");
   ByteStore store;
   store.put("m.safetensors", test::safetensors({{"a", "a"}}));
-  CHECK_FALSE(opened_of(store, "m.safetensors").info().writable);
+  const auto of_store = opened_of(store, "m.safetensors");
+  CHECK_FALSE(of_store.info().writable);
 }
 
 TEST_CASE("verify=headers reads the headers of records that are not there yet") {

@@ -5,15 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/services/write/watched_calls.hpp"
-#include "tests/support/failures.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "tests/support/variable.hpp"
 
 using namespace weightmap;
 
@@ -23,10 +22,16 @@ namespace {
 
 // A folder of its own, which the variable names, for the length of a test.
 struct Fixture {
-  test::TemporaryFolder folder;
-  fs::path root = folder.path();
-  fs::path shared = shared;
-  test::Variable variable{"WEIGHTMAP_RUNTIME_DIR", shared};
+  Fixture() {
+    char name[] = "/tmp/weightmap-test-XXXXXX";
+    root = mkdtemp(name);
+    setenv("WEIGHTMAP_RUNTIME_DIR", (root / "shared").c_str(), 1);
+  }
+  ~Fixture() {
+    unsetenv("WEIGHTMAP_RUNTIME_DIR");
+    fs::remove_all(root);
+  }
+  fs::path root;
 };
 
 mode_t mode_of(const fs::path& path) {
@@ -38,24 +43,20 @@ mode_t mode_of(const fs::path& path) {
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "makes the folder for its user alone, and uses it again") {
-  const auto made = os::RuntimeDirectory::open().value();
-  CHECK(made.path() == shared);
-  CHECK(mode_ofshared == 0700);
+  const auto made = os::RuntimeDirectory::open();
+  REQUIRE(made);
+  CHECK(made->path() == root / "shared");
+  CHECK(mode_of(root / "shared") == 0700);
   CHECK(os::RuntimeDirectory::open());
 }
 
-TEST_CASE_FIXTURE(Fixture, "refuses a folder that lets others in, a link, and a relative path") {
-  fs::create_directory(shared);
-  REQUIRE(chmod(shared.c_str(), 0770) == 0);
-  CHECK_FAILS(os::RuntimeDirectory::open(), ErrorCode::io,
-              "cannot use \"" + shared.string() + "\", which lets other users in: chmod 700 it");
-  fs::rename(shared, root / "elsewhere");
-  REQUIRE(chmod((root / "elsewhere").c_str(), 0700) == 0);  // which would do for a folder
-  fs::create_directory_symlink(root / "elsewhere", shared);
-  CHECK_FAILS(os::RuntimeDirectory::open(), ErrorCode::io, "");
-  variable.set("not/absolute");
-  CHECK_FAILS(os::RuntimeDirectory::open(), ErrorCode::invalid_argument,
-              "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
+TEST_CASE_FIXTURE(Fixture, "refuses a folder that lets others in") {
+  fs::create_directory(root / "shared");
+  REQUIRE(chmod((root / "shared").c_str(), 0770) == 0);
+  const Error error = os::RuntimeDirectory::open().error();
+  CHECK(error.code == ErrorCode::io);
+  CHECK(error.message == "cannot use \"" + (root / "shared").string() +
+                             "\", which lets other users in: chmod 700 it");
 }
 
 TEST_CASE_FIXTURE(Fixture, "refuses a folder of another user") {
@@ -63,20 +64,41 @@ TEST_CASE_FIXTURE(Fixture, "refuses a folder of another user") {
     MESSAGE("SKIPPED: only root can give a folder away");
     return;
   }
-  fs::create_directoryshared;
-  REQUIRE(chmod(shared.c_str(), 0700) == 0);
-  REQUIRE(chown(shared.c_str(), 65534, 65534) == 0);
+  fs::create_directory(root / "shared");
+  REQUIRE(chmod((root / "shared").c_str(), 0700) == 0);
+  REQUIRE(chown((root / "shared").c_str(), 65534, 65534) == 0);
   CHECK(os::RuntimeDirectory::open().error().message ==
-        "cannot use \"" + shared.string() + "\", which belongs to another user");
+        "cannot use \"" + (root / "shared").string() + "\", which belongs to another user");
+}
+
+TEST_CASE_FIXTURE(Fixture, "does not follow a link that somebody put in its place") {
+  fs::create_directory(root / "elsewhere");
+  fs::create_directory_symlink(root / "elsewhere", root / "shared");
+  CHECK(os::RuntimeDirectory::open().error().code == ErrorCode::io);
+}
+
+TEST_CASE_FIXTURE(Fixture, "refuses a relative path, which would be another one for each process") {
+  setenv("WEIGHTMAP_RUNTIME_DIR", "not/absolute", 1);
+  const Error error = os::RuntimeDirectory::open().error();
+  CHECK(error.code == ErrorCode::invalid_argument);
+  CHECK(error.message == "environment variable WEIGHTMAP_RUNTIME_DIR must be an absolute path");
 }
 
 TEST_CASE_FIXTURE(Fixture, "takes the session's folder, and one in memory where there is none") {
-  const test::Variable none("WEIGHTMAP_RUNTIME_DIR");
-  const test::Variable session("XDG_RUNTIME_DIR", root);
+  unsetenv("WEIGHTMAP_RUNTIME_DIR");
+  const char* const before = std::getenv("XDG_RUNTIME_DIR");
+  const std::string kept = before ? before : "";
+  setenv("XDG_RUNTIME_DIR", root.c_str(), 1);
   CHECK(os::RuntimeDirectory::open()->path() == root / "weightmap");
-  session.set("not/absolute");
-  CHECK(os::RuntimeDirectory::open().value().path() ==
-        "/dev/shm/weightmap-" + std::to_string(geteuid()));
+  setenv("XDG_RUNTIME_DIR", "not/absolute", 1);
+  const auto in_memory = os::RuntimeDirectory::open();
+  if (before) {
+    setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
+  } else {
+    unsetenv("XDG_RUNTIME_DIR");
+  }
+  REQUIRE(in_memory);
+  CHECK(in_memory->path() == "/dev/shm/weightmap-" + std::to_string(geteuid()));
 }
 
 TEST_CASE_FIXTURE(Fixture, "makes files that nobody else may read") {
@@ -85,29 +107,30 @@ TEST_CASE_FIXTURE(Fixture, "makes files that nobody else may read") {
   const auto file = os::open_own_file(*folder, "a", O_RDWR | O_CREAT);
   umask(before);
   REQUIRE(file);
-  CHECK(mode_of(shared / "a") == 0600);
+  CHECK(mode_of(root / "shared" / "a") == 0600);
   CHECK((fcntl(file->get(), F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE_FIXTURE(Fixture,
-                  "refuses a file that others may read, one of two names, a link and a FIFO") {
+TEST_CASE_FIXTURE(Fixture, "refuses a file that others may read") {
   const auto folder = os::RuntimeDirectory::open();
-  const auto refuses = [&](const std::string& name, const std::string& words) {
-    CHECK_FAILS(os::open_own_file(*folder, name, O_RDONLY), ErrorCode::io, words);
-  };
-  const auto cannot_use = [&](const std::string& name) {
-    return "cannot use \"" + (shared / name).string() + "\", which ";
-  };
   REQUIRE(os::open_own_file(*folder, "a", O_RDWR | O_CREAT));
-  REQUIRE(chmod((shared / "a").c_str(), 0644) == 0);
-  refuses("a", cannot_use("a") + "lets other users in");
-  REQUIRE(chmod((shared / "a").c_str(), 0600) == 0);
-  fs::create_hard_link(shared / "a", root / "other");
-  refuses("a", cannot_use("a") + "was removed or has more than one name");
-  fs::create_symlink(root / "other", shared / "link");
-  refuses("link", "");
-  REQUIRE(mkfifo((shared / "fifo").c_str(), 0600) == 0);
-  refuses("fifo", cannot_use("fifo") + "is not a regular file");
+  REQUIRE(chmod((root / "shared" / "a").c_str(), 0644) == 0);
+  CHECK(os::open_own_file(*folder, "a", O_RDONLY).error().message ==
+        "cannot use \"" + (root / "shared" / "a").string() + "\", which lets other users in");
+}
+
+TEST_CASE_FIXTURE(Fixture, "refuses a file of two names, a link and a FIFO") {
+  const auto folder = os::RuntimeDirectory::open();
+  REQUIRE(os::open_own_file(*folder, "a", O_RDWR | O_CREAT));
+  fs::create_hard_link(root / "shared" / "a", root / "other");
+  CHECK(os::open_own_file(*folder, "a", O_RDONLY).error().message ==
+        "cannot use \"" + (root / "shared" / "a").string() +
+            "\", which was removed or has more than one name");
+  fs::create_symlink(root / "other", root / "shared" / "link");
+  CHECK(os::open_own_file(*folder, "link", O_RDONLY).error().code == ErrorCode::io);
+  REQUIRE(mkfifo((root / "shared" / "fifo").c_str(), 0600) == 0);
+  CHECK(os::open_own_file(*folder, "fifo", O_RDONLY).error().message ==
+        "cannot use \"" + (root / "shared" / "fifo").string() + "\", which is not a regular file");
 }
 
 TEST_CASE("names a file by the generation it is about") {
@@ -122,7 +145,7 @@ TEST_CASE_FIXTURE(Fixture, "takes no folder and no file of another user, who act
     return;
   }
   constexpr uid_t user = 65532, stranger = 65533;
-  const fs::path folder = shared, own = root / "own", planted = root / "planted";
+  const fs::path folder = root / "shared", own = root / "own", planted = root / "planted";
   const std::vector<std::function<void()>> acts{
       [&] { fs::create_directory(folder), ::chmod(folder.c_str(), 0777); },
       [&] { fs::create_directory_symlink(own, folder); },

@@ -278,8 +278,9 @@ TEST_CASE("each type of the format is the type that torch has for it") {
 
 TEST_CASE("views have the strides of halved dimensions, and bytes of six-bit types") {
   const Opened four(file_of(header_of({{"a", "F4", "2,6", 0, 6}}), 6));
-  CHECK(list(four.tensor("a").view.shape()) == std::vector<std::int64_t>{2, 3});
-  CHECK(list(four.tensor("a").view.strides()) == std::vector<std::int64_t>{3, 1});
+  const auto a = four.tensor("a");
+  CHECK(list(a.view.shape()) == std::vector<std::int64_t>{2, 3});
+  CHECK(list(a.view.strides()) == std::vector<std::int64_t>{3, 1});
   const Opened six(file_of(header_of({{"a", "F6_E3M2", "2,4", 0, 6}}), 6));
   const TensorSlice bytes = six.tensor("a").view.bits().value();
   CHECK(list(bytes.shape()) == std::vector<std::int64_t>{2, 3});
