@@ -13,6 +13,7 @@ os.environ.setdefault("WEIGHTMAP_VERIFY", "headers")
 
 import math
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import pytest
 import weightmap
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
-sys.path.insert(0, str(DATA.parent / "support"))
+sys.path[:0] = [str(DATA.parent / folder) for folder in ("support", "remote")]
 
 
 @pytest.fixture(scope="session")
@@ -228,6 +229,25 @@ def start_python():
     for each in started:
         each.kill()
         each.communicate()
+
+
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, which whoever started this may have had ignored, as a shell
+    does for what it leaves behind."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server of ranges, of the files in a folder of its own."""
+    import range_server
+
+    (tmp_path / "served").mkdir()
+    with range_server.RangeServer(tmp_path / "served") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

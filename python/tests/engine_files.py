@@ -1,9 +1,11 @@
 """What the tests of the plug-ins for inference engines share."""
 
 import contextlib
+import glob
 import os
 import subprocess
 import sys
+import threading
 import types
 
 from safetensors_files import file_of, floats
@@ -18,6 +20,60 @@ def install(monkeypatch, modules):
         module = types.ModuleType(name)
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, name, module)
+
+
+def stock_parts(seen):
+    """What both engines call so: iterators over files, and the bar, of which `seen` is told."""
+
+    def iterator(files, *options, **named_options):
+        for file in files:
+            yield from seen.stock[os.path.basename(file)].items()
+
+    def tqdm(files, desc, disable, bar_format):
+        seen.progress.append((list(map(os.path.basename, files)), disable))
+        return files
+
+    return {"pt_weights_iterator": iterator, "safetensors_weights_iterator": iterator, "tqdm": tqdm}
+
+
+def first_matching(folder, patterns):
+    """The files of the first pattern that has some, and that pattern."""
+    for pattern in patterns:
+        files = glob.glob(os.path.join(folder, pattern))
+        if files:
+            break
+    # In no order that a loader could rely on.
+    return sorted(files, reverse=True), pattern
+
+
+def take_weights(model):
+    """What a model, which may have secondary weights, is given: the model, and the list."""
+    taken = []
+    model = model or types.SimpleNamespace()
+    model.load_weights = lambda weights: taken.extend(weights)
+    return model, taken
+
+
+def watched_release(monkeypatch, mapped=((),), stays=()):
+    """The files that are evicted. mapped: the (file, process) of each look at what is mapped, of the
+    last one for good. stays: what the first calls leave cached."""
+    import weightmap._engines.release as module
+
+    evicted, mapped, stays = [], list(mapped), list(stays)
+
+    def evict(file):
+        evicted.append(file)
+        return types.SimpleNamespace(cached_after=stays.pop(0) if stays else 0)
+
+    def processes(*files):
+        now = mapped.pop(0) if len(mapped) > 1 else mapped[0]
+        return types.SimpleNamespace(mapped=[
+            types.SimpleNamespace(file=str(file), process=process) for file, process in now
+        ])
+
+    monkeypatch.setattr(module, "evict", evict)
+    monkeypatch.setattr(module, "processes", processes)
+    return evicted
 
 
 @contextlib.contextmanager
@@ -77,3 +133,53 @@ def load(files, keys, stock=None):
         copies_uploads=False,
     )
     return engine.reporting(weights), lines
+
+
+class FakeCheckpoint:
+    """Tensors of one size, of which those at `cold` are not cached, or nobody tells what is."""
+
+    def __init__(self, count, cold=None, *, path="", size=200 << 20, budget=16 << 30,
+                 is_remote=False, warm=lambda: None):
+        self._core = self
+        self.path, self.count, self.cold, self.size = path, count, cold, size
+        self.budget, self.remote, self.before_warming = budget, is_remote, warm
+        self.calls, self.warmed, self.threads = [], [], []  # (positions, one_reader); positions
+        self.changed = threading.Condition()
+
+    def is_remote(self):
+        return self.remote
+
+    def at(self, index):
+        return types.SimpleNamespace(
+            index=index, nbytes=self.size, file_offset=index * self.size
+        )
+
+    def residency(self):
+        if self.cold is None:
+            raise weightmap.FilePermissionError("may not be asked")
+        return types.SimpleNamespace(tensors=[
+            types.SimpleNamespace(
+                file_offset=index * self.size,
+                extent_bytes=self.size,
+                cached_bytes=0 if index in self.cold else self.size,
+            )
+            for index in range(self.count)
+        ])
+
+    def warm(self, indices, parts, threads, budget, crc, one_reader, progress):
+        self.before_warming()
+        progress(0, 1)
+        with self.changed:
+            self.calls.append((indices or parts, one_reader))
+            self.warmed += indices
+            self.threads.append(threads)
+            self.changed.notify_all()
+        return {
+            "bytes": self.size, "bytes_read": 5, "bytes_waited_for": 7, "seconds": 1.0,
+            "takeovers": len(indices) - 1, "was_reader": True, "why_alone": "",
+            "bytes_left_out": 0, "budget_reason": "", "budget_bytes": self.budget,
+        }
+
+    def wait_until_warmed(self, count):
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.warmed) >= count)

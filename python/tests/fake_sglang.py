@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import glob
 import os
 import pkgutil
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import engine_files
 
+ENGINE = "sglang"
 LOAD_CONFIG = "sglang.srt.configs.load_config"
 MODEL_LOADER = "sglang.srt.model_loader"
 
@@ -68,12 +68,9 @@ class DefaultModelLoader:
                          allow_patterns_overrides=None):
         if self.load_config.load_format != LoadFormat.AUTO:
             raise ValueError(f"Unknown load_format: {self.load_config.load_format}")
-        for pattern in allow_patterns_overrides or ("*.safetensors", "*.bin"):
-            files = glob.glob(os.path.join(model_name_or_path, pattern))
-            if files:
-                break
-        # In no order that a loader could rely on.
-        return model_name_or_path, sorted(files, reverse=True), pattern.endswith(".safetensors")
+        patterns = allow_patterns_overrides or ("*.safetensors", "*.bin")
+        files, pattern = engine_files.first_matching(model_name_or_path, patterns)
+        return model_name_or_path, files, pattern.endswith(".safetensors")
 
     def _get_weights_iterator(self, source, *, resolved_source=None,
                               startup_prefetch_started=False, startup_prefetch_active=False):
@@ -160,14 +157,6 @@ def install(monkeypatch):
         stock={}, progress=[], choices=["auto", "dummy"], hooks=Hooks(monkeypatch), is_npu=False
     )
 
-    def iterator(files):
-        for file in files:
-            yield from seen.stock[os.path.basename(file)].items()
-
-    def tqdm(files, desc, disable, bar_format):
-        seen.progress.append((list(map(os.path.basename, files)), disable))
-        return files
-
     def maybe_add_mtp_safetensors(files, folder, index_file, hf_config):
         with contextlib.suppress(AttributeError):
             files = [*files, os.path.join(folder, hf_config.mtp_file)]
@@ -182,9 +171,7 @@ def install(monkeypatch):
         f"{MODEL_LOADER}.loader": {"DefaultModelLoader": DefaultModelLoader},
         f"{MODEL_LOADER}.weight_utils": {
             "maybe_add_mtp_safetensors": maybe_add_mtp_safetensors,
-            "pt_weights_iterator": iterator,
-            "safetensors_weights_iterator": iterator,
-            "tqdm": tqdm,
+            **engine_files.stock_parts(seen),
         },
         "sglang.srt.plugins": {},
         "sglang.srt.plugins.hook_registry": {"HookRegistry": seen.hooks, "HookType": HookType},
@@ -192,3 +179,43 @@ def install(monkeypatch):
         "sglang.srt.utils": {"BAR_FORMAT": "", "is_npu": lambda: seen.is_npu},
     })
     return seen
+
+
+def config_of(extra=None, **config):
+    return LoadConfig("weightmap", extra or {}, **config)
+
+
+def source(folder, **more):
+    return DefaultModelLoader.Source(str(folder), None, **more)
+
+
+@contextlib.contextmanager
+def registered(monkeypatch):
+    """What install() gives, with its hooks applied as when SGLang has called all plug-ins, and as
+    `fake_vllm.registered()` gives it: the engine's name, its logger, and how it loads a folder."""
+    seen = install(monkeypatch)
+    with engine_files.imported_anew(ENGINE):
+        import weightmap.sglang
+
+        weightmap.sglang.register()
+        seen.hooks.apply_hooks()
+        seen.name, seen.logger = "SGLang", "sglang.weightmap"
+        seen.make, seen.load, seen.weights = get_model_loader, load, weights
+        seen.be_npu = functools.partial(setattr, seen, "is_npu", True)
+        yield seen
+
+
+def load(folder, extra=None, *, model=None, hf_config=None, **config):
+    """As at a start; gives the names and tensors in their order."""
+    model, taken = engine_files.take_weights(model)
+    model_config = types.SimpleNamespace(
+        model_path=str(folder), hf_config=hf_config, make=lambda: model
+    )
+    loader = get_model_loader(config_of(extra, **config))
+    loader.load_model(model_config=model_config, device_config="cpu")
+    return taken
+
+
+def weights(folder, extra=None):
+    """As they come, with nobody but the caller to hold them."""
+    return get_model_loader(config_of(extra))._get_weights_iterator(source(folder))

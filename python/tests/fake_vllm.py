@@ -3,8 +3,9 @@
 tests/engines/vllm_test.py compares it with a vLLM that is installed.
 """
 
+import contextlib
 import dataclasses
-import glob
+import functools
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import engine_files
 
+ENGINE = "vllm"
 MODEL_LOADER = "vllm.model_executor.model_loader"
 
 
@@ -49,12 +51,9 @@ class DefaultModelLoader:
                          allow_patterns_overrides):
         if self.load_config.load_format != "auto":
             raise ValueError(f"Unknown load_format: {self.load_config.load_format}")
-        for pattern in ("*.safetensors", "*.bin"):
-            files = glob.glob(os.path.join(model_name_or_path, subfolder or "", pattern))
-            if files:
-                break
-        # In no order that a loader could rely on.
-        return model_name_or_path, sorted(files, reverse=True), pattern != "*.bin", "index.json"
+        folder = os.path.join(model_name_or_path, subfolder or "")
+        files, pattern = engine_files.first_matching(folder, ("*.safetensors", "*.bin"))
+        return model_name_or_path, files, pattern != "*.bin", "index.json"
 
     def _get_weights_iterator(self, source):
         return iter([("stock", source.prefix)])
@@ -87,14 +86,6 @@ def install(monkeypatch):
         assert load_format not in seen.registered
         return lambda loader: seen.registered.setdefault(load_format, loader)
 
-    def iterator(files, use_tqdm_on_load, *options, **named_options):
-        for file in files:
-            yield from seen.stock[os.path.basename(file)].items()
-
-    def tqdm(files, desc, disable, bar_format):
-        seen.progress.append((list(map(os.path.basename, files)), disable))
-        return files
-
     modules = {
         "vllm": {"__version__": "0.1"},
         "vllm.config": {"get_current_vllm_config_or_none": lambda: seen.config},
@@ -111,9 +102,7 @@ def install(monkeypatch):
         f"{MODEL_LOADER}.weight_utils": {
             "_BAR_FORMAT": "",
             "enable_tqdm": lambda use_tqdm_on_load: use_tqdm_on_load,
-            "pt_weights_iterator": iterator,
-            "safetensors_weights_iterator": iterator,
-            "tqdm": tqdm,
+            **engine_files.stock_parts(seen),
             "filter_mm_encoder_only_safetensors_files": lambda files, folder, index, prefixes, *,
             weights_mapper: [
                 file for file in files if not os.path.basename(file).startswith(prefixes)
@@ -126,3 +115,43 @@ def install(monkeypatch):
     engine_files.install(monkeypatch, modules)
     seen.platform = modules["vllm.platforms"]["current_platform"]
     return seen
+
+
+def config_of(extra=None, **config):
+    return LoadConfig(model_loader_extra_config=extra or {}, **config)
+
+
+def source(folder, **more):
+    return DefaultModelLoader.Source(str(folder), None, **more)
+
+
+@contextlib.contextmanager
+def registered(monkeypatch):
+    """What install() gives, where weightmap is registered, and as `fake_sglang.registered()` gives
+    it: the engine's name, its logger, and how it loads a folder."""
+    seen = install(monkeypatch)
+    with engine_files.imported_anew(ENGINE):
+        import weightmap.vllm
+
+        weightmap.vllm.register()
+        seen.name, seen.logger = "vLLM", "vllm.weightmap"
+        seen.make = seen.registered["weightmap"]
+        seen.load = functools.partial(load, seen)
+        seen.weights = functools.partial(weights, seen)
+        seen.be_npu = functools.partial(setattr, seen.platform, "device_type", "npu")
+        yield seen
+
+
+def load(seen, folder, extra=None, *, model=None, expert_ids=None, **config):
+    """Gives the names and tensors in their order."""
+    loader = seen.make(config_of(extra, **config))
+    loader.local_expert_ids = expert_ids
+    model, taken = engine_files.take_weights(model)
+    loader.load_weights(model, types.SimpleNamespace(model=str(folder)))
+    return taken
+
+
+def weights(seen, folder, extra=None):
+    """As they come, with nobody but the caller to hold them."""
+    model_config = types.SimpleNamespace(model=str(folder))
+    return seen.make(config_of(extra)).get_all_weights(model_config, types.SimpleNamespace())

@@ -67,10 +67,8 @@ def test_the_whole_stands_for_its_pieces(folder):
     assert len(list(opened.values())) == 3
 
 
-def test_a_chunked_tensor_says_what_it_is(grid):
-    assert isinstance(grid, weightmap.ChunkedTensor)
-    assert (grid.name, grid.dtype, grid.shape, grid.ndim) == ("grid", "float32", (6, 10), 2)
-    assert (grid.numel, grid.itemsize, grid.nbytes, len(grid)) == (60, 4, 240, 6)
+def test_a_chunked_tensor_has_a_length_and_is_shown(grid):
+    assert (type(grid), len(grid)) == (weightmap.ChunkedTensor, 6)
     assert repr(grid) == "<weightmap.ChunkedTensor 'grid' float32 [6, 10] in 4 pieces>"
 
 
@@ -81,33 +79,20 @@ def test_pieces_are_views_in_order(grid):
         assert numpy.array_equal(piece.numpy(), WHOLE[rows, columns])
 
 
-def test_the_whole_is_put_together(grid):
-    assert numpy.array_equal(grid.numpy(), WHOLE)
-    assert grid.tobytes() == WHOLE.tobytes()
-    assert numpy.array_equal(numpy.asarray(grid), WHOLE)
-    out = bytearray(240)
-    grid.gather(out)
-    assert bytes(out) == WHOLE.tobytes()
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        numpy.s_[1:5, 2:9],
-        numpy.s_[3],
-        numpy.s_[-1],
-        numpy.s_[..., 3],
-        numpy.s_[2:5],
-        numpy.s_[::2, ::3],
-        numpy.s_[1::3, 1],
-        numpy.s_[5:2],
-        numpy.s_[:, 4:4],
-        numpy.s_[...],
-        numpy.s_[()],
-        numpy.s_[3:5, 2:4],
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("key", [
+    numpy.s_[1:5, 2:9],
+    numpy.s_[3],
+    numpy.s_[-1],
+    numpy.s_[..., 3],
+    numpy.s_[2:5],
+    numpy.s_[::2, ::3],
+    numpy.s_[1::3, 1],
+    numpy.s_[5:2],
+    numpy.s_[:, 4:4],
+    numpy.s_[...],
+    numpy.s_[()],
+    numpy.s_[3:5, 2:4],
+], ids=str)
 def test_a_part_is_what_numpy_says(grid, key):
     part = grid[key]
     assert part.shape == WHOLE[key].shape
@@ -152,18 +137,6 @@ def test_pieces_are_those_of_boxes(grid):
 def test_a_buffer_of_another_size_is_refused(grid):
     with pytest.raises(weightmap.InvalidArgumentError, match="has 239 bytes, the part needs 240"):
         grid.gather(bytearray(239))
-
-
-def test_a_missing_piece_is_an_error(folder):
-    (folder / "shard-00004-model-00001-of-00001.safetensors").unlink()
-    with pytest.raises(weightmap.CorruptError, match='tensor "grid" has 60 elements, of which only'):
-        weightmap.open(folder)
-
-
-def test_pieces_that_overlap_are_an_error(tmp_path):
-    write_ranks(tmp_path, [{"w": ((0,), numpy.zeros(3))}, {"w": ((2,), numpy.zeros(3))}])
-    with pytest.raises(weightmap.CorruptError, match=r'tensor "w" has chunks that overlap, at \[0\]'):
-        weightmap.open(tmp_path)
 
 
 def test_saving_puts_the_pieces_together(folder, tmp_path):

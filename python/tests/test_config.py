@@ -11,31 +11,20 @@ import typing
 
 import pytest
 from held_pages import cached
+from memory_maps import mapping_at, mappings_of
 
 import weightmap
 from weightmap import _core, config
 from weightmap._options import OpenOptions
 
-SETTINGS = [
-    "mmap_flags", "verify", "endianness", "protection", "writable", "populate", "no_reserve",
-    "locked", "huge_pages", "zero_copy_only", "copy_on_write", "globals", "repeats",
-]
-VARIABLES = [
-    "WEIGHTMAP_SHARING", "WEIGHTMAP_WRITABLE", "WEIGHTMAP_VERIFY", "WEIGHTMAP_BYTEORDER",
-    "WEIGHTMAP_POPULATE", "WEIGHTMAP_NORESERVE", "WEIGHTMAP_LOCKED", "WEIGHTMAP_HUGEPAGES",
-    "WEIGHTMAP_PROTECTION", "WEIGHTMAP_ZERO_COPY_ONLY", "WEIGHTMAP_COPY_ON_WRITE",
-    "WEIGHTMAP_GLOBALS", "WEIGHTMAP_REPEATS",
-]
-
-
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch, tmp_path_factory):
     """Each test begins with the built-in defaults and leaves no setting behind."""
-    for variable in VARIABLES:
+    for _, _, variable, *_ in CASES.values():
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", str(tmp_path_factory.mktemp("shared", True) / "d"))
     yield
-    for setting in SETTINGS:
+    for setting in CASES:
         setattr(config.load, setting, None)
 
 
@@ -64,27 +53,12 @@ def byteorder_of(path, **options):
     return weightmap.open(path.with_name("no_byteorder.pt"), **options).info.byteorder
 
 
-def vm_flags(path):
-    """The VmFlags line of each mapping of `path`, and its resident KiB."""
-    found, here = [], False
-    with open("/proc/self/smaps") as smaps:
-        for line in smaps:
-            first = line.split()[0]
-            if "-" in first and not first.endswith(":"):
-                here = line.rstrip("\n").endswith(f" {path}")
-            elif here and first == "Rss:":
-                resident = int(line.split()[1])
-            elif here and first == "VmFlags:":
-                found.append((line.split()[1:], resident))
-    return found
-
-
 def flag_of(flag):
     def ask(path, **options):
         opened = weightmap.open(path, **options)
-        [(flags, _)] = vm_flags(path)
+        [mapping] = mappings_of(path)
         assert not opened.closed
-        return flag in flags
+        return flag in mapping["flags"]
 
     return ask
 
@@ -108,15 +82,15 @@ def huge_pages_of(path, **options):
 def no_reserve_of(path, **options):
     # Only a private writable mapping is charged for, so only there does it show.
     opened = weightmap.open(path, sharing="private", writable=True, **options)
-    [(flags, _)] = vm_flags(path)
+    [mapping] = mappings_of(path)
     assert not opened.closed
-    return "nr" in flags
+    return "nr" in mapping["flags"]
 
 
 def populate_of(path, **options):
     with cached(path):
         opened = weightmap.open(path, **options)
-        [resident] = [kib for flags, kib in vm_flags(path) if "lo" not in flags]
+        [resident] = [each["Rss"] for each in mappings_of(path) if "lo" not in each["flags"]]
     assert not opened.closed
     return resident > 0
 
@@ -133,11 +107,7 @@ def zero_copy_only_of(path, **options):
 def copy_on_write_of(path, **options):
     opened = weightmap.open(path, **options)
     lent = ctypes.addressof(ctypes.c_char.from_buffer(opened._core.lend(1)))
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            begin, end = (int(address, 16) for address in line.split()[0].split("-"))
-            if begin <= lent < end:
-                return {"r--s": False, "rw-p": True}[line.split()[1]]
+    return {"r--s": False, "rw-p": True}[mapping_at(lent)["permissions"]]
 
 
 def globals_of(path, **options):
@@ -226,7 +196,7 @@ def case(request, copy_of, cube):
 
 
 def test_every_setting_has_a_case():
-    assert sorted(CASES) == sorted(SETTINGS) == sorted(dir(config.load))
+    assert sorted(CASES) == sorted(dir(config.load))
 
 
 def test_the_types_of_the_arguments_are_those_that_the_library_takes():
@@ -257,21 +227,16 @@ def test_there_is_no_other_argument(copy_of):
         weightmap.open(path, mmap_flags=mmap.MAP_SHARED)
 
 
-def test_the_built_in_default(case):
-    _, path, ask, _, _, first, _ = case
+def test_the_environment_goes_before_the_built_in_default(case, monkeypatch):
+    _, path, ask, _, variable, first, other = case
     assert ask(path) == first[0]
-
-
-def test_the_environment_goes_before_the_default(case, monkeypatch):
-    _, path, ask, _, variable, _, other = case
     monkeypatch.setenv(variable, other[2])
     assert ask(path) == other[0]
-
-
-def test_an_empty_variable_counts_as_unset(case, monkeypatch):
-    _, path, ask, _, variable, first, _ = case
-    monkeypatch.setenv(variable, "")
+    monkeypatch.setenv(variable, "")  # counts as unset
     assert ask(path) == first[0]
+    monkeypatch.setenv(variable, "perhaps")
+    with pytest.raises(weightmap.InvalidArgumentError, match=variable):
+        ask(path)
 
 
 def test_the_attribute_goes_before_the_environment(case, monkeypatch):
@@ -322,69 +287,62 @@ def test_none_gives_a_setting_back(case, monkeypatch):
         assert ask(path) == other[0]
 
 
-def test_a_wrong_word_in_the_environment_is_an_error(case, monkeypatch):
-    setting, path, ask, argument, variable, first, _ = case
-    monkeypatch.setenv(variable, "perhaps")
-    with pytest.raises(weightmap.InvalidArgumentError, match=variable):
-        ask(path)
-
-
 # --- words and values -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("mmap_flags", 0),
-        ("mmap_flags", 3),
-        ("mmap_flags", "shared"),
-        ("mmap_flags", True),  # equals MAP_SHARED
-        ("mmap_flags", 1.0),
-        ("mmap_flags", mmap.MAP_SHARED | mmap.MAP_POPULATE),
-        ("verify", "all"),
-        ("verify", True),
-        ("verify", "CRC"),
-        ("endianness", "middle"),
-        ("protection", "none"),
-        ("writable", 1),
-        ("writable", "1"),
-        ("populate", 0),
-        ("no_reserve", "yes"),
-        ("locked", []),
-        ("huge_pages", 1.0),
-    ],
-)
-def test_a_wrong_value_is_refused_where_it_is_set(setting, value):
-    with pytest.raises(weightmap.InvalidArgumentError, match=f"load.{setting} is .*expected"):
-        setattr(config.load, setting, value)
-    assert getattr(config.load, setting) is None
-    with pytest.raises(weightmap.InvalidArgumentError, match=f"load.{setting} is .*expected"):
-        with config.override(f"load.{setting}", value):
-            pytest.fail("the block must not be entered")
-    assert getattr(config.load, setting) is None
+BOOL = "expected True or False"
 
 
-def test_settings_read_none_until_they_are_set():
-    assert [getattr(config.load, setting) for setting in SETTINGS] == [None] * len(SETTINGS)
-    config.load.verify = "crc"
-    assert config.load.verify == "crc"
+@pytest.mark.parametrize("setting, value, words", [
+    *(("mmap_flags", value, "expected") for value in (
+        0, 3, "shared", True, 1.0, mmap.MAP_SHARED | mmap.MAP_POPULATE)),  # True equals MAP_SHARED
+    ("sharing", "both", "'both', expected one of \"shared\", \"private\""),
+    ("sharing", 1, "1, expected"),
+    ("sharing", b"shared", "b'shared', expected"),
+    ("sharing", "\ud800", "expected one of"),
+    ("sharing", "shared\0", "expected one of"),
+    ("verify", "all", "'all', expected one of \"chain\", \"headers\", \"crc\""),
+    ("verify", True, "True, expected"),
+    ("verify", "CRC", "'CRC', expected"),
+    ("verify", "", "'', expected"),
+    ("endianness", "middle", "'middle', expected one of \"little\", \"big\", \"native\""),
+    ("protection", "none", "'none', expected one of"),
+    ("writable", 1, f"1, {BOOL}"),
+    ("writable", "1", f"'1', {BOOL}"),
+    ("populate", 0, f"0, {BOOL}"),
+    ("no_reserve", "yes", f"'yes', {BOOL}"),
+    ("locked", [], f"[], {BOOL}"),
+    ("huge_pages", 1.0, f"1.0, {BOOL}"),
+])
+def test_a_wrong_value_is_refused_wherever_it_is_given(tmp_path, setting, value, words):
+    if setting != "mmap_flags":  # told before the file is looked at
+        with pytest.raises(weightmap.InvalidArgumentError) as refused:
+            weightmap.open(tmp_path / "missing", **{setting: value})
+        assert refused.value.message.startswith(setting) and words in refused.value.message
+    if setting != "sharing":
+        message = f"load.{setting} is .*expected"
+        with pytest.raises(weightmap.InvalidArgumentError, match=message):
+            setattr(config.load, setting, value)
+        with pytest.raises(weightmap.InvalidArgumentError, match=message):
+            with config.override(f"load.{setting}", value):
+                pytest.fail("the block must not be entered")
+        assert getattr(config.load, setting) is None
 
 
 def test_settings_that_are_not_there():
     with pytest.raises(AttributeError):
         config.load.speed
+    assert getattr(config.load, "speed", 3) == 3
     with pytest.raises((AttributeError, weightmap.InvalidArgumentError)):
         config.load.speed = 1
-    dotted = ("load.speed", "load.", "save.verify", "load.load.verify")
-    for name in (*dotted, "speed", "verify", "load", ""):
-        with pytest.raises(weightmap.InvalidArgumentError, match="no setting"):
-            with config.override(name, None):
-                pytest.fail("the block must not be entered")
 
 
-def test_a_setting_that_is_not_there_can_be_asked_for():
-    assert not hasattr(config.load, "speed")
-    assert getattr(config.load, "speed", 3) == 3
+@pytest.mark.parametrize("name", ["load.speed", "load.", "save.verify", "load.load.verify", "speed",
+                                  "verify", "load", ""])
+def test_a_block_of_what_is_no_setting_is_refused(name):
+    with pytest.raises(weightmap.InvalidArgumentError, match="no setting"):
+        with config.override(name, None):
+            pytest.fail("the block must not be entered")
 
 
 def test_shows_its_settings():
@@ -395,22 +353,9 @@ def test_shows_its_settings():
             "populate=None, no_reserve=None, locked=None, huge_pages=None, "
             "zero_copy_only=None, copy_on_write=None, globals=None, repeats=None)"
         )
-    assert sorted(dir(config.load)) == sorted(SETTINGS)
 
 
 # --- patch ------------------------------------------------------------------------------------
-
-
-def test_patch_is_seen_in_the_attribute():
-    with config.override("load.verify", "crc"):
-        assert config.load.verify == "crc"
-    assert config.load.verify is None
-
-
-def test_patch_takes_many_settings_at_once():
-    with config.override({"load.verify": "headers", "load.mmap_flags": mmap.MAP_PRIVATE}):
-        assert (config.load.verify, config.load.mmap_flags) == ("headers", mmap.MAP_PRIVATE)
-    assert (config.load.verify, config.load.mmap_flags) == (None, None)
 
 
 def test_patches_nest_and_unwind():

@@ -8,6 +8,7 @@ import signal
 
 import pytest
 from conftest import torch_since
+from memory_maps import mapping_of, permissions
 
 import weightmap
 
@@ -35,40 +36,18 @@ def shard(tmp_path):
     return path
 
 
-def fields_of(address):
-    """What /proc/self/smaps says of the mapping at an address: its permissions, then KiB by name."""
-    found = {}
-    with open("/proc/self/smaps") as smaps:
-        for line in smaps:
-            first, *rest = line.split()
-            if "-" in first and not first.endswith(":"):
-                begin, end = (int(part, 16) for part in first.split("-"))
-                here = begin <= address < end
-                if here:
-                    found["permissions"] = rest[0]
-            elif here and rest[-1] == "kB":
-                found[first.rstrip(":")] = int(rest[0])
-            elif here and first == "VmFlags:":
-                found["flags"] = rest
-    return found
-
-
 @pytest.mark.parametrize("copies", [True, False])
 def test_huge_pages_are_asked_for_where_that_is_wanted(model, copies):
     if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
         pytest.skip("this kernel has no transparent huge pages")
     for wanted in (True, False):
         with weightmap.open(model, huge_pages=wanted, copy_on_write=copies) as opened:
-            flags = fields_of(opened["weight"].torch().data_ptr())["flags"]
+            flags = mapping_of(opened["weight"].torch())["flags"]
         assert ("hg" in flags) is wanted
 
 
-def permissions(tensor):
-    return fields_of(tensor.data_ptr())["permissions"]
-
-
 def anonymous_bytes(tensor):
-    return fields_of(tensor.data_ptr())["Anonymous"] * KIB
+    return mapping_of(tensor)["Anonymous"] * KIB
 
 
 def ends_with(child):
@@ -186,14 +165,6 @@ def test_torch_load_of_tensors_that_share_a_storage(tmp_path):
     assert permissions(state["norm"]) == "rw-p"
 
 
-def test_torch_load_of_parameters(tmp_path):
-    path = tmp_path / "parameters.pt"
-    torch.save(torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.ones(LARGE))}).state_dict(),
-               path)
-    [parameter] = weightmap.torch.load(path, copy_on_write=False).values()
-    assert permissions(parameter) == "r--s"
-
-
 def test_safe_open(shard):
     with weightmap.safe_open(shard, framework="pt", copy_on_write="small") as opened:
         assert permissions(opened.get_tensor("norm")) == "rw-p"
@@ -299,20 +270,3 @@ def test_protect_makes_read_only_what_others_have_mapped(model, shard):
 def test_protect_says_what_file_it_cannot_open(tmp_path):
     with pytest.raises(FileNotFoundError):
         weightmap.torch.protect(tmp_path / "missing.pt")
-
-
-def test_a_forward_pass_over_read_only_parameters_costs_no_anonymous_memory(tmp_path):
-    path = tmp_path / "linear.pt"
-    module = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(),
-                                 torch.nn.Linear(1024, 512))
-    torch.save(module.state_dict(), path)
-    with torch.device("meta"):
-        served = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(),
-                                     torch.nn.Linear(1024, 512))
-    served.load_state_dict(weightmap.torch.load(path, copy_on_write=False), assign=True)
-    entry = torch.ones(3, 512)
-    with torch.no_grad():
-        assert torch.equal(served(entry), module(entry))
-    weight = served[0].weight
-    assert permissions(weight) == "r--s"
-    assert anonymous_bytes(weight) == 0

@@ -65,20 +65,6 @@ def test_what_the_device_can_do_decides_the_way(driver, uploader):
     assert uploader(way="slots").way == "slots"
 
 
-def test_of_a_slice_its_own_bytes_are_uploaded(driver, uploader, data):
-    with weightmap.open(data / "module.pt") as checkpoint:
-        name, whole = next(
-            (name, tensor) for name, tensor in checkpoint.items()
-            if tensor.ndim == 2 and min(tensor.shape) > 1
-        )
-        part = whole[:, 1:]
-        ((given, tensor),) = uploader().upload(checkpoint, [part])
-    assert given == name
-    assert tensor.shape == part.shape
-    assert tensor.strides == (part.shape[1], 1)
-    assert driver.read(tensor) == part.tobytes()
-
-
 def test_the_capsule_says_what_lies_where(driver, uploader, data):
     with weightmap.open(data / "module.pt") as checkpoint:
         matrix = next(tensor for tensor in checkpoint.values() if tensor.ndim == 2)

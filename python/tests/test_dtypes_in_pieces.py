@@ -192,10 +192,6 @@ def read_torch(path, dtype):
     return bytes_of_torch(tensor)
 
 
-def by_cat(tensor, dtype, path, folder):
-    return tool("cat", path, "w", "--raw")
-
-
 def by_convert_safetensors(tensor, dtype, path, folder):
     tool("convert", path, folder / "converted.safetensors")
     return read_safetensors(folder / "converted.safetensors", dtype)
@@ -228,24 +224,16 @@ def by_torch(tensor, dtype, path, folder):
     return bytes_of_torch(made)
 
 
-def by_dlpack(tensor, dtype, path, folder):
-    return bytes_of_torch(torch.from_dlpack(tensor))
-
-
-def by_tobytes(tensor, dtype, path, folder):
-    return tensor.tobytes()
-
-
 WAYS = {
-    "cat": by_cat,
+    "cat": lambda tensor, dtype, path, folder: tool("cat", path, "w", "--raw"),
     "convert to safetensors": by_convert_safetensors,
     "convert to pt": by_convert_pt,
     "save_safetensors": by_save_safetensors,
     "save": by_save,
     "numpy": by_numpy,
     "torch": by_torch,
-    "DLPack": by_dlpack,
-    "tobytes": by_tobytes,
+    "DLPack": lambda tensor, *_: bytes_of_torch(torch.from_dlpack(tensor)),
+    "tobytes": lambda tensor, *_: tensor.tobytes(),
 }
 OF_SAFETENSORS = {dtype for _, dtype, _ in rows_of(SAFETENSORS)}
 NOT_SAVED = {dtype for dtype in TORCH if re.fullmatch(r"u?int\d", dtype)}

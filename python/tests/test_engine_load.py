@@ -5,9 +5,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from stopped_reader import Attempts, make_cold, stop_reader
@@ -47,7 +44,8 @@ print(json.dumps({
 class Ranks:
     """Processes that load the same files, which were cold before the first of them."""
 
-    def __init__(self, torch, folder):
+    def __init__(self, torch, folder, start_python):
+        self.start_python = start_python
         self.directory = folder / "shared"
         self.files = [folder / f"model-{shard}.safetensors" for shard in range(3)]
         self.sums = {}
@@ -57,22 +55,13 @@ class Ranks:
             for name, tensor in tensors.items():
                 self.sums[name] = hashlib.sha256(tensor.numpy()).hexdigest()
         self.size = sum(file.stat().st_size for file in self.files)
-        self.started = []
 
     def make_cold(self):
         if not make_cold(self.files):
             pytest.skip("the file system of the temporary folder keeps files in the page cache")
 
     def start(self):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(Path(weightmap.__file__).parents[1]),
-            "WEIGHTMAP_RUNTIME_DIR": str(self.directory),
-        }
-        command = [sys.executable, "-c", RANK, *map(str, self.files)]
-        rank = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        self.started.append(rank)
-        return rank
+        return self.start_python(RANK, *self.files, WEIGHTMAP_RUNTIME_DIR=str(self.directory))
 
     def start_waiting(self):
         """One that has been seen to wait for a reader."""
@@ -90,18 +79,10 @@ class Ranks:
         assert len(answer["report"]) == 1
         return answer
 
-    def end(self):
-        for rank in self.started:
-            rank.kill()
-            rank.wait()
-            rank.stdout.close()
-
 
 @pytest.fixture
-def ranks(torch, tmp_path):
-    made = Ranks(torch, tmp_path)
-    yield made
-    made.end()
+def ranks(torch, tmp_path, start_python):
+    return Ranks(torch, tmp_path, start_python)
 
 
 def test_tensors_in_pieces_are_for_the_engines_own_loader(torch, tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -125,13 +123,10 @@ def test_processes_fill_at_once_what_one_fills(path, tmp_path):
     assert path.read_bytes() == alone.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        (numpy.zeros(SHAPE), r"is float32 \[40, 25\], got float64 \[40, 25\]"),
-        (numpy.zeros(3, numpy.float32), r"is float32 \[40, 25\], got float32 \[3\]"),
-    ],
-)
+@pytest.mark.parametrize("values, message", [
+    (numpy.zeros(SHAPE), r"is float32 \[40, 25\], got float64 \[40, 25\]"),
+    (numpy.zeros(3, numpy.float32), r"is float32 \[40, 25\], got float32 \[3\]"),
+])
 def test_values_of_another_type_or_shape_are_refused(path, values, message):
     with weightmap.open_for_filling(path) as fill:
         with pytest.raises(weightmap.InvalidArgumentError, match=message):
@@ -168,12 +163,12 @@ def test_a_filling_that_was_closed_says_so(path):
     assert repr(fill) == "<weightmap.Filling closed>"
 
 
-def tool(*arguments):
-    command = [sys.executable, "-m", "weightmap", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+@pytest.fixture
+def tool(python):
+    return lambda *arguments: python(None, "-m", "weightmap", *arguments)
 
 
-def test_the_tool_says_what_is_missing_until_the_file_is_sealed(path):
+def test_the_tool_says_what_is_missing_until_the_file_is_sealed(path, tool):
     with weightmap.open_for_filling(path) as fill:
         for i in (0, 2, 3, 4, 6, 7):
             fill[f"layer.{i}"] = values_of(i)

@@ -5,6 +5,7 @@ not go on to deny what has come to work. A kind or a column that only the page o
 fails, too.
 """
 
+import functools
 import pathlib
 import pickle
 import re
@@ -77,20 +78,41 @@ def flat(state, path=()):
             for name, tensor in flat(value, (*path, str(key))).items()}
 
 
-def state_dict(folder):
-    torch.save(format_files.apart(), folder / "model.pt")
-    return Kind(folder / "model.pt", format_files.apart())
+def written(write, name, tensors, values=()):
+    """A kind of which a function writes the file of this name."""
+
+    def make(folder):
+        write(folder / name)
+        return Kind(folder / name, tensors(folder / name), values)
+
+    return make
+
+
+def write_state_dict(path, **options):
+    torch.save(format_files.apart(), path, **options)
+
+
+def write_mixed_npz(path):
+    numbers = numpy.arange(6, dtype="f4")
+    numpy.savez(path, w=numbers, b=numbers.astype(ml_dtypes.bfloat16))
+
+
+def apart(path):
+    return format_files.apart()
+
+
+def all_tensors(path):
+    return format_files.tensors()
+
+
+def first_six(name):
+    return lambda path: {name: torch.arange(6.0)}
 
 
 def training_checkpoint(folder):
     state = training()
     torch.save(state, folder / "train.ckpt")
     return Kind(folder / "train.ckpt", flat(state), TRAINING_VALUES)
-
-
-def stream(folder):
-    torch.save(format_files.apart(), folder / "old.pt", _use_new_zipfile_serialization=False)
-    return Kind(folder / "old.pt", format_files.apart())
 
 
 def whole_module(folder):
@@ -105,26 +127,6 @@ def holds_itself(folder):
     return Kind(folder / "hydra.ckpt", {"w": torch.ones(2)}, {("epoch",): 2})
 
 
-def torchscript(folder):
-    format_files.write_torchscript(folder / "model.pt")
-    return Kind(folder / "model.pt", format_files.tensors())
-
-
-def exported(folder):
-    format_files.write_pt2(folder / "model.pt2")
-    return Kind(folder / "model.pt2", format_files.tensors())
-
-
-def one_safetensors(folder):
-    format_files.write_safetensors(folder / "model.safetensors")
-    return Kind(folder / "model.safetensors", format_files.apart(), {("format",): "pt"})
-
-
-def shards(folder):
-    format_files.write_shards(folder / "shards")
-    return Kind(folder / "shards", format_files.apart())
-
-
 def gguf_of_floats(folder):
     expected = format_files.some(("weight", "tied", "low"))
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
@@ -136,36 +138,10 @@ def gguf_of_floats(folder):
     return Kind(folder / "model.gguf", expected, {("general.architecture",): "llama"})
 
 
-def gguf_of_blocks(folder):
-    """The values are the bytes of the blocks."""
-    format_files.write_gguf(folder / "model.gguf")
-    return Kind(folder / "model.gguf", format_files.read_gguf(folder / "model.gguf"))
-
-
-def npz(folder):
-    format_files.write_npz(folder / "model.npz")
-    return Kind(folder / "model.npz", format_files.apart())
-
-
-def npz_of_bfloat16(folder):
-    numbers = numpy.arange(6, dtype="f4")
-    numpy.savez(folder / "mlx.npz", w=numbers, b=numbers.astype(ml_dtypes.bfloat16))
-    return Kind(folder / "mlx.npz", {"w": torch.arange(6.0)})
-
-
-def npy(folder):
-    numpy.save(folder / "embedding.npy", numpy.arange(6, dtype="f4"))
-    return Kind(folder / "embedding.npy", {"arr_0": torch.arange(6.0)})
-
-
 def bare_pickle(folder, protocol=pickle.DEFAULT_PROTOCOL):
     zoo = {"model": {"w": numpy.arange(6, dtype="f4")}, "__author__": "zoo"}
     (folder / "zoo.pkl").write_bytes(pickle.dumps(zoo, protocol))
     return Kind(folder / "zoo.pkl", {"model.w": torch.arange(6.0)}, {("__author__",): "zoo"})
-
-
-def old_bare_pickle(folder):
-    return bare_pickle(folder, 2)
 
 
 def joblib_pickle(folder):
@@ -192,23 +168,32 @@ def nemo(folder):
 
 
 KINDS = {
-    "a state dict of torch.save": state_dict,
+    "a state dict of torch.save": written(write_state_dict, "model.pt", apart),
     "a training checkpoint of torch.save": training_checkpoint,
-    "the stream of torch before 1.6": stream,
+    "the stream of torch before 1.6": written(
+        functools.partial(write_state_dict, _use_new_zipfile_serialization=False), "old.pt", apart
+    ),
     "the weights in a `.nemo` (`FILE//MEMBER`)": nemo,
     "a pickled `nn.Module`": whole_module,
     "objects that hold themselves (OmegaConf)": holds_itself,
-    "TorchScript": torchscript,
-    "`.pt2`": exported,
-    "safetensors": one_safetensors,
-    "safetensors in shards": shards,
+    "TorchScript": written(format_files.write_torchscript, "model.pt", all_tensors),
+    "`.pt2`": written(format_files.write_pt2, "model.pt2", all_tensors),
+    "safetensors": written(
+        format_files.write_safetensors, "model.safetensors", apart, {("format",): "pt"}
+    ),
+    "safetensors in shards": written(format_files.write_shards, "shards", apart),
     "GGUF of floats": gguf_of_floats,
-    "GGUF of blocks (q8_0)": gguf_of_blocks,
-    "`.npz`": npz,
-    "`.npz` with bfloat16": npz_of_bfloat16,
-    "`.npy`": npy,
+    # The values are the bytes of the blocks.
+    "GGUF of blocks (q8_0)": written(
+        format_files.write_gguf, "model.gguf", format_files.read_gguf
+    ),
+    "`.npz`": written(format_files.write_npz, "model.npz", apart),
+    "`.npz` with bfloat16": written(write_mixed_npz, "mlx.npz", first_six("w")),
+    "`.npy`": written(
+        lambda path: numpy.save(path, numpy.arange(6, dtype="f4")), "a.npy", first_six("arr_0")
+    ),
     "a bare pickle of arrays (protocols 3 to 5)": bare_pickle,
-    "a bare pickle of arrays (protocols 0 to 2)": old_bare_pickle,
+    "a bare pickle of arrays (protocols 0 to 2)": functools.partial(bare_pickle, protocol=2),
     "a pickle of joblib": joblib_pickle,
     "a folder of torch.distributed.checkpoint": dcp_folder,
 }

@@ -95,17 +95,6 @@ def test_dequantize_refuses_what_gguf_does_not_compute(tmp_path):
         weightmap.open(tmp_path / "a.gguf")["w"].dequantize()
 
 
-def test_a_blocked_tensor_says_what_it_is(opened):
-    tensor = opened["blk.Q4_0"]
-    assert tensor.dtype == "q4_0"
-    assert tensor.block == (32, 18)
-    assert opened["f16"].block == (1, 2)
-    with pytest.raises(weightmap.UnsupportedError, match=r"element of a q4_0 tensor .* \.block says"):
-        tensor.itemsize
-    assert tensor.nbytes == 6 * 512 // 32 * 18
-    assert repr(tensor) == "<weightmap.Tensor 'blk.Q4_0' q4_0 [6, 512]>"
-
-
 def test_rows_and_blocks_are_taken_without_a_copy(opened):
     tensor = opened["blk.Q4_0"]
     whole = tensor.dequantize()

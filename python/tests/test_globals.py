@@ -92,17 +92,14 @@ def test_plain_data_is_what_load_reads_of_numpy(archive):
 # --- unsafe_globals ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"w": torch.ones(2)},
-        {"x": Unknown(), "y": argparse.Namespace(a=Unknown()), "z": collections.deque()},
-        [Point(1, 2), torch.nn.Linear(2, 3), {1, 2}, os.system, print],
-        torch.optim.Adam(torch.nn.Linear(2, 3).parameters()).state_dict(),
-        datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
-        TwoTensor(torch.ones(2), torch.ones(2)),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    {"w": torch.ones(2)},
+    {"x": Unknown(), "y": argparse.Namespace(a=Unknown()), "z": collections.deque()},
+    [Point(1, 2), torch.nn.Linear(2, 3), {1, 2}, os.system, print],
+    torch.optim.Adam(torch.nn.Linear(2, 3).parameters()).state_dict(),
+    datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")),
+    TwoTensor(torch.ones(2), torch.ones(2)),
+])
 def test_lists_what_torch_lists(value, tmp_path):
     path = save(value, tmp_path)
     expected = serialization.get_unsafe_globals_in_checkpoint(path)

@@ -8,7 +8,6 @@ import select
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path

@@ -72,13 +72,3 @@ def test_only_the_first_of_several_streams_is_read(tmp_path):
     opened = weightmap.open(path)
     assert opened["a"].numpy().tolist() == [1]
     assert 0 < opened.info.unread_bytes < path.stat().st_size
-
-
-def test_a_whole_module_lists_its_parameters(tmp_path):
-    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
-    opened = weightmap.open(saved(tmp_path, module))
-    assert list(opened) == list(module.state_dict())
-    for name, tensor in module.named_parameters():
-        assert opened[name].numpy().tolist() == tensor.tolist(), name
-    with pytest.raises(weightmap.UnsafePickleError):
-        weightmap.torch.load(tmp_path / "legacy.pt")

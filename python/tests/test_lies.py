@@ -6,38 +6,28 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 
+import lies
 import pytest
+import range_server
+from safetensors_files import file_of
 
 import weightmap
 from weightmap import remote
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "remote"))
-import lies  # noqa: E402
-import range_server  # noqa: E402
-
 NAME = "model.safetensors"
-
-
-def file_of(byte):
-    length = 3 << 20
-    header = b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (length, length)
-    return len(header).to_bytes(8, "little") + header + bytes([byte]) * length
-
-
-RIGHT_FILE, OLD_FILE = file_of(1), file_of(2)
+RIGHT_FILE, OLD_FILE = (
+    file_of({"a": ("U8", [3 << 20], bytes([byte]) * (3 << 20))}, align=1) for byte in (1, 2)
+)
 
 
 @pytest.fixture
-def server(tmp_path):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / NAME).write_bytes(RIGHT_FILE)
-    with range_server.RangeServer(tmp_path / "store") as running:
-        yield running
+def server(server):
+    (server.folder / NAME).write_bytes(RIGHT_FILE)
+    return server
 
 
 def look(source, _folder):
@@ -117,20 +107,13 @@ def test_a_deadline_is_for_all_requests_of_a_call(server, tmp_path):
     for tensor, name in names.items():
         header = b'{"%s":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' % tensor.encode()
         content = len(header).to_bytes(8, "little") + header + b"x"
-        (tmp_path / "store" / name).write_bytes(content)
-    index = tmp_path / "store" / "model.safetensors.index.json"
+        (server.folder / name).write_bytes(content)
+    index = server.folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": names}))
     server.fault(range_server.raw(later), times=range_server.ALWAYS)
     source = remote.open_url(server.url(index.name), deadline=2)  # of 48 requests, a third in turn
     with pytest.raises(weightmap.Error, match="the deadline"):
         remote.fetch(source, f"{tmp_path}/here/")
-
-
-@pytest.fixture
-def interrupts():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)

@@ -11,6 +11,7 @@ import threading
 from multiprocessing import shared_memory
 
 import pytest
+from conftest import DATA
 from safetensors_files import file_of, floats
 
 import weightmap
@@ -130,66 +131,35 @@ def test_bytes_without_a_zero_are_a_path(tmp_path):
         weightmap.open(b"no such file")
 
 
-@pytest.mark.parametrize("make", [bytearray, lambda content: numpy.frombuffer(bytearray(content), "u1")])
-def test_a_writable_buffer_is_refused(make):
-    with pytest.raises(weightmap.InvalidArgumentError, match="memory: .*writable.*trust=True"):
-        weightmap.open(make(CONTENT))
-
-
 def test_a_writable_buffer_is_trusted():
     check_values(weightmap.open(bytearray(CONTENT), trust=True))
 
 
-def test_trust_is_not_about_files(tmp_path):
-    with pytest.raises(weightmap.InvalidArgumentError, match="trust is about buffers"):
-        weightmap.open(tmp_path / "model.pt", trust=True)
+WRITABLE, NOT_PICKLED = "memory: .*writable.*trust=True", "memory: cannot be pickled"
+INVALID, UNSUPPORTED = weightmap.InvalidArgumentError, weightmap.UnsupportedError
+DEFLATED = DATA / "rezipped_deflated.pt"
 
 
-def test_a_buffer_that_is_not_contiguous_is_refused():
-    with pytest.raises(weightmap.InvalidArgumentError, match="memory: .*not contiguous"):
-        weightmap.open(memoryview(CONTENT)[::2])
-
-
-def test_a_checkpoint_in_memory_is_not_opened_writable():
-    with pytest.raises(weightmap.InvalidArgumentError, match="never opened writable"):
-        weightmap.open(CONTENT, writable=True)
-
-
-def test_what_is_no_checkpoint_is_refused():
-    with pytest.raises(weightmap.NotACheckpointError, match="memory: "):
-        weightmap.open(b"\0nothing of ours")
-
-
-def test_an_empty_buffer_is_refused():
-    with pytest.raises(weightmap.NotACheckpointError, match="memory: is empty"):
-        weightmap.open(memoryview(b""))
-
-
-def test_compressed_storages_are_refused(data):
-    with pytest.raises(weightmap.UnsupportedError, match="compressed"):
-        weightmap.open((data / "rezipped_deflated.pt").read_bytes())
-
-
-def test_neither_checkpoint_nor_tensor_is_pickled():
-    opened = weightmap.open(CONTENT)
-    for what in (opened, opened["a"]):
-        with pytest.raises(weightmap.InvalidArgumentError, match="memory: cannot be pickled"):
-            pickle.dumps(what)
-
-
-def test_memory_is_not_warmed():
-    with pytest.raises(weightmap.UnsupportedError, match="only files are warmed"):
-        weightmap.open(CONTENT).warm()
-
-
-def test_pages_of_memory_are_not_counted():
-    with pytest.raises(weightmap.UnsupportedError, match="no mapped file"):
-        weightmap.open(CONTENT).residency()
-
-
-def test_memory_is_not_reopened():
-    with pytest.raises(weightmap.InvalidArgumentError, match="in memory"):
-        weightmap.open(CONTENT).reopen()
+@pytest.mark.parametrize("call, error, message", [
+    (lambda: weightmap.open(bytearray(CONTENT)), INVALID, WRITABLE),
+    (lambda: weightmap.open(numpy.frombuffer(bytearray(CONTENT), "u1")), INVALID, WRITABLE),
+    (lambda: weightmap.open("model.pt", trust=True), INVALID, "trust is about buffers"),
+    (lambda: weightmap.open(memoryview(CONTENT)[::2]), INVALID, "memory: .*not contiguous"),
+    (lambda: weightmap.open(CONTENT, writable=True), INVALID, "never opened writable"),
+    (lambda: weightmap.open(b"\0nothing of ours"), weightmap.NotACheckpointError, "memory: "),
+    (lambda: weightmap.open(memoryview(b"")), weightmap.NotACheckpointError, "memory: is empty"),
+    (lambda: weightmap.open(DEFLATED.read_bytes()), UNSUPPORTED, "compressed"),
+    (lambda: pickle.dumps(weightmap.open(CONTENT)), INVALID, NOT_PICKLED),
+    (lambda: pickle.dumps(weightmap.open(CONTENT)["a"]), INVALID, NOT_PICKLED),
+    (lambda: weightmap.open(CONTENT).warm(), UNSUPPORTED, "only files are warmed"),
+    (lambda: weightmap.open(CONTENT).residency(), UNSUPPORTED, "no mapped file"),
+    (lambda: weightmap.open(CONTENT).reopen(), INVALID, "in memory"),
+], ids=["bytearray", "writable array", "trust of a file", "strides", "writable", "no checkpoint",
+        "empty", "compressed", "pickled checkpoint", "pickled tensor", "warm", "residency",
+        "reopen"])
+def test_refuses(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 def is_exported(buffer):

@@ -158,17 +158,14 @@ class Called:
         return self.call
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        Called(collections.OrderedDict, [["a", torch.ones(2)], ("b", {"c": torch.zeros(3)})]),
-        Called(collections.OrderedDict, (("a", torch.ones(2)), ["b", {"c": torch.zeros(3)}])),
-        Called(collections.OrderedDict, {"a": torch.ones(2), "b": {"c": torch.zeros(3)}}),
-        Called(dict, [["a", torch.ones(2)], ["b", {"c": torch.zeros(3)}]]),
-        Called(collections.defaultdict, list, [["a", torch.ones(2)], ["b", {"c": torch.zeros(3)}]]),
-        Called(collections.Counter, {"a": torch.ones(2), "b": {"c": torch.zeros(3)}}),
-    ],
-)
+@pytest.mark.parametrize("made", [
+    Called(collections.OrderedDict, [["a", torch.ones(2)], ("b", {"c": torch.zeros(3)})]),
+    Called(collections.OrderedDict, (("a", torch.ones(2)), ["b", {"c": torch.zeros(3)}])),
+    Called(collections.OrderedDict, {"a": torch.ones(2), "b": {"c": torch.zeros(3)}}),
+    Called(dict, [["a", torch.ones(2)], ["b", {"c": torch.zeros(3)}]]),
+    Called(collections.defaultdict, list, [["a", torch.ones(2)], ["b", {"c": torch.zeros(3)}]]),
+    Called(collections.Counter, {"a": torch.ones(2), "b": {"c": torch.zeros(3)}}),
+])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_dict_that_is_called_with_its_items_is_a_dict_everywhere(tmp_path, made, zipped):
     path = tmp_path / "called.pt"

@@ -27,16 +27,13 @@ def test_arrays_are_those_that_numpy_saved(tmp_path, save):
     opened.verify_headers()
 
 
-@pytest.mark.parametrize(
-    ("other", "descr"),
-    [
-        (numpy.array(["a", "bc"]), "<U2"),
-        (numpy.array([None]), "|O"),
-        (numpy.ones(2, ">f4"), ">f4"),
-        (numpy.array("2026-01-01", "M8[D]"), "<M8[D]"),
-        (numpy.zeros(2, [("a", "<f4")]), "[('a', '<f4')]"),
-    ],
-)
+@pytest.mark.parametrize("other, descr", [
+    (numpy.array(["a", "bc"]), "<U2"),
+    (numpy.array([None]), "|O"),
+    (numpy.ones(2, ">f4"), ">f4"),
+    (numpy.array("2026-01-01", "M8[D]"), "<M8[D]"),
+    (numpy.zeros(2, [("a", "<f4")]), "[('a', '<f4')]"),
+])
 def test_an_array_that_is_no_tensor_is_named_and_the_others_open(tmp_path, other, descr):
     numpy.savez(tmp_path / "a.npz", good=numpy.ones(1), other=other)
     opened = weightmap.open(tmp_path / "a.npz")
@@ -77,11 +74,6 @@ def test_dtypes_that_are_none_are_refused(tmp_path, dtypes):
     numpy.savez(tmp_path / "a.npz", w=numpy.zeros(2, "V2"))
     with pytest.raises(weightmap.InvalidArgumentError, match="dtypes"):
         weightmap.open(tmp_path / "a.npz", dtypes=dtypes)
-
-
-def test_names_may_differ_in_case_alone(tmp_path):
-    numpy.savez(tmp_path / "a.npz", W=numpy.ones(3), w=numpy.zeros(2))
-    assert list(weightmap.open(tmp_path / "a.npz")) == ["W", "w"]
 
 
 def test_a_single_array_is_one_tensor(tmp_path):

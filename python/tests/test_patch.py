@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from conftest import torch_version
-from memory_maps import anonymous_bytes, mapping_of
+from memory_maps import anonymous_bytes, mapping_of, mappings_of, permissions
 
 import weightmap
 
@@ -34,6 +34,13 @@ def safetensors():
 
 
 @pytest.fixture
+def package(safetensors):
+    import safetensors as package
+
+    return package
+
+
+@pytest.fixture
 def shard(tmp_path, safetensors):
     path = tmp_path / "model.safetensors"
     safetensors.save_file({"b": torch.ones(3), "a": torch.arange(8.0)}, path, {"format": "pt"})
@@ -41,7 +48,7 @@ def shard(tmp_path, safetensors):
 
 
 def is_mapped(tensor, path):
-    return mapping_of(tensor)[-1].endswith(str(path))
+    return mapping_of(tensor)["file"] == str(path)
 
 
 # --- weightmap.patch() -------------------------------------------------------
@@ -194,23 +201,23 @@ with weightmap.patch():
 """
 
 
-def test_a_save_that_is_killed_leaves_the_file(model, python):
-    before = model.read_bytes()
-    assert python(KILLED, model).returncode == -signal.SIGKILL
-    assert model.read_bytes() == before
+def patched_save(value, path):
     with weightmap.patch():
-        torch.save({}, model, _use_new_zipfile_serialization=False)
-    assert os.listdir(model.parent) == [model.name]
+        torch.save(value, path, _use_new_zipfile_serialization=False)
 
 
-def test_what_a_killed_save_left_is_removed_by_any_other(model, python):
-    for save, name in ((weightmap.torch.save, model.name), (weightmap.save, model.name),
-                       (weightmap.save_safetensors, "model.safetensors")):
-        target = model.with_name(name)
-        assert python(KILLED, target).returncode == -signal.SIGKILL
-        assert len(os.listdir(model.parent)) == 2
-        save({"w": torch.ones(2)}, target)
-        assert {*os.listdir(model.parent)} == {model.name, name}
+@pytest.mark.parametrize("save, name", [
+    (patched_save, "pytorch_model.bin"), (weightmap.torch.save, "pytorch_model.bin"),
+    (weightmap.save, "pytorch_model.bin"), (weightmap.save_safetensors, "model.safetensors"),
+])
+def test_what_a_killed_save_left_is_removed_by_any_other(model, python, save, name):
+    before = model.read_bytes()
+    target = model.with_name(name)
+    assert python(KILLED, target).returncode == -signal.SIGKILL
+    assert model.read_bytes() == before
+    assert len(os.listdir(model.parent)) == 2
+    save({"w": torch.ones(2)}, target)
+    assert {*os.listdir(model.parent)} == {model.name, name}
 
 
 @pytest.mark.parametrize("options", [{}, {"pickle_protocol": 4}])
@@ -250,9 +257,7 @@ def test_other_words_for_files_are_refused():
 def test_the_setting_says_what_kind_of_tensors_there_are(model):
     with weightmap.config.override("load.copy_on_write", False), weightmap.patch():
         state = torch.load(model)
-    with open("/proc/self/maps") as maps:
-        modes = {line.split()[1] for line in maps if line.rstrip("\n").endswith(str(model))}
-    assert modes == {"r--s"}
+    assert {mapping["permissions"] for mapping in mappings_of(model)} == {"r--s"}
     assert is_mapped(state["w"], model)
 
 
@@ -260,15 +265,13 @@ def test_the_setting_says_what_kind_of_tensors_there_are(model):
 
 
 @pytest.mark.parametrize("inner, mode", [(None, "r--s"), (True, "rw-p")])
-def test_settings_travel_with_the_block_into_threads(model, shard, safetensors, inner, mode):
-    import safetensors as package
-
+def test_settings_travel_with_the_block_into_threads(model, shard, inner, mode, package):
     def modes():
         with weightmap.config.override({} if inner is None else {"load.copy_on_write": inner}):
             state = torch.load(model)
             with package.safe_open(shard, framework="pt") as opened:
                 tensors = state["w"], opened.get_tensor("a")
-        return [mapping_of(tensor)[1] for tensor in tensors]
+        return [permissions(tensor) for tensor in tensors]
 
     with weightmap.config.override("load.copy_on_write", False), weightmap.patch():
         with weightmap.patch(), concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -286,13 +289,11 @@ class Beside:
         return self.pool.submit(function, *arguments).result()
 
 
-def test_settings_reach_no_thread_that_runs_beside_the_block(model, shard, safetensors):
-    import safetensors as package
-
+def test_settings_reach_no_thread_that_runs_beside_the_block(model, shard, package):
     def modes():
         with package.safe_open(shard, framework="pt") as opened:
             tensors = torch.load(model)["w"], opened.get_tensor("a")
-        return [mapping_of(tensor)[1] for tensor in tensors]
+        return [permissions(tensor) for tensor in tensors]
 
     def started():
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -310,9 +311,7 @@ def test_settings_reach_no_thread_that_runs_beside_the_block(model, shard, safet
     assert threading.Thread.start is start
 
 
-def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors):
-    import safetensors as package
-
+def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors, package):
     original = package.safe_open
     with weightmap.patch() as report:
         assert package.safe_open is safetensors.safe_open is not original
@@ -331,9 +330,7 @@ def test_safe_open_is_weightmaps_wherever_it_was_imported_to(shard, safetensors)
     assert report.served[0].by == __name__
 
 
-def test_safe_open_is_a_class_as_ever(shard, safetensors):
-    import safetensors as package
-
+def test_safe_open_is_a_class_as_ever(shard, package):
     with package.safe_open(shard, framework="pt") as own, weightmap.patch():
         with package.safe_open(shard, framework="pt") as opened:
             assert isinstance(opened, package.safe_open)
@@ -341,9 +338,7 @@ def test_safe_open_is_a_class_as_ever(shard, safetensors):
         assert not isinstance(shard, package.safe_open)
 
 
-def test_a_child_that_is_forked_in_the_midst_of_a_call_loads(model, shard, safetensors):
-    import safetensors as package
-
+def test_a_child_that_is_forked_in_the_midst_of_a_call_loads(model, shard, package):
     from weightmap._patching.report import lock
 
     ended = []
@@ -372,9 +367,7 @@ def test_a_child_that_is_forked_in_the_midst_of_a_call_loads(model, shard, safet
     assert os.waitstatus_to_exitcode(ended[1]) == 2
 
 
-def test_reports_are_read_while_threads_load(shard, safetensors):
-    import safetensors as package
-
+def test_reports_are_read_while_threads_load(shard, package):
     with weightmap.patch() as report, concurrent.futures.ThreadPoolExecutor(2) as pool:
         loads = [pool.submit(package.safe_open, shard, "pt") for _ in range(2000)]
         while not all(load.done() for load in loads):
@@ -404,9 +397,7 @@ def test_numpy_arrays_and_models(shard, safetensors):
     assert len(report.served) == 2 and not report.left
 
 
-def test_what_weightmap_refuses_goes_to_safetensors(tmp_path, shard, safetensors):
-    import safetensors as package
-
+def test_what_weightmap_refuses_goes_to_safetensors(tmp_path, shard, package):
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"\xff" * 64)
     with weightmap.patch() as report:
@@ -423,9 +414,7 @@ def test_what_weightmap_refuses_goes_to_safetensors(tmp_path, shard, safetensors
     assert all(call.why for call in report.left)
 
 
-def test_blocks_end_in_any_order(safetensors):
-    import safetensors as package
-
+def test_blocks_end_in_any_order(package):
     originals = package.safe_open, torch.load
     first, second = weightmap.patch(), weightmap.patch()
     first.__enter__()
@@ -436,9 +425,7 @@ def test_blocks_end_in_any_order(safetensors):
     assert (package.safe_open, torch.load) == originals and torch.serialization.load is torch.load
 
 
-def test_a_function_that_outlives_its_block_still_opens(tmp_path, shard, safetensors):
-    import safetensors as package
-
+def test_a_function_that_outlives_its_block_still_opens(tmp_path, shard, package):
     with weightmap.patch():
         kept = package.safe_open
     assert list(kept(shard, framework="pt").keys()) == ["a", "b"]

@@ -189,20 +189,6 @@ def test_a_class_of_python_2(root_of):
 # --- torch
 
 
-@pytest.mark.parametrize("protocol", [1, 3, 4, 5])
-def test_torch_of_other_protocols(tmp_path, protocol):
-    torch = pytest.importorskip("torch", reason="saves with torch")
-    saved = {f"layer.{i}": torch.arange(6.0).reshape(2, 3) + i for i in range(40)}
-    saved["tied"] = saved["layer.0"]
-    path = tmp_path / "m.pt"
-    torch.save({"model": saved, "epoch": 3}, path, pickle_protocol=protocol)
-    expected = torch.load(path, weights_only=False)
-    with weightmap.open(path) as checkpoint:
-        assert checkpoint.root()["epoch"] == 3
-        for name, tensor in expected["model"].items():
-            assert checkpoint["model." + name].tobytes() == tensor.numpy().tobytes()
-
-
 def test_torch_of_protocol_0_names_its_storages_by_text(tmp_path):
     torch = pytest.importorskip("torch", reason="saves with torch")
     path = tmp_path / "m.pt"

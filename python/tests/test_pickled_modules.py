@@ -1,8 +1,6 @@
 """Whole pickled modules: their tensors have the names that state_dict() gives them."""
 
 import collections
-import io
-import pickle
 
 import pytest
 import torch
@@ -261,12 +259,6 @@ def test_a_sparse_buffer_is_one_composed_tensor(tmp_path):
     torch.save(sparse(), tmp_path / "module.pt")
     checkpoint = weightmap.open(tmp_path / "module.pt")
     assert [whole.name for whole in checkpoint.composed_tensors()] == ["sparse"]
-
-
-def test_torch_refuses_to_pickle_parametrized_modules():
-    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
-    with pytest.raises(RuntimeError, match="state_dict"):
-        pickle.dump(module, io.BytesIO())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What of checkpoints and tensors goes to other processes, and what is refused."""
 
 import copy
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -30,26 +29,26 @@ def test_a_pickled_checkpoint_is_opened_by_its_path_and_options(copy_of, monkeyp
     assert pickle.loads(pickle.dumps(again)).info == again.info
 
 
-def test_another_generation_is_not_taken_for_the_pickled_one(copy_of, data):
+@pytest.mark.parametrize("take", [lambda c: c, lambda c: c["base"]], ids=["checkpoint", "tensor"])
+def test_another_generation_is_not_taken_for_the_pickled_one(copy_of, data, take):
     path = copy_of("views.pt")
-    pickled = pickle.dumps(weightmap.open(path))
+    pickled = pickle.dumps(take(weightmap.open(path)))
     os.chmod(path, 0o600)
-    assert pickle.loads(pickled).path == str(path)
+    assert type(pickle.loads(pickled)) in (weightmap.Checkpoint, weightmap.Tensor)
     shutil.copyfile(data / "views.pt", path.parent / "new.pt")
     weightmap.publish(path.parent / "new.pt", path)
-    with pytest.raises(weightmap.FileError, match="is not the file that was pickled") as caught:
+    with pytest.raises(weightmap.FileError) as caught:
         pickle.loads(pickled)
     assert caught.value.file == str(path)
+    assert caught.value.message == (
+        "is not the file that was pickled: it was replaced or written to since"
+    )
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(weightmap.MissingFileError):
         pickle.loads(pickled)
 
 
-def test_what_has_no_path_is_not_pickled(data):
-    with open(data / "views.pt", "rb") as stream:
-        checkpoint = weightmap.open(stream)
-    with pytest.raises(weightmap.InvalidArgumentError, match="cannot be pickled"):
-        pickle.dumps(checkpoint)
+def test_what_is_closed_is_not_pickled(data):
     with weightmap.open(data / "views.pt") as closed:
         pass
     with pytest.raises(weightmap.InvalidArgumentError, match="is closed"):
@@ -251,47 +250,24 @@ def test_a_tensor_of_a_staged_copy_is_refused_as_its_checkpoint_is(data):
     assert refusal(lambda: pickle.dumps(checkpoint["base"])) == expected
 
 
-def test_a_tensor_of_another_generation_is_refused(copy_of, data):
-    path = copy_of("views.pt")
-    pickled = pickle.dumps(weightmap.open(path)["base"])
-    shutil.copyfile(data / "views.pt", path.parent / "new.pt")
-    weightmap.publish(path.parent / "new.pt", path)
-    assert refusal(lambda: pickle.loads(pickled)) == (
-        "FileError",
-        str(path),
-        "is not the file that was pickled: it was replaced or written to since",
-    )
-
-
-def test_a_tensor_of_a_missing_file_is_refused(copy_of):
-    path = copy_of("views.pt")
-    pickled = pickle.dumps(weightmap.open(path)["base"])
-    path.unlink()
-    with pytest.raises(weightmap.MissingFileError):
-        pickle.loads(pickled)
-
-
 LARGEST = 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    ("offset", "shape", "strides"),
-    [
-        (0, (25,), (1,)),
-        (24, (1,), (1,)),
-        (25, (0,), (1,)),
-        (20, (5,), (1,)),
-        (0, (4,), (8,)),
-        (0, (4,), (-1,)),
-        (0, (-1,), (1,)),
-        (0, (4,), (1, 1)),
-        (0, (1,) * 9, (1,) * 9),
-        (0, (LARGEST,), (LARGEST,)),
-        (0, (3, 3), (LARGEST, LARGEST)),
-        (0, (LARGEST, 4), (0, 0)),
-        (0, (25,), (0,)),
-    ],
-)
+@pytest.mark.parametrize("offset, shape, strides", [
+    (0, (25,), (1,)),
+    (24, (1,), (1,)),
+    (25, (0,), (1,)),
+    (20, (5,), (1,)),
+    (0, (4,), (8,)),
+    (0, (4,), (-1,)),
+    (0, (-1,), (1,)),
+    (0, (4,), (1, 1)),
+    (0, (1,) * 9, (1,) * 9),
+    (0, (LARGEST,), (LARGEST,)),
+    (0, (3, 3), (LARGEST, LARGEST)),
+    (0, (LARGEST, 4), (0, 0)),
+    (0, (25,), (0,)),
+])
 def test_a_part_that_the_tensor_does_not_have_is_refused(checkpoint, offset, shape, strides):
     tensor = checkpoint("views.pt")["base"]
     with pytest.raises(weightmap.InvalidArgumentError) as caught:

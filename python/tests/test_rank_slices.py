@@ -5,9 +5,8 @@ import types
 
 import fake_vllm
 import pytest
-from engine_files import imported_anew, write
+from engine_files import write
 
-import weightmap
 from weightmap import SlicePart, SlicePlan
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -24,24 +23,28 @@ def model(torch, tmp_path):
 @pytest.fixture
 def vllm(torch, monkeypatch):
     """The stand-in, as rank 1 of 2 on two nodes."""
-    seen = fake_vllm.install(monkeypatch)
     for name, value in {"is_initialized": True, "get_rank": 1, "get_world_size": 2}.items():
         monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
-    seen.nodes = 2
-    seen.config = types.SimpleNamespace(
-        parallel_config=types.SimpleNamespace(
-            tensor_parallel_size=2,
-            pipeline_parallel_size=1,
-            enable_expert_parallel=False,
-            data_parallel_size=1,
-            data_parallel_rank=0,
+    with fake_vllm.registered(monkeypatch) as seen:
+        seen.nodes = 2
+        seen.config = types.SimpleNamespace(
+            parallel_config=types.SimpleNamespace(
+                tensor_parallel_size=2,
+                pipeline_parallel_size=1,
+                enable_expert_parallel=False,
+                data_parallel_size=1,
+                data_parallel_rank=0,
+            )
         )
-    )
-    with imported_anew("vllm"):
-        import weightmap.vllm
-
-        weightmap.vllm.register()
         yield seen
+
+
+def described(folder, text):
+    return types.SimpleNamespace(
+        model=str(folder),
+        quantization=None,
+        hf_config=types.SimpleNamespace(to_json_string=lambda: text),
+    )
 
 
 @pytest.fixture
@@ -81,14 +84,8 @@ def load(torch, vllm, monkeypatch):
                 torch.empty(64, 64).copy_(tensor)
 
     def run(folder, extra=None, take=take, text="config"):
-        config = fake_vllm.LoadConfig(model_loader_extra_config=extra or {"slices": "on"})
-        loader = vllm.registered["weightmap"](config)
-        described = types.SimpleNamespace(
-            model=str(folder),
-            quantization=None,
-            hf_config=types.SimpleNamespace(to_json_string=lambda: text),
-        )
-        loader.load_weights(types.SimpleNamespace(load_weights=take), described)
+        loader = vllm.make(fake_vllm.config_of(extra or {"slices": "on"}))
+        loader.load_weights(types.SimpleNamespace(load_weights=take), described(folder, text))
         return planned.pop()
 
     return run
@@ -194,13 +191,8 @@ def test_a_load_that_fails_is_not_learned_from(load, model):
 
 def test_a_reload_learns_nothing(vllm, load, model):
     load(model)
-    config = fake_vllm.LoadConfig(model_loader_extra_config={})
-    loader = vllm.registered["weightmap"](config)
-    described = types.SimpleNamespace(
-        model=str(model),
-        quantization=None,
-        hf_config=types.SimpleNamespace(to_json_string=lambda: "of a reload"),
-    )
-    for _, tensor in loader.get_all_weights(described, types.SimpleNamespace()):
+    loader = vllm.make(fake_vllm.config_of())
+    reloaded = described(model, "of a reload")
+    for _, tensor in loader.get_all_weights(reloaded, types.SimpleNamespace()):
         tensor.clone()
     assert len(plans(model)) == 1

@@ -3,8 +3,6 @@
 import errno
 import os
 import re
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -35,15 +33,12 @@ def test_a_file_is_cut_into_chunks(size, ranges):
 # --- peers or the store -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("source", "nodes", "uses_peers"),
-    [
-        ("auto", 6, False),
-        ("auto", 7, True),
-        ("peers", 1, True),
-        ("store", 1000, False),
-    ],
-)
+@pytest.mark.parametrize("source, nodes, uses_peers", [
+    ("auto", 6, False),
+    ("auto", 7, True),
+    ("peers", 1, True),
+    ("store", 1000, False),
+])
 def test_peers_are_for_many_nodes_unless_told_otherwise(source, nodes, uses_peers):
     request = Request("https://host/a", None, source, True, 1, 2.0, None)
     assert request.uses_peers(nodes) is uses_peers
@@ -164,14 +159,10 @@ def test_a_copy_without_a_name_leaves_nothing(files):
     assert not files.has(version(1))
 
 
-def test_a_copy_can_be_read_and_no_more(files):
+def test_a_copy_can_be_read_and_no_more_and_has_its_name_once(files):
     put(files, version(1))
     path = Path(files.copy_of(version(1)))
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"data", 0o400)
-
-
-def test_a_name_is_given_once(files):
-    put(files, version(1))
     with pytest.raises(FileExistsError):
         put(files, version(1))
 
@@ -192,22 +183,15 @@ def test_more_memory_than_there_is_is_refused_at_once():
     assert raised.value.errno == errno.ENOSPC
 
 
-def test_nothing_is_current_at_first(files):
-    assert (files.current(), files.current_generation()) == (None, 0)
-
-
 def test_the_current_copy_is_pointed_to(files):
+    assert (files.current(), files.current_generation()) == (None, 0)
     put(files, version(12))
     files.point_to(version(12))
     assert (files.current(), files.current_generation()) == (files.copy_of(version(12)), 12)
     files.point_nowhere()
     assert (files.current(), files.has(version(12))) == (None, True)
-
-
-def test_a_copy_that_was_removed_is_not_current(files):
-    put(files, version(1))
-    files.point_to(version(1))
-    files.remove(version(1))
+    files.point_to(version(12))
+    files.remove(version(12))
     assert files.current() is None
 
 
@@ -315,20 +299,17 @@ def test_nodes_are_told_in_a_table():
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["keep"],
-        ["hold"],
-        ["hold", "https://host/a.pt", "--source", "disk"],
-        ["hold", "https://host/a.pt", "--opener", "no_such_module:open"],
-        ["hold", "https://host/a.pt", "--opener", "os:no_such_function"],
-        ["publish", "name"],
-        ["status", "name", "--quorum", "2"],
-        ["release", "name", "--time", "1"],
-    ],
-)
+@pytest.mark.parametrize("words", [
+    [],
+    ["keep"],
+    ["hold"],
+    ["hold", "https://host/a.pt", "--source", "disk"],
+    ["hold", "https://host/a.pt", "--opener", "no_such_module:open"],
+    ["hold", "https://host/a.pt", "--opener", "os:no_such_function"],
+    ["publish", "name"],
+    ["status", "name", "--quorum", "2"],
+    ["release", "name", "--time", "1"],
+])
 def test_wrong_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -336,26 +317,17 @@ def test_wrong_usage(words, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_the_command_says_that_it_needs_ray(tmp_path):
+def test_the_command_says_that_it_needs_ray(python, tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError")
-    done = subprocess.run(
-        [sys.executable, "-m", "weightmap.ray", "status", "name"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), PACKAGE])},
-        capture_output=True,
-        text=True,
-    )
+    path = os.pathsep.join([str(tmp_path), PACKAGE])
+    done = python(None, "-m", "weightmap.ray", "status", "name", PYTHONPATH=path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "weightmap: weightmap.ray needs the package ray: pip install 'weightmap[ray]'\n"
     )
 
 
-def test_the_command_says_how_it_is_called():
-    done = subprocess.run(
-        [sys.executable, "-m", "weightmap.ray", "hold", "--help"],
-        env={**os.environ, "PYTHONPATH": PACKAGE, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-    )
+def test_the_command_says_how_it_is_called(python):
+    done = python(None, "-m", "weightmap.ray", "hold", "--help", COLUMNS="100")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("usage: python -m weightmap.ray hold [-h] [--address ADDRESS] ")

@@ -19,13 +19,10 @@ def test_a_record_is_made_by_position_or_by_name():
     assert GENERATION.size == 3
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        ((1, 2, 3, 4), {}), ((1, 2, 3, 4, 5, 6), {}), ((1, 2, 3, 4, 5), {"ctime_ns": 5}),
-        ((1, 2, 3, 4), {"size": 3}), ((1, 2, 3, 4), {"age": 5}), ((1, 2, 3, 4, 5), {"age": 5}),
-    ],
-)
+@pytest.mark.parametrize("values, named", [
+    ((1, 2, 3, 4), {}), ((1, 2, 3, 4, 5, 6), {}), ((1, 2, 3, 4, 5), {"ctime_ns": 5}),
+    ((1, 2, 3, 4), {"size": 3}), ((1, 2, 3, 4), {"age": 5}), ((1, 2, 3, 4, 5), {"age": 5}),
+])
 def test_a_record_takes_each_field_once(values, named):
     fields = "device, inode, size, mtime_ns, ctime_ns"
     with pytest.raises(TypeError, match=rf"^Generation\(\) takes {fields}$"):

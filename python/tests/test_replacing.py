@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,22 +70,37 @@ def test_a_symbolic_link_stays_one(model, data, tmp_path):
     assert path.read_bytes() == (data / "dtypes.pt").read_bytes()
 
 
-@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit])
-def test_nothing_changes_if_the_block_fails(model, data, raised):
-    path, before = model
-    with pytest.raises(raised):
-        with weightmap.replacing(path) as new:
-            shutil.copyfile(data / "dtypes.pt", new)
-            raise raised
-    assert path.read_bytes() == before
-    assert names_in(path) == ["views.pt"]
+def failing(error):
+    def write(new, data):
+        shutil.copyfile(data / "dtypes.pt", new)
+        raise error
+
+    return write
 
 
-def test_what_is_no_checkpoint_is_not_published(model):
+def write_a_text(new, data):
+    Path(new).write_text("these are no weights")
+
+
+def write_wrong_checksums(new, data):
+    content = bytearray((data / "dtypes.pt").read_bytes())
+    with weightmap.open(data / "dtypes.pt") as opened:
+        content[opened["float64"].file_offset] ^= 1
+    Path(new).write_bytes(content)
+
+
+@pytest.mark.parametrize("write, raised, message", [
+    *((failing(error), error, "") for error in (ValueError, KeyboardInterrupt, SystemExit)),
+    (write_a_text, weightmap.NotACheckpointError, ""),
+    (write_wrong_checksums, weightmap.CorruptError, ""),
+    (lambda new, data: None, weightmap.InvalidArgumentError, "nothing was written"),
+], ids=["ValueError", "Ctrl-C", "SystemExit", "no checkpoint", "checksums", "nothing"])
+def test_nothing_changes_if_the_block_fails(model, data, write, raised, message):
     path, before = model
-    with pytest.raises(weightmap.NotACheckpointError):
-        with weightmap.replacing(path) as new, open(new, "w") as stream:
-            stream.write("these are no weights")
+    with pytest.raises(raised, match=message) as caught:
+        with weightmap.replacing(path, crc=True) as new:
+            write(new, data)
+    assert not message or caught.value.file == str(path)
     assert path.read_bytes() == before
     assert names_in(path) == ["views.pt"]
 
@@ -105,27 +118,6 @@ def test_another_format_is_not_published(model, tmp_path):
     content = other.read_bytes()
     weightmap.publish(other, path, any_format=True)
     assert path.read_bytes() == content
-
-
-def test_a_new_file_with_a_wrong_checksum_is_not_published_with_crc(model, data):
-    path, before = model
-    content = bytearray((data / "dtypes.pt").read_bytes())
-    with weightmap.open(data / "dtypes.pt") as opened:
-        content[opened["float64"].file_offset] ^= 1
-    with pytest.raises(weightmap.CorruptError):
-        with weightmap.replacing(path, crc=True) as new, open(new, "wb") as stream:
-            stream.write(content)
-    assert path.read_bytes() == before
-
-
-def test_a_block_that_writes_nothing_is_an_error(model):
-    path, before = model
-    with pytest.raises(weightmap.InvalidArgumentError, match="nothing was written") as caught:
-        with weightmap.replacing(path):
-            pass
-    assert caught.value.file == str(path)
-    assert path.read_bytes() == before
-    assert names_in(path) == ["views.pt"]
 
 
 def test_a_directory_is_refused(tmp_path):
@@ -147,28 +139,26 @@ def test_entering_twice_is_refused(model):
                 replacing.__enter__()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next_and_no_other(model, data):
+HALF = """
+import sys, weightmap
+with weightmap.replacing(sys.argv[1]) as new:
+    open(new, "w").write("half of a checkpoint")
+    print(new, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_no_other(model, data, start_python):
     path, _ = model
-    program = (
-        "import sys, weightmap\n"
-        "with weightmap.replacing(sys.argv[1]) as new:\n"
-        "    open(new, 'w').write('half of a checkpoint')\n"
-        "    print(new, flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    arguments = [sys.executable, "-c", program, str(path)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(arguments, **pipes) as killed, subprocess.Popen(arguments, **pipes) as other:
-        left, in_use = killed.stdout.readline().strip(), other.stdout.readline().strip()
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-        assert os.path.exists(left)
-        with weightmap.replacing(path) as new:
-            assert not os.path.exists(left)
-            assert os.path.exists(in_use)
-            shutil.copyfile(data / "dtypes.pt", new)
-        other.send_signal(signal.SIGKILL)
-        other.wait()
+    killed, other = start_python(HALF, path), start_python(HALF, path)
+    left, in_use = killed.stdout.readline().strip(), other.stdout.readline().strip()
+    killed.kill()
+    killed.wait()
+    assert os.path.exists(left)
+    with weightmap.replacing(path) as new:
+        assert not os.path.exists(left)
+        assert os.path.exists(in_use)
+        shutil.copyfile(data / "dtypes.pt", new)
 
 
 def test_a_loaded_checkpoint_is_saved_over_its_own_file(tmp_path, python):

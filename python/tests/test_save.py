@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import gc
-import importlib
 import io
 import os
 import sys
@@ -56,16 +54,6 @@ def test_writing_what_was_written_changes_nothing(data, tmp_path):
         again = (tmp_path / "again" / path.name).read_bytes()
         assert again == (tmp_path / path.name).read_bytes(), path.name
         checkpoint.close()
-
-
-def test_saves_over_the_checkpoint_that_is_open(copy_of):
-    path = copy_of("training.pt")
-    before = path.read_bytes()
-    with weightmap.open(path) as checkpoint:
-        weightmap.save(checkpoint, path)
-        assert checkpoint.state() == "replaced"
-        assert root_of(path).keys() == checkpoint.root().keys()
-    assert path.read_bytes() == before
 
 
 def test_a_subtree_is_what_is_below_the_key(checkpoint, tmp_path):
@@ -147,17 +135,6 @@ def test_the_report_says_where_everything_is(float_archive, tmp_path):
     assert repr(report) == f"<weightmap.SaveReport {report.path!r}, {report.bytes} bytes>"
 
 
-@pytest.mark.parametrize("alignment", [64, 1, 96, 4096, 2 << 20])
-def test_storages_are_aligned(alignment, float_archive, tmp_path):
-    contents = {str(number): bytes(4 << 20 if number == 1 else 40) for number in range(3)}
-    with weightmap.open(float_archive(contents)) as source:
-        report = weightmap.save(dict(source), tmp_path / "model.pt", alignment=alignment)
-    aligned = [s for s in report.storages if alignment < 65536 or s.nbytes >= alignment]
-    assert aligned and all(storage.offset % alignment == 0 for storage in aligned)
-    with weightmap.open(tmp_path / "model.pt") as written:
-        assert [tensor.nbytes for tensor in written.values()] == [40, 4 << 20, 40]
-
-
 def test_a_checkpoint_keeps_its_alignment(float_archive, tmp_path):
     with weightmap.open(float_archive({"a": bytes(40)})) as source:
         weightmap.save(dict(source), tmp_path / "model.pt", alignment=4096)
@@ -204,16 +181,6 @@ def test_storages_are_reserved_by_name(reserve, reserved, float_archive, tmp_pat
         for tensor in written.values():
             expected = [0.0] * 4 if tensor.storage in reserved else [1.0] * 4
             assert tensor.tolist() == expected
-
-
-def test_a_checkpoint_can_be_reserved_as_a_whole(data, tmp_path):
-    with weightmap.open(data / "training.pt") as checkpoint:
-        report = weightmap.save(checkpoint, tmp_path / "training.pt", reserve=True)
-        places = {storage.key: storage.offset for storage in report.storages}
-        for tensor in checkpoint.values():
-            start = tensor.file_offset - tensor.storage_offset * tensor.itemsize
-            assert places[tensor.storage] == start
-    assert all(storage.reserved for storage in report.storages)
 
 
 def test_what_is_not_filled_in_stays_room_in_a_copy(tmp_path):
@@ -295,29 +262,6 @@ def test_a_write_function_is_called_by_the_thread_that_saves(float_archive):
     with weightmap.open(float_archive({"a": bytes(40)})) as source:
         weightmap.save({"a": source["a"]}, Target())
     assert threads == {threading.get_ident()}
-
-
-def test_progress_is_told(float_archive, tmp_path):
-    told = []
-    with weightmap.open(float_archive({"a": bytes(1 << 20)})) as source:
-        for target in (tmp_path / "model.pt", io.BytesIO()):
-            report = weightmap.save({"a": source["a"]}, target,
-                                    progress=lambda done, all: told.append((done, all)))
-            assert told[-1] == (report.bytes, report.bytes)
-            assert told == sorted(told)
-            told.clear()
-
-
-@pytest.mark.parametrize("to_file", [True, False])
-def test_what_progress_raises_ends_the_save(to_file, float_archive, tmp_path):
-    def stop(done, all):
-        raise Full("enough")
-
-    path = tmp_path / "folder" / "model.pt"
-    path.parent.mkdir()
-    with weightmap.open(float_archive({"a": bytes(1 << 20)})) as source:
-        with pytest.raises(Full, match="^enough$"):
-            weightmap.save({"a": source["a"]}, path if to_file else io.BytesIO(), progress=stop)
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -405,25 +349,37 @@ def test_refuses(tmp_path, value, words, goes_on):
     assert message.startswith(words) if goes_on else message == words
 
 
-@pytest.mark.parametrize("ending, way", [
-    (".safetensors", "weightmap.save_safetensors() writes safetensors"),
-    (".SafeTensors", "weightmap.save_safetensors() writes safetensors"),
-    (".gguf", "the package gguf writes GGUF"),
-    (".npz", "numpy.savez() writes that"),
-    (".npy", "numpy.save() writes that"),
+BY_SAVE = "weightmap.save() writes what torch reads"
+ELSEWHERE = {".gguf": "the package gguf writes GGUF", ".npz": "numpy.savez() writes that",
+             ".npy": "numpy.save() writes that"}
+WRITERS = {
+    "weightmap.save": (
+        "a file of torch.save under a name for another format: {}, and a file of torch.save is "
+        "called .pt",
+        dict.fromkeys([".safetensors", ".SafeTensors"],
+                      "weightmap.save_safetensors() writes safetensors"),
+    ),
+    "weightmap.save_safetensors": (
+        "safetensors under a name for another format: {}, and safetensors is called .safetensors",
+        dict.fromkeys([".pt", ".PTH", ".ckpt", ".bin"], BY_SAVE),
+    ),
+}
+WRITERS["weightmap.torch.save"] = WRITERS["weightmap.save"]
+
+
+@pytest.mark.parametrize("writer, ending", [
+    (writer, ending) for writer, (_, endings) in WRITERS.items() for ending in endings | ELSEWHERE
 ])
-def test_refuses_the_name_of_another_format(tmp_path, ending, way):
-    functions = [weightmap.save]
-    with contextlib.suppress(ImportError):
-        functions.append(importlib.import_module("weightmap.torch").save)
-    for path in (tmp_path / f"a{ending}", str(tmp_path / f"a{ending}"), os.fsencode(tmp_path / f"a{ending}")):
-        for save in functions:
-            with pytest.raises(weightmap.InvalidArgumentError) as refused:
-                save({"a": 1}, path)
-            assert refused.value.message == (
-                f"would be a file of torch.save under a name for another format: {way}, and a file "
-                "of torch.save is called .pt"
-            )
+def test_refuses_the_name_of_another_format(tmp_path, writer, ending):
+    said, endings = WRITERS[writer]
+    module, _, function = writer.rpartition(".")
+    save = getattr(pytest.importorskip(module), function)
+    name = tmp_path / f"a{ending}"
+    for path in (name, str(name), os.fsencode(name)):
+        with pytest.raises(weightmap.InvalidArgumentError) as refused:
+            save({"a": weightmap.empty(1)}, path)
+        way = (endings | ELSEWHERE)[ending]
+        assert refused.value.message == f"would be {said.format(way)}"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -435,27 +391,17 @@ def test_refuses_an_option(tmp_path, option, words):
     assert words in refusal([], tmp_path, **option)
 
 
-def test_refuses_a_tensor_of_the_other_byte_order(data, tmp_path):
-    with weightmap.open(data / "big_endian.pt") as checkpoint:
-        name = next(iter(checkpoint))
-        assert "['a'] its elements have the other byte order" in refusal(
-            {"a": checkpoint[name]}, tmp_path
-        )
-        assert refusal([checkpoint], tmp_path) == (
-            "[0] is a checkpoint of big-endian elements, in a file of little-endian ones"
-        )
-
-
-def test_refuses_a_quantized_tensor_without_its_scales(data, tmp_path):
-    with weightmap.open(data / "quantized.pt") as checkpoint:
-        tensor = next(t for t in checkpoint.values() if t.dtype == "qint8")
-        assert refusal([tensor], tmp_path).startswith("[0] is a qint8 tensor without its scales")
-
-
-def test_refuses_one_storage_as_two_types(float_archive, tmp_path):
-    with weightmap.open(float_archive({"a": bytes(8)})) as source:
-        message = refusal([source["a"], source["a"].bits()], tmp_path)
-    assert message.startswith("[1] tensors of two types, float32 and ")
+@pytest.mark.parametrize("file, take, words", [
+    ("big_endian.pt", lambda opened: {"a": opened["float32"]},
+     "['a'] its elements have the other byte order"),
+    ("big_endian.pt", lambda opened: [opened],
+     "[0] is a checkpoint of big-endian elements, in a file of little-endian ones"),
+    ("quantized.pt", lambda opened: [opened["qint8"]], "[0] is a qint8 tensor without its scales"),
+    ("views.pt", lambda opened: [opened["base"], opened["base"].bits()],
+     "[1] tensors of two types, float32 and "),
+], ids=["byte order", "checkpoint", "no scales", "two types"])
+def test_refuses_of_a_checkpoint(checkpoint, tmp_path, file, take, words):
+    assert refusal(take(checkpoint(file)), tmp_path).startswith(words)
 
 
 def test_refuses_a_checkpoint_that_is_closed(data, tmp_path):
@@ -507,20 +453,39 @@ def test_arrays_that_no_storage_has_are_copied(numpy, tmp_path):
         assert written["1"].numpy().strides == (4,)
 
 
-def test_arrays_of_ml_dtypes(numpy, tmp_path):
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="has bfloat16")
-    array = numpy.arange(5).astype(ml_dtypes.bfloat16)
-    weightmap.save([array], tmp_path / "array.pt")
-    with weightmap.open(tmp_path / "array.pt") as written:
-        assert written["0"].dtype == "bfloat16"
-        assert written["0"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+class Lent:
+    """Speaks DLPack, and nothing else."""
+
+    def __init__(self, array, device=(1, 0), error=None):
+        self._array, self._device, self._error = array, device, error
+
+    def __dlpack__(self, **arguments):
+        if self._error:
+            raise self._error
+        return self._array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self._device
 
 
-def test_a_mapped_array_is_an_array(numpy, tmp_path):
-    numpy.save(tmp_path / "a.npy", numpy.arange(5))
-    weightmap.save([numpy.load(tmp_path / "a.npy", mmap_mode="r")], tmp_path / "array.pt")
+def bfloat16(numpy, folder):
+    types = pytest.importorskip("ml_dtypes", reason="has bfloat16")
+    return numpy.arange(5).astype(types.bfloat16)
+
+
+def mapped(numpy, folder):
+    numpy.save(folder / "a.npy", numpy.arange(5))
+    return numpy.load(folder / "a.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize("make, dtype", [
+    (bfloat16, "bfloat16"), (mapped, "int64"),
+    (lambda numpy, folder: Lent(numpy.arange(5.0)), "float64"),
+], ids=["ml_dtypes", "mapped", "DLPack"])
+def test_what_is_like_an_array_becomes_a_tensor(make, dtype, numpy, tmp_path):
+    weightmap.save([make(numpy, tmp_path)], tmp_path / "array.pt")
     with weightmap.open(tmp_path / "array.pt") as written:
-        assert written["0"].tolist() == [0, 1, 2, 3, 4]
+        assert (written["0"].dtype, written["0"].tolist()) == (dtype, [0, 1, 2, 3, 4])
 
 
 def test_numbers_of_numpy_become_numbers(numpy, tmp_path):
@@ -532,83 +497,31 @@ def test_numbers_of_numpy_become_numbers(numpy, tmp_path):
     assert [type(number) for number in read] == [float, int, bool, complex, str]
 
 
-@pytest.mark.parametrize("name, make", [
-    ("text", lambda numpy: numpy.array(["a"])),
-    ("objects", lambda numpy: numpy.array([None])),
-    ("dates", lambda numpy: numpy.array(["2020-01-01"], "M8[D]")),
-    ("structures", lambda numpy: numpy.zeros(1, "i4,f4")),
-    ("long doubles", lambda numpy: numpy.zeros(1, "g")),
-])
-def test_refuses_arrays_without_a_type_of_torch(name, make, numpy, tmp_path):
+ARRAY, NO_TYPE, NO_NUMBER = "[0] is an array of ", "torch has no type", "has no number"
+
+
+@pytest.mark.parametrize("make, begin, end", [
+    (lambda numpy: numpy.array(["a"]), ARRAY, NO_TYPE),
+    (lambda numpy: numpy.array([None]), ARRAY, NO_TYPE),
+    (lambda numpy: numpy.array(["2020-01-01"], "M8[D]"), ARRAY, NO_TYPE),
+    (lambda numpy: numpy.zeros(1, "i4,f4"), ARRAY, NO_TYPE),
+    (lambda numpy: numpy.zeros(1, "g"), ARRAY, NO_TYPE),
+    (lambda numpy: numpy.ma.masked_array([1, 2], [True, False]),
+     "[0] is of type numpy.ma.MaskedArray, for which", ""),
+    (lambda numpy: numpy.longdouble(1), "", f"for which Python {NO_NUMBER}"),
+    (lambda numpy: numpy.datetime64("2020-01-01"), "", NO_NUMBER),
+    (lambda numpy: Lent(numpy.arange(6.0), (2, 1)),
+     "[0] is on the DLPack device (2, 1), not on the CPU", "not on the CPU"),
+    (lambda numpy: Lent(None, error=BufferError("not today")),
+     "[0] is not handed over by DLPack: not today", "not today"),
+], ids=["text", "objects", "dates", "structures", "long doubles", "mask", "long double", "date",
+        "device", "not handed over"])
+def test_refuses_of_numpy(make, begin, end, numpy, tmp_path):
     message = refusal([make(numpy)], tmp_path)
-    assert message.startswith("[0] is an array of ") and message.endswith("torch has no type")
-
-
-def test_refuses_an_array_with_a_mask(numpy, tmp_path):
-    masked = numpy.ma.masked_array([1, 2], [True, False])
-    assert refusal([masked], tmp_path).startswith("[0] is of type numpy.ma.MaskedArray, for which")
-
-
-def test_refuses_a_number_that_python_does_not_have(numpy, tmp_path):
-    assert refusal([numpy.longdouble(1)], tmp_path).endswith("for which Python has no number")
-    assert refusal([numpy.datetime64("2020-01-01")], tmp_path).endswith("has no number")
-
-
-class Lent:
-    """Speaks DLPack, and nothing else."""
-
-    def __init__(self, array, device=(1, 0)):
-        self._array = array
-        self._device = device
-
-    def __dlpack__(self, **arguments):
-        return self._array.__dlpack__(**arguments)
-
-    def __dlpack_device__(self):
-        return self._device
-
-
-def test_takes_what_speaks_dlpack(numpy, tmp_path):
-    weightmap.save({"a": Lent(numpy.arange(6.0).reshape(2, 3))}, tmp_path / "lent.pt")
-    with weightmap.open(tmp_path / "lent.pt") as written:
-        assert written["a"].numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_refuses_another_device(numpy, tmp_path):
-    assert refusal([Lent(numpy.arange(6.0), (2, 1))], tmp_path) == (
-        "[0] is on the DLPack device (2, 1), not on the CPU"
-    )
-
-
-def test_refuses_what_is_not_handed_over(tmp_path):
-    pytest.importorskip("numpy")
-
-    class Broken:
-        def __dlpack__(self, **arguments):
-            raise BufferError("not today")
-
-        def __dlpack_device__(self):
-            return (1, 0)
-
-    assert refusal([Broken()], tmp_path) == "[0] is not handed over by DLPack: not today"
+    assert message.startswith(begin) and message.endswith(end)
 
 
 # With torch.
-
-
-def test_torch_reads_it(torch, numpy, data, tmp_path):
-    path = tmp_path / "model.pt"
-    with weightmap.open(data / "views.pt") as views:
-        weightmap.save({"array": numpy.arange(3), "views": dict(views), "empty": b"",
-                        "shape": weightmap.empty((2, 2), torch.float16), "tensor": torch.ones(2)}, path)
-        for mmap in (False, True):
-            read = torch.load(path, weights_only=True, mmap=mmap)
-            assert read["array"].tolist() == [0, 1, 2]
-            assert read["empty"] == b""
-            assert read["shape"].dtype == torch.float16 and read["shape"].tolist() == [[0, 0], [0, 0]]
-            assert {name: tensor.tolist() for name, tensor in read["views"].items()} == {
-                name: tensor.tolist() for name, tensor in views.items()
-            }
 
 
 @torch_since((2, 7), ".format_version in what torch.save writes")

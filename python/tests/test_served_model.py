@@ -1,13 +1,14 @@
 """weightmap.torch.load_model() and weightmap.transformers.load(): models over mapped tensors."""
 
 import concurrent.futures
+import json
 import os
-import pathlib
-import sys
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
-from memory_maps import mapping_of
+from memory_maps import mapping_of, mappings_of
 
 import weightmap
 
@@ -19,8 +20,8 @@ KIB = 1024
 
 def permissions(tensor):
     """Of the mapping, and the name of its file."""
-    fields = mapping_of(tensor)
-    return fields[1], os.path.basename(fields[-1])
+    mapping = mapping_of(tensor)
+    return mapping["permissions"], os.path.basename(mapping["file"])
 
 
 class Rotary(torch.nn.Module):
@@ -279,13 +280,10 @@ def test_what_may_be_written_to_has_no_handler(linear, python):
 # --- dtypes and names --------------------------------------------------------------------------
 
 
-def test_the_dtype_that_the_file_has_is_taken(saved):
-    model = weightmap.torch.load_model(Model, saved[1], torch.float32)
-    assert model.first.weight.dtype == torch.float32
-
-
 def test_another_dtype_is_refused_with_what_it_would_cost(saved):
     # 4 * 4 + 4 twice, but for one weight that is tied, and four of four in the norm.
+    own = weightmap.torch.load_model(Model, saved[1], torch.float32)
+    assert own.first.weight.dtype == torch.float32
     with pytest.raises(weightmap.UnsupportedError) as error:
         weightmap.torch.load_model(Model, saved[1], torch.bfloat16)
     assert str(error.value) == (
@@ -425,8 +423,6 @@ def test_a_model_of_transformers_lies_in_the_files(transformers, folder, options
 
 def adapter_of(folder, **fields):
     """Of q_proj, as PEFT saves it, without PEFT."""
-    import json
-
     config = {"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
     place = folder.parent / f"adapter_of_{folder.name}"
     place.mkdir(exist_ok=True)
@@ -457,20 +453,6 @@ def test_an_adapter_of_peft_comes_with_the_model_that_it_is_for(transformers, fo
     assert list(weightmap.transformers.load(adapter, adapter_name="own").peft_config) == ["own"]
 
 
-@pytest.mark.parametrize("fields", [{}, {"base_model_name_or_path": None}, {"revision": 3}])
-def test_an_adapter_says_which_model_it_is_for(transformers, folder, fields):
-    with pytest.raises(weightmap.InvalidArgumentError, match="which model the adapter is for") as error:
-        weightmap.transformers.load(adapter_of(folder, **fields))
-    assert error.value.file.endswith("adapter_config.json")
-
-
-def test_an_adapter_of_a_model_that_is_not_here(transformers, folder):
-    adapter = adapter_of(folder, base_model_name_or_path="none/such")
-    with pytest.raises(weightmap.MissingFileError, match="no such model in the local cache") as error:
-        weightmap.transformers.load(adapter)
-    assert error.value.file == "none/such"
-
-
 def test_a_class_of_ones_own(transformers, folder):
     model = weightmap.transformers.load(folder, cls=transformers.AutoModel)
     assert type(model).__name__ == "LlamaModel"
@@ -490,7 +472,7 @@ class LoadsInThreads:
 
         model = torch.nn.Module()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            for part in pool.map(shard, sorted(pathlib.Path(path).glob("*.safetensors"))):
+            for part in pool.map(shard, sorted(Path(path).glob("*.safetensors"))):
                 for name, tensor in part.items():
                     model.register_parameter(name.replace(".", "_"), torch.nn.Parameter(tensor))
         return model
@@ -520,7 +502,7 @@ def test_loads_at_once_get_what_each_has_asked_for(transformers, folder, options
             return permissions(opened.get_tensor(next(iter(opened.keys()))))[0]
 
     begun, done = threading.Event(), threading.Event()
-    file = next(pathlib.Path(folder).glob("*.safetensors"))
+    file = next(Path(folder).glob("*.safetensors"))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         pool.submit(int).result()
         first = pool.submit(weightmap.transformers.load, folder, cls=Waits, copy_on_write=False)
@@ -546,22 +528,13 @@ def test_the_dtype_of_the_files_is_taken(transformers, folder, options):
     assert model.dtype == torch.float32
 
 
-@pytest.mark.parametrize("options", [{"dtype": torch.float16}, {"torch_dtype": "float16"}])
-def test_a_dtype_of_ones_own_is_refused(transformers, folder, options):
-    with pytest.raises(weightmap.UnsupportedError, match="another dtype than float16, such as 'mod"):
-        weightmap.transformers.load(folder, **options)
-
-
 @pytest.fixture
 def changed(folder, tmp_path):
     """Makes a copy of the model whose config.json and tensors are changed by these functions."""
-    import json
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     def change(config=lambda fields: None, tensor=lambda name, tensor: tensor):
-        copy = pathlib.Path(shutil.copytree(folder, tmp_path / "changed"))
+        copy = Path(shutil.copytree(folder, tmp_path / "changed"))
         fields = json.loads((copy / "config.json").read_text())
         config(fields)
         (copy / "config.json").write_text(json.dumps(fields))
@@ -609,21 +582,10 @@ def test_a_variant_is_that_of_from_pretrained(transformers, folder, tmp_path):
     assert permissions(loaded.lm_head.weight) == ("rw-p", "model.fp16.safetensors")
 
 
-def test_a_file_is_no_folder(transformers, folder):
-    file = next(pathlib.Path(folder).glob("*.safetensors"))
-    with pytest.raises(weightmap.InvalidArgumentError, match="is a file; .* takes the folder"):
-        weightmap.transformers.load(file)
-
-
 def test_a_name_is_printed_in_print(transformers):
     with pytest.raises(weightmap.Error) as refused:
         weightmap.transformers.load("a\0b\x1b[31m.pt")
     assert str(refused.value).isprintable()
-
-
-def test_what_is_no_dtype_is_refused(transformers, folder):
-    with pytest.raises(weightmap.InvalidArgumentError, match="dtype is 'float17', expected 'auto'"):
-        weightmap.transformers.load(folder, dtype="float17")
 
 
 NO_NETWORK = """
@@ -672,16 +634,46 @@ for options in ({}, {"revision": "main", "dtype": "float32"}):
     assert (ended.stdout, ended.returncode) == (said, 0), ended.stderr
 
 
-def test_a_model_without_a_known_class_is_refused(transformers, folder, tmp_path):
-    import json
-    import shutil
+def a_file_of(folder):
+    return next(folder.glob("*.safetensors"))
 
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
-    config["architectures"] = ["NobodysModel"]
-    (copy / "config.json").write_text(json.dumps(config))
-    with pytest.raises(weightmap.InvalidArgumentError, match="names NobodysModel, which"):
-        weightmap.transformers.load(copy)
+
+def of_no_class(folder):
+    copy = folder.parent / "of_no_class"
+    copy.mkdir(exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "architectures": ["NobodysModel"]}))
+    return copy
+
+
+FOR_WHICH = "which model the adapter is for"
+
+
+@pytest.mark.parametrize("make, options, error, message, file", [
+    pytest.param(adapter_of, {}, weightmap.InvalidArgumentError, FOR_WHICH,
+                 "adapter_config.json", id="adapter of no model"),
+    pytest.param(lambda folder: adapter_of(folder, base_model_name_or_path=None), {},
+                 weightmap.InvalidArgumentError, FOR_WHICH, "adapter_config.json", id="of null"),
+    pytest.param(lambda folder: adapter_of(folder, revision=3), {},
+                 weightmap.InvalidArgumentError, FOR_WHICH, "adapter_config.json", id="revision"),
+    pytest.param(lambda folder: adapter_of(folder, base_model_name_or_path="none/such"), {},
+                 weightmap.MissingFileError, "no such model in the local cache", "none/such",
+                 id="adapter of a model that is not here"),
+    pytest.param(Path, {"dtype": torch.float16}, weightmap.UnsupportedError,
+                 "another dtype than float16, such as 'mod", "", id="dtype"),
+    pytest.param(Path, {"torch_dtype": "float16"}, weightmap.UnsupportedError,
+                 "another dtype than float16, such as 'mod", "", id="torch_dtype"),
+    pytest.param(Path, {"dtype": "float17"}, weightmap.InvalidArgumentError,
+                 "dtype is 'float17', expected 'auto'", "", id="no dtype"),
+    pytest.param(a_file_of, {}, weightmap.InvalidArgumentError, "is a file; .* takes the folder", "",
+                 id="a file"),
+    pytest.param(of_no_class, {}, weightmap.InvalidArgumentError, "names NobodysModel, which", "",
+                 id="an unknown class"),
+])
+def test_transformers_load_refuses(transformers, folder, make, options, error, message, file):
+    with pytest.raises(error, match=message) as refused:
+        weightmap.transformers.load(make(folder), **options)
+    assert not file or refused.value.file.endswith(file)
 
 
 # --- adapters ----------------------------------------------------------------------------------
@@ -753,19 +745,6 @@ with torch.no_grad():
 """
 
 
-def pss_of(process, path):
-    """Of what a process has mapped of a file."""
-    counts = False
-    total = 0
-    with open(f"/proc/{process}/smaps") as smaps:
-        for line in smaps:
-            if "-" in line.split()[0] and not line.split()[0].endswith(":"):
-                counts = line.rstrip().endswith(str(path))
-            elif counts and line.startswith("Pss:"):
-                total += int(line.split()[1]) * KIB
-    return total
-
-
 def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(
     half_folder, record_property, start_python
 ):
@@ -775,7 +754,9 @@ def test_of_four_workers_one_merges_an_adapter_and_has_what_it_wrote(
 
     def answers():
         said = [worker.stdout.readline().split() for worker in workers]
-        pss = sum(pss_of(worker.pid, file) for worker in workers)
+        pss = KIB * sum(
+            mapping["Pss"] for worker in workers for mapping in mappings_of(file, worker.pid)
+        )
         return [float(each[0]) for each in said], [int(each[1]) for each in said], pss
 
     before, own_before, pss_before = answers()

@@ -146,23 +146,20 @@ def test_a_plan_that_cannot_be_written_leaves_the_one_before(tmp_path):
     assert os.listdir(tmp_path) == ["rank0.json"]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("", "Expecting value"),
-        ("[" * 100_000, "recursion|Stack overflow"),
-        ("[]", "its format is not 'weightmap slices 1'"),
-        ('{"format": "weightmap slices 2", "tensors": {}}', "its format is not"),
-        ('{"format": "weightmap slices 1"}', "tensors is not an object"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": 3}}', "the parts of tensor 'a'"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [3]}}', "a part of tensor 'a'"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [[1, [2]]]}}', "a part of tensor 'a'"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [["1", [2], [1]]]}}', "a part of"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [[true, [2], [1]]]}}', "a part of"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [[1, 2, [1]]]}}', "a part of"),
-        ('{"format": "weightmap slices 1", "tensors": {"a": [[1, [2], [1.5]]]}}', "a part of"),
-    ],
-)
+@pytest.mark.parametrize("text, why", [
+    ("", "Expecting value"),
+    ("[" * 100_000, "recursion|Stack overflow"),
+    ("[]", "its format is not 'weightmap slices 1'"),
+    ('{"format": "weightmap slices 2", "tensors": {}}', "its format is not"),
+    ('{"format": "weightmap slices 1"}', "tensors is not an object"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": 3}}', "the parts of tensor 'a'"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [3]}}', "a part of tensor 'a'"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [[1, [2]]]}}', "a part of tensor 'a'"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [["1", [2], [1]]]}}', "a part of"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [[true, [2], [1]]]}}', "a part of"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [[1, 2, [1]]]}}', "a part of"),
+    ('{"format": "weightmap slices 1", "tensors": {"a": [[1, [2], [1.5]]]}}', "a part of"),
+])
 def test_refuses_a_file_that_is_no_plan(tmp_path, text, why):
     path = tmp_path / "plan.json"
     path.write_text(text)
@@ -194,46 +191,43 @@ def learn(torch, matrices):
     return run
 
 
-def test_learns_what_is_copied_of_a_tensor(torch, learn):
-    def use(wide, tall):
-        torch.empty(32, 2048).copy_(tall.narrow(0, 32, 32))
-        torch.empty(16, 5, dtype=torch.uint8).copy_(wide[:, 100:105])
-
-    assert learn(use) == {
-        "tall": (SlicePart(32 * 2048, (32, 2048), (2048, 1)),),
-        "wide": (SlicePart(100, (16, 5), (128 * KIB, 1)),),
-    }
-
-
-def test_learns_several_parts_of_one_tensor_each_once(torch, learn):
-    def use(wide, tall):
-        for _ in range(2):
-            torch.stack([tall[0], tall[2]])
-
-    assert learn(use) == {"tall": (SlicePart(0, (2048,), (1,)), SlicePart(2 * 2048, (2048,), (1,)))}
-
-
-def test_views_need_nothing(learn):
-    def use(wide, tall):
-        tall.narrow(0, 1, 1).t().view(-1).detach()
-
-    assert learn(use) == {}
-
-
-def test_what_is_read_whole_is_needed_whole(learn):
-    def use(wide, tall):
-        tall[0].clone()
-        tall.t().contiguous()
-        tall[1].clone()
-
-    assert learn(use) == {"tall": None}
+# What is done with the tensors, and the plan.
+LEARNED = {
+    "copies": (
+        lambda torch, wide, tall: [
+            torch.empty(32, 2048).copy_(tall.narrow(0, 32, 32)),
+            torch.empty(16, 5, dtype=torch.uint8).copy_(wide[:, 100:105]),
+        ],
+        {"tall": (SlicePart(32 * 2048, (32, 2048), (2048, 1)),),
+         "wide": (SlicePart(100, (16, 5), (128 * KIB, 1)),)},
+    ),
+    "several parts, each once": (
+        lambda torch, wide, tall: [torch.stack([tall[0], tall[2]]) for _ in range(2)],
+        {"tall": (SlicePart(0, (2048,), (1,)), SlicePart(2 * 2048, (2048,), (1,)))},
+    ),
+    "views": (lambda torch, wide, tall: tall.narrow(0, 1, 1).t().view(-1).detach(), {}),
+    "what is read whole": (
+        lambda torch, wide, tall: [tall[0].clone(), tall.t().contiguous(), tall[1].clone()],
+        {"tall": None},
+    ),
+    "other elements": (
+        lambda torch, wide, tall: wide[0, :8].view(torch.int16).clone(), {"wide": None}
+    ),
+    "what has no memory": (
+        lambda torch, wide, tall: [
+            torch.empty(3, device="meta").clone(),
+            torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=True).clone(),
+            tall[0:0].clone(),
+        ],
+        {},
+    ),
+}
 
 
-def test_other_elements_make_it_whole(torch, learn):
-    def use(wide, tall):
-        wide[0, :8].view(torch.int16).clone()
-
-    assert learn(use) == {"wide": None}
+@pytest.mark.parametrize("name", LEARNED)
+def test_learns(torch, learn, name):
+    use, expected = LEARNED[name]
+    assert learn(lambda wide, tall: use(torch, wide, tall)) == expected
 
 
 def test_too_many_parts_make_it_whole(learn, monkeypatch):
@@ -261,15 +255,6 @@ def test_learns_in_keyword_arguments_and_lists(torch, learn):
         torch.add(input=tall[4], other=tall[5])
 
     assert [part.offset // 2048 for part in learn(use)["tall"]] == [0, 2, 4, 5]
-
-
-def test_what_has_no_memory_is_no_part(torch, learn):
-    def use(wide, tall):
-        torch.empty(3, device="meta").clone()
-        torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=True).clone()
-        tall[0:0].clone()
-
-    assert learn(use) == {}
 
 
 def test_a_learned_plan_warms_what_was_read(torch, learn, matrices):

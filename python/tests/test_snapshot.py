@@ -19,13 +19,11 @@ from stopped_reader import Attempts, make_cold, stop_reader
 import weightmap
 
 
-def test_a_program_that_runs_by_itself_goes_on(monkeypatch):
-    monkeypatch.delenv("WEIGHTMAP_SNAPSHOT", raising=False)
-    assert weightmap.snapshot_here() is False
-
-
-def test_a_folder_that_is_gone(monkeypatch, tmp_path):
-    monkeypatch.setenv("WEIGHTMAP_SNAPSHOT", str(tmp_path / "gone"))
+@pytest.mark.parametrize("folder", ["", "/nowhere/gone"], ids=["no folder", "one that is gone"])
+def test_a_program_that_nobody_watches_goes_on(monkeypatch, folder):
+    monkeypatch.setenv("WEIGHTMAP_SNAPSHOT", folder)
+    if not folder:
+        monkeypatch.delenv("WEIGHTMAP_SNAPSHOT")
     assert weightmap.snapshot_here() is False
 
 
@@ -106,17 +104,11 @@ print(json.dumps([weightmap.snapshot_here(), weightmap.snapshot_here()]))
 @pytest.mark.parametrize("kind, is_restored", [(b"original", False), (b"restored", True),
                                                (b"restored-or-not", False), (b"", False)])
 def test_the_answer_says_which_process_it_is(here, ask, kind, is_restored):
-    process = ask(ANSWER)
-    answer(here, kind)
-    assert said(process) == [is_restored, is_restored]
-
-
-def test_the_call_is_there_before_its_answer_is_waited_for(here, ask):
     process = ask(ANSWER)  # which returns since "called" is there
     assert (here / "called").read_bytes() == b""
     assert process.poll() is None
-    answer(here, b"original")
-    assert said(process) == [False, False]
+    answer(here, kind)
+    assert said(process) == [is_restored, is_restored]
 
 
 def test_the_call_names_the_variables_that_are_read_afterwards(here, ask):
@@ -177,40 +169,29 @@ def variables(here, ask, tmp_path):
     return variables
 
 
-def test_the_variables_of_the_new_start_are_taken_over(variables):
-    found = variables({b"SAME": b"same", b"TOKEN": b"new", b"EMPTY": b"", b"MORE": b"a=b"})
-    assert found[b"SAME"] == b"same"
-    assert found[b"TOKEN"] == b"new"
-    assert found[b"EMPTY"] == b""
-    assert found[b"MORE"] == b"a=b"
-    assert b"GONE" not in found
-
-
-def test_variables_that_the_program_changed_stay(variables):
-    found = variables({b"SET_SINCE": b"new", b"CHANGED_SINCE": b"new", b"REMOVED_SINCE": b"new"})
-    assert found[b"SET_SINCE"] == found[b"CHANGED_SINCE"] == b"by the program"
-    assert b"REMOVED_SINCE" not in found
-
-
-def test_variables_that_a_script_before_the_program_changed_stay(variables):
-    assert variables({b"SET_BETWEEN": b"new"})[b"SET_BETWEEN"] == b"by a script"
-
-
-def test_variables_of_the_original_process_stay(variables):
-    assert variables({b"TOKEN": b"new"}, b"original")[b"TOKEN"] == b"old"
-
-
-def test_bytes_that_are_not_utf_8_are_taken_over(variables):
-    found = variables({b"TOKEN": b"\xff\xfe\n", b"\xe9T\xc3\xa9": b"\xe9"}, EMPTY=b"\xff")
-    assert found[b"TOKEN"] == b"\xff\xfe\n"
-    assert found[b"\xe9T\xc3\xa9"] == b"\xe9"
-    assert b"EMPTY" not in found
-
-
-def test_what_is_no_variable_is_left_out(variables):
-    found = variables({b"": b"text", b"TOKEN": b"new"})
-    assert b"" not in found
-    assert found[b"TOKEN"] == b"new"
+@pytest.mark.parametrize("now, kind, more, expected", [
+    pytest.param({b"SAME": b"same", b"TOKEN": b"new", b"EMPTY": b"", b"MORE": b"a=b"},
+                 b"restored", {}, {b"SAME": b"same", b"TOKEN": b"new", b"EMPTY": b"",
+                                   b"MORE": b"a=b", b"GONE": None},
+                 id="those of the new start are taken over"),
+    pytest.param(dict.fromkeys([b"SET_SINCE", b"CHANGED_SINCE", b"REMOVED_SINCE"], b"new"),
+                 b"restored", {},
+                 {b"SET_SINCE": b"by the program", b"CHANGED_SINCE": b"by the program",
+                  b"REMOVED_SINCE": None}, id="what the program changed stays"),
+    pytest.param({b"SET_BETWEEN": b"new"}, b"restored", {}, {b"SET_BETWEEN": b"by a script"},
+                 id="what a script before the program changed stays"),
+    pytest.param({b"TOKEN": b"new"}, b"original", {}, {b"TOKEN": b"old"},
+                 id="those of the original process stay"),
+    pytest.param({b"TOKEN": b"\xff\xfe\n", b"\xe9T\xc3\xa9": b"\xe9"}, b"restored",
+                 {"EMPTY": b"\xff"},
+                 {b"TOKEN": b"\xff\xfe\n", b"\xe9T\xc3\xa9": b"\xe9", b"EMPTY": None},
+                 id="bytes that are not UTF-8 are taken over"),
+    pytest.param({b"": b"text", b"TOKEN": b"new"}, b"restored", {}, {b"": None, b"TOKEN": b"new"},
+                 id="what is no variable is left out"),
+])
+def test_variables_after_the_answer(variables, now, kind, more, expected):
+    found = variables(now, kind, **more)
+    assert {name: found.get(name) for name in expected} == expected
 
 
 def test_the_folder_stays_that_of_this_process(variables, here):
@@ -620,19 +601,25 @@ def test_a_listening_socket_answers(starts):
     assert (starts.first.answer, starts.second.answer) == ("first", "second")
 
 
-def test_arguments_and_process_id_are_the_same(starts):
-    program = [str(starts.folder / "program.py"), str(starts.folder)]
-    assert facts(starts, "process") == (1000, [1000] * 3)
-    assert facts(starts, "arguments") == (program, [program] * 3)
+CHANGED = 1 << 19  # where the program writes "changed"
+SAME = {
+    "process": lambda starts: 1000,
+    "arguments": lambda starts: [str(starts.folder / "program.py"), str(starts.folder)],
+    "hash": lambda starts: starts.first.facts["hash"],
+    "kept": lambda starts: "of first",
+    "of proc": lambda starts: "of first",
+    "threads": lambda starts: 2 if starts.first.facts["products"][0] else 0,
+    "products": lambda starts: [starts.first.facts["products"][0]] * 2,
+    "model": lambda starts: hashlib.sha256(starts.content).hexdigest(),
+    "private": lambda starts: (b"changed" + starts.content[CHANGED + 7 :][:1]).hex(),
+    "warmed": lambda starts: [(starts.folder / "model.safetensors").stat().st_size],
+}
 
 
-def test_hashes_of_texts_are_the_same(starts):
-    first, restored = facts(starts, "hash")
-    assert restored == [first] * 3
-
-
-def test_what_the_program_remembers_is_the_same(starts):
-    assert facts(starts, "kept") == ("of first", ["of first"] * 3)
+@pytest.mark.parametrize("fact", SAME)
+def test_what_is_the_same_in_all_processes(starts, fact):
+    expected = SAME[fact](starts)
+    assert facts(starts, fact) == (expected, [expected] * 3)
 
 
 @pytest.mark.parametrize("generator", ["random.Random()", "numpy's default_rng()",
@@ -648,12 +635,6 @@ def test_the_file_of_a_log_goes_on_at_its_end(starts):
     lines = (starts.folder / "log").read_text().splitlines()
     assert lines[:3] == ["before", "first", "second"]
     assert sorted(lines[3:]) == ["fourth", "third"]
-
-
-def test_the_threads_of_torch_go_on(starts, torch):
-    assert facts(starts, "threads") == (2, [2] * 3)
-    before, _ = starts.first.facts["products"]
-    assert facts(starts, "products") == ([before] * 2, [[before] * 2] * 3)
 
 
 @pytest.mark.parametrize("timer", ["time.sleep", "threading.Timer", "asyncio.sleep"])
@@ -699,26 +680,12 @@ def test_the_environment_is_that_of_the_new_start(starts):
     assert facts(starts, "secret") == ("of first", [f"of {name}" for name in names])
 
 
-def test_the_environment_in_proc_is_the_old_one(starts):
-    assert facts(starts, "of proc") == ("of first", ["of first"] * 3)
-
-
 # Checkpoints.
 
 
-def test_tensors_have_their_values(starts):
-    digest = hashlib.sha256(starts.content).hexdigest()
-    assert facts(starts, "model") == (digest, [digest] * 3)
+def test_tensors_of_a_file_that_was_cold_have_their_values(starts):
     cold = hashlib.sha256(starts.cold_content).hexdigest()
     assert [each["cold"] for each in starts.elections] == [cold] * 2
-
-
-CHANGED = 1 << 19  # where the program writes "changed"
-
-
-def test_what_was_written_to_private_pages_is_there(starts):
-    text = (b"changed" + starts.content[CHANGED + 7 :][:1]).hex()
-    assert facts(starts, "private") == (text, [text] * 3)
 
 
 def test_mappings_are_of_the_files(starts):
@@ -747,11 +714,6 @@ def test_reading_ahead_that_was_under_way_keeps_no_snapshot_from_being_made(star
     if not first:
         pytest.skip("the file was read before the process that reads it could be stopped")
     assert restored == [first] * 3  # as the program remembers it
-
-
-def test_a_warmer_that_was_under_way_ends(starts):
-    size = (starts.folder / "model.safetensors").stat().st_size
-    assert facts(starts, "warmed") == ([size], [[size]] * 3)
 
 
 def test_restored_processes_elect_a_reader(starts):

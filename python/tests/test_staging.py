@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import socket
 import subprocess
 import sys
 
@@ -31,14 +30,6 @@ def staged(data):
         yield copy
 
 
-def test_a_staged_copy_cannot_be_changed(staged):
-    with open(staged.path, "r+b", buffering=0) as file:
-        with pytest.raises(PermissionError):
-            file.write(b"x")
-        with pytest.raises(PermissionError):
-            file.truncate(0)
-
-
 def test_a_pinnable_copy_is_written_to_by_this_process_only(data):
     with weightmap.stage(data / "training.pt", pinnable=True) as copy:
         memory = copy.pinnable_memory()
@@ -57,10 +48,6 @@ def test_a_pinnable_copy_is_written_to_by_this_process_only(data):
             with pytest.raises(PermissionError):
                 mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     assert memory[0] == ord("P")  # keeps it
-
-
-def test_a_copy_that_is_not_pinnable_has_no_such_memory(staged):
-    assert len(staged.pinnable_memory()) == 0
 
 
 def test_a_pinnable_copy_has_no_name(data):
@@ -85,17 +72,6 @@ def test_workers_open_a_staged_copy_by_path_and_by_descriptor(data, staged):
     assert child(OPEN.format("sys.argv[1]"), staged.path) == tensors
     number = staged.fileno()
     assert child(OPEN.format("int(sys.argv[1])"), number, pass_fds=(number,)) == tensors
-
-
-def test_a_descriptor_can_be_sent(data, staged):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        socket.send_fds(ours, [b"x"], [staged.fileno()])
-        _, [received], _, _ = socket.recv_fds(theirs, 1, 1)
-    try:
-        assert len(weightmap.open(received)) == len(weightmap.open(data / "training.pt"))
-    finally:
-        os.close(received)
 
 
 def test_an_order_is_saved_by_name_only(data, tmp_path):

@@ -1,5 +1,6 @@
 """weightmap.Tensor by itself: what it says, and slicing. Needs neither numpy nor torch."""
 
+import operator
 import signal
 import struct
 import sys
@@ -18,29 +19,6 @@ def floats(tensor):
 # --- what it says -----------------------------------------------------------------------------
 
 
-def test_has_the_properties_of_a_plain_tensor(checkpoint):
-    tensor = checkpoint("state_dict.pt")["embedding.weight"]
-    assert tensor.name == "embedding.weight"
-    assert tensor.dtype == "float32"
-    assert tensor.shape == (6, 4)
-    assert tensor.strides == (4, 1)
-    assert tensor.ndim == 2
-    assert tensor.numel == 24
-    assert tensor.itemsize == 4
-    assert tensor.nbytes == 96
-    assert tensor.is_contiguous is True
-    assert tensor.is_writable is False
-    assert tensor.byteorder == "native"
-    assert tensor.is_conjugate is False
-    assert tensor.is_negative is False
-    assert tensor.requires_grad is False
-    assert tensor.is_parameter is False
-    assert tensor.location == "cpu"
-    assert tensor.storage == "0"
-    assert tensor.storage_offset == 0
-    assert tensor.file_offset == 1344
-
-
 def test_file_offset_is_where_the_bytes_are(checkpoint, data):
     content = (data / "state_dict.pt").read_bytes()
     for tensor in checkpoint("state_dict.pt").values():
@@ -48,74 +26,11 @@ def test_file_offset_is_where_the_bytes_are(checkpoint, data):
         assert tensor.nbytes > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "strides", "offset", "is_contiguous"),
-    [
-        ("transposed", (6, 4), (1, 6), 0, False),
-        ("every_second_column", (4, 3), (6, 2), 0, False),
-        ("middle_rows", (2, 6), (6, 1), 6, True),
-        ("one_column", (4,), (6,), 5, False),
-        ("diagonal", (4,), (7,), 0, False),
-        ("overlapping", (3, 4), (2, 1), 1, False),
-        ("expanded", (3, 6), (0, 1), 0, False),
-        ("scalar_expanded", (2, 2), (0, 0), 0, False),
-        ("same_bytes_other_shape", (2, 12), (12, 1), 0, True),
-    ],
-)
-def test_describes_views(checkpoint, name, shape, strides, offset, is_contiguous):
-    tensor = checkpoint("views.pt")[name]
-    assert (tensor.shape, tensor.strides, tensor.storage_offset) == (shape, strides, offset)
-    assert tensor.file_offset == 1408 + 4 * offset
-    assert tensor.is_contiguous is is_contiguous
-    assert tensor.storage == "0"
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("one_column", [5, 11, 17, 23]),
-        ("diagonal", [0, 7, 14, 21]),
-        ("overlapping", [1, 2, 3, 4, 3, 4, 5, 6, 5, 6, 7, 8]),
-        ("every_second_column", [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]),
-        ("scalar_expanded", [0, 0, 0, 0]),
-        ("middle_rows", [6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]),
-    ],
-)
-def test_copies_views_row_by_row(checkpoint, name, values):
-    assert floats(checkpoint("views.pt")[name]) == values
-
-
-def test_copies_permuted_elements_row_by_row(checkpoint):
-    content = checkpoint("views.pt")["permuted"].tobytes()
-    # element [i, j, k] of permute(2, 0, 1) is element [j, k, i] of arange(24).reshape(2, 3, 4)
-    expected = [12 * j + 4 * k + i for i in range(4) for j in range(2) for k in range(3)]
-    assert list(struct.unpack("<24h", content)) == expected
-
-
-def test_has_scalars_and_empty_tensors(checkpoint):
-    tensors = {tensor.name: tensor for tensor in checkpoint("scalars_and_empty.pt").values()}
-    scalar = tensors["scalar"]
-    assert (scalar.shape, scalar.strides, scalar.ndim, scalar.numel) == ((), (), 0, 1)
-    assert floats(scalar) == [2.5]
-    assert tensors["scalar_int"].tobytes() == b"\xf9"  # -7
-    for name, shape in {"empty": (0,), "empty_rows": (0, 5), "empty_columns": (5, 0)}.items():
-        assert (tensors[name].shape, tensors[name].numel, tensors[name].nbytes) == (shape, 0, 0)
-        assert tensors[name].tobytes() == b""
-    assert tensors["rank_eight"].shape == (1, 1, 1, 2, 1, 1, 1, 1)
-
-
 def test_says_where_a_tensor_was_and_what_it_was(checkpoint):
     assert checkpoint("from_cuda.pt")["layer1"].location == "cuda:1"
     parameters = checkpoint("parameters.pt")
     assert (parameters["leaf"].requires_grad, parameters["leaf"].is_parameter) == (True, False)
     assert (parameters["bias"].requires_grad, parameters["bias"].is_parameter) == (False, True)
-
-
-@pytest.mark.parametrize("name", ["shape", "name", "dtype", "requires_grad", "is_writable"])
-def test_properties_cannot_be_set(checkpoint, name):
-    tensor = checkpoint("views.pt")["base"]
-    with pytest.raises(AttributeError):
-        setattr(tensor, name, getattr(tensor, name))
 
 
 def test_shows_name_dtype_and_shape(checkpoint):
@@ -145,16 +60,16 @@ def test_has_the_length_of_its_first_dimension(checkpoint):
         len(empty["scalar"])
 
 
-def test_is_neither_true_nor_false(checkpoint):
-    # A len() of 0, or a value of 0, must not be taken for "there is none".
-    for tensor in checkpoint("scalars_and_empty.pt").values():
-        with pytest.raises(TypeError, match="neither true nor false"):
-            bool(tensor)
-
-
-def test_does_not_search_itself(checkpoint):
-    with pytest.raises(TypeError, match="does not search"):
-        0.0 in checkpoint("views.pt")["base"]
+@pytest.mark.parametrize("use, message", [
+    (bool, "neither true nor false"),  # a len() of 0, or a value of 0, is not "there is none"
+    (lambda tensor: 0.0 in tensor, "does not search"),
+    (lambda tensor: operator.setitem(tensor, 0, 1), ""),
+    (lambda tensor: weightmap.Tensor(), ""),
+], ids=["bool", "in", "assignment", "constructor"])
+def test_what_a_tensor_is_not(checkpoint, use, message):
+    for tensor in checkpoint("scalars_and_empty.pt", sharing="private", writable=True).values():
+        with pytest.raises(TypeError, match=message):
+            use(tensor)
 
 
 def test_goes_through_its_first_dimension(checkpoint):
@@ -162,11 +77,6 @@ def test_goes_through_its_first_dimension(checkpoint):
     assert [floats(row)[0] for row in rows] == [0, 6, 12, 18]
     assert [row.file_offset for row in rows] == [1408, 1432, 1456, 1480]
     assert list(checkpoint("scalars_and_empty.pt")["empty"]) == []
-
-
-def test_is_not_made_from_nothing():
-    with pytest.raises(TypeError):
-        weightmap.Tensor()
 
 
 def test_one_made_behind_the_back_of_its_class_does_not_crash(python):
@@ -216,47 +126,44 @@ def flat(rows):
     return [value for row in rows for value in row]
 
 
-@pytest.mark.parametrize(
-    ("key", "shape", "values"),
-    [
-        (0, (6,), BASE[0]),
-        (3, (6,), BASE[3]),
-        (-1, (6,), BASE[-1]),
-        (-4, (6,), BASE[0]),
-        ((1, 2), (), [BASE[1][2]]),
-        ((-1, -1), (), [23.0]),
-        ((1,), (6,), BASE[1]),
-        (slice(None), (4, 6), flat(BASE)),
-        (slice(1, 3), (2, 6), flat(BASE[1:3])),
-        (slice(None, -1), (3, 6), flat(BASE[:-1])),
-        (slice(-2, None), (2, 6), flat(BASE[-2:])),
-        (slice(None, None, 2), (2, 6), flat(BASE[::2])),
-        (slice(1, None, 2), (2, 6), flat(BASE[1::2])),
-        (slice(None, None, 3), (2, 6), flat(BASE[::3])),
-        (slice(0, 4, 100), (1, 6), BASE[0]),
-        (slice(2, 100), (2, 6), flat(BASE[2:])),
-        (slice(-100, 1), (1, 6), BASE[0]),
-        (slice(0, 2**70), (4, 6), flat(BASE)),
-        (slice(-(2**70), None, 2**70), (1, 6), BASE[0]),
-        (slice(3, 1), (0, 6), []),
-        (slice(4, None), (0, 6), []),
-        (slice(100, 200), (0, 6), []),
-        ((slice(None), 2), (4,), [row[2] for row in BASE]),
-        ((slice(None), -1), (4,), [row[-1] for row in BASE]),
-        ((slice(1, 3), slice(0, 6, 3)), (2, 2), flat(row[::3] for row in BASE[1:3])),
-        ((slice(None, None, 2), slice(1, None, 2)), (2, 3), flat(r[1::2] for r in BASE[::2])),
-        ((0, slice(2, 4)), (2,), BASE[0][2:4]),
-        ((slice(None), slice(6, None)), (4, 0), []),
-        (..., (4, 6), flat(BASE)),
-        ((), (4, 6), flat(BASE)),
-        ((..., 1), (4,), [row[1] for row in BASE]),
-        ((1, ...), (6,), BASE[1]),
-        ((1, ..., 2), (), [8.0]),
-        ((1, 2, ...), (), [8.0]),
-        ((..., 1, 2), (), [8.0]),
-        ((..., slice(4, None)), (4, 2), flat(row[4:] for row in BASE)),
-    ],
-)
+@pytest.mark.parametrize("key, shape, values", [
+    (0, (6,), BASE[0]),
+    (3, (6,), BASE[3]),
+    (-1, (6,), BASE[-1]),
+    (-4, (6,), BASE[0]),
+    ((1, 2), (), [BASE[1][2]]),
+    ((-1, -1), (), [23.0]),
+    ((1,), (6,), BASE[1]),
+    (slice(None), (4, 6), flat(BASE)),
+    (slice(1, 3), (2, 6), flat(BASE[1:3])),
+    (slice(None, -1), (3, 6), flat(BASE[:-1])),
+    (slice(-2, None), (2, 6), flat(BASE[-2:])),
+    (slice(None, None, 2), (2, 6), flat(BASE[::2])),
+    (slice(1, None, 2), (2, 6), flat(BASE[1::2])),
+    (slice(None, None, 3), (2, 6), flat(BASE[::3])),
+    (slice(0, 4, 100), (1, 6), BASE[0]),
+    (slice(2, 100), (2, 6), flat(BASE[2:])),
+    (slice(-100, 1), (1, 6), BASE[0]),
+    (slice(0, 2**70), (4, 6), flat(BASE)),
+    (slice(-(2**70), None, 2**70), (1, 6), BASE[0]),
+    (slice(3, 1), (0, 6), []),
+    (slice(4, None), (0, 6), []),
+    (slice(100, 200), (0, 6), []),
+    ((slice(None), 2), (4,), [row[2] for row in BASE]),
+    ((slice(None), -1), (4,), [row[-1] for row in BASE]),
+    ((slice(1, 3), slice(0, 6, 3)), (2, 2), flat(row[::3] for row in BASE[1:3])),
+    ((slice(None, None, 2), slice(1, None, 2)), (2, 3), flat(r[1::2] for r in BASE[::2])),
+    ((0, slice(2, 4)), (2,), BASE[0][2:4]),
+    ((slice(None), slice(6, None)), (4, 0), []),
+    (..., (4, 6), flat(BASE)),
+    ((), (4, 6), flat(BASE)),
+    ((..., 1), (4,), [row[1] for row in BASE]),
+    ((1, ...), (6,), BASE[1]),
+    ((1, ..., 2), (), [8.0]),
+    ((1, 2, ...), (), [8.0]),
+    ((..., 1, 2), (), [8.0]),
+    ((..., slice(4, None)), (4, 2), flat(row[4:] for row in BASE)),
+])
 def test_slices_as_numpy_does(checkpoint, key, shape, values):
     part = checkpoint("views.pt")["base"][key]
     assert part.shape == shape
@@ -312,87 +219,54 @@ def test_an_empty_slice_has_no_place_of_its_own(checkpoint):
         assert 1408 <= part.file_offset <= 1408 + 96
 
 
-@pytest.mark.parametrize("key", [4, -5, 2**40, -(2**40), 2**70, (0, 6), (0, -7), (slice(None), 9)])
-def test_an_index_out_of_bounds_is_an_index_error(checkpoint, key):
-    with pytest.raises(IndexError):
-        checkpoint("views.pt")["base"][key]
-    with pytest.raises(IndexError, match="index -5 is out of bounds for a dimension of size 4"):
-        checkpoint("views.pt")["base"][-5]
-
-
-@pytest.mark.parametrize("key", [(0, 0, 0), (..., 0, 0, 0), (slice(None),) * 3, (0, ..., 0, 0)])
-def test_too_many_indices_are_an_index_error(checkpoint, key):
-    with pytest.raises(IndexError, match="too many indices"):
-        checkpoint("views.pt")["base"][key]
-
-
-def test_a_scalar_has_nothing_to_index(checkpoint):
-    scalar = checkpoint("views.pt")["base"][1, 2]
-    for key in (0, -1, slice(None), (0,), (..., 0)):
-        with pytest.raises(IndexError):
-            scalar[key]
-    assert floats(scalar[...]) == [8.0]
-    assert floats(scalar[()]) == [8.0]
-
-
-def test_two_ellipses_are_an_index_error(checkpoint):
-    with pytest.raises(IndexError, match="ellipsis"):
-        checkpoint("views.pt")["base"][..., 0, ...]
-
-
-@pytest.mark.parametrize("step", [-1, -2, -(2**70)])
-def test_a_slice_cannot_go_backward(checkpoint, step):
-    with pytest.raises(ValueError, match=r"goes forward; \.numpy\(\)\[\.\.\.\] takes a step"):
-        checkpoint("views.pt")["base"][::step]
-
-
-def test_a_step_of_zero_is_a_value_error(checkpoint):
-    with pytest.raises(ValueError):
-        checkpoint("views.pt")["base"][::0]
-
-
-@pytest.mark.parametrize(
-    "key", [None, True, False, 1.0, "0", b"0", [0, 1], (0, None), (0, [1]), (True, 0), {}, 1j]
-)
-def test_what_would_need_a_copy_is_a_type_error_that_says_how(checkpoint, key):
-    with pytest.raises(TypeError, match=r"integers, slices and one ellipsis.*\.numpy\(\)"):
-        checkpoint("views.pt")["base"][key]
-
-
-def test_a_slice_of_something_else_is_a_type_error(checkpoint):
-    with pytest.raises(TypeError):
-        checkpoint("views.pt")["base"]["a":"b"]
-
-
 class Raises:
     def __index__(self):
         raise ZeroDivisionError("from __index__")
 
 
-def test_an_error_from_an_index_passes_through(checkpoint):
-    base = checkpoint("views.pt")["base"]
-    for key in (Raises(), slice(Raises(), None), (0, Raises())):
-        with pytest.raises(ZeroDivisionError):
-            base[key]
+BEYOND = "is out of bounds for a dimension of size"
+BACKWARD = r"goes forward; \.numpy\(\)\[\.\.\.\] takes a step"
+COPIES = r"integers, slices and one ellipsis.*\.numpy\(\)"
+WRONG_KEYS = [
+    (IndexError, f"index -5 {BEYOND} 4", [-5]),
+    (IndexError, "", [4, 2**40, -(2**40), 2**70, (0, 6), (0, -7), (slice(None), 9)]),
+    (IndexError, "too many indices",
+     [(0, 0, 0), (..., 0, 0, 0), (slice(None),) * 3, (0, ..., 0, 0)]),
+    (IndexError, "ellipsis", [(..., 0, ...)]),
+    (ValueError, BACKWARD, [slice(None, None, step) for step in (-1, -2, -(2**70))]),
+    (ValueError, "", [slice(None, None, 0)]),
+    (TypeError, COPIES,
+     [None, True, False, 1.0, "0", b"0", [0, 1], (0, None), (0, [1]), (True, 0), {}, 1j]),
+    (TypeError, "", [slice("a", "b")]),
+    (ZeroDivisionError, "from __index__", [Raises(), slice(Raises(), None), (0, Raises())]),
+]
 
 
-def test_cannot_be_assigned_to(checkpoint):
-    base = checkpoint("views.pt", sharing="private", writable=True)["base"]
-    with pytest.raises(TypeError):
-        base[0] = 1
+@pytest.mark.parametrize("error, message, key", [
+    pytest.param(error, message, key, id=str(key))
+    for error, message, keys in WRONG_KEYS for key in keys
+])
+def test_a_wrong_key_is_the_error_of_numpy(checkpoint, error, message, key):
+    with pytest.raises(error, match=message):
+        checkpoint("views.pt")["base"][key]
+
+
+@pytest.mark.parametrize("key", [0, -1, slice(None), (0,), (..., 0)])
+def test_a_scalar_has_nothing_to_index(checkpoint, key):
+    scalar = checkpoint("views.pt")["base"][1, 2]
+    with pytest.raises(IndexError):
+        scalar[key]
+    assert floats(scalar[...]) == floats(scalar[()]) == [8.0]
 
 
 # --- bits -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "bits"),
-    [
-        ("float64", "uint64"), ("float32", "uint32"), ("bfloat16", "uint16"), ("int8", "uint8"),
-        ("bool", "uint8"), ("complex64", "uint64"), ("complex32", "uint32"),
-        ("float8_e4m3fn", "uint8"), ("bits16", "uint16"), ("uint16", "uint16"),
-    ],
-)
+@pytest.mark.parametrize("name, bits", [
+    ("float64", "uint64"), ("float32", "uint32"), ("bfloat16", "uint16"), ("int8", "uint8"),
+    ("bool", "uint8"), ("complex64", "uint64"), ("complex32", "uint32"),
+    ("float8_e4m3fn", "uint8"), ("bits16", "uint16"), ("uint16", "uint16"),
+])
 def test_bits_are_integers_of_the_same_size(checkpoint, name, bits):
     tensor = checkpoint("dtypes.pt")[name]
     assert tensor.bits().dtype == bits
@@ -416,37 +290,10 @@ def test_bits_of_a_slice_and_a_slice_of_bits(checkpoint):
 
 
 def test_a_big_endian_file_says_so(checkpoint):
-    orders = {name: tensor.byteorder for name, tensor in checkpoint("big_endian.pt").items()}
-    assert orders == {
-        "float32": "foreign",
-        "float64": "foreign",
-        "bfloat16": "foreign",
-        "int64": "foreign",
-        "int16": "foreign",
-        "uint8": "native",  # one byte has no order
-        "bool": "native",
-        "complex64": "foreign",
-        "transposed": "foreign",
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "format", "values"),
-    [
-        ("float32", "<3f", (0, 1, 2)),
-        ("float64", "<2d", (0, 1)),
-        ("bfloat16", "<3H", (0, 0x3F80, 0x4000)),
-        ("int64", "<2q", (0, 1)),
-        ("int16", "<3h", (0, 1, 2)),
-        ("uint8", "<3B", (0, 1, 2)),
-        ("bool", "<2?", (True, False)),
-        ("complex64", "<4f", (1, 2, 3, -4)),
-        ("transposed", "<6i", (0, 3, 1, 4, 2, 5)),
-    ],
-)
-def test_copies_are_in_this_machines_order(checkpoint, name, format, values):
-    opened = checkpoint("big_endian.pt")
-    assert struct.unpack(format, opened[name].tobytes()) == values
+    tensors = checkpoint("big_endian.pt").values()
+    assert {tensor.byteorder for tensor in tensors} == {"foreign", "native"}
+    # One byte has no order.
+    assert [tensor.name for tensor in tensors if tensor.byteorder == "native"] == ["uint8", "bool"]
 
 
 def test_slices_and_bits_of_a_big_endian_file(checkpoint):

@@ -128,18 +128,15 @@ def test_they_share_one_checkpoint(copy_of):
     in_threads(work)
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        lambda opened: opened["base"].__dlpack__(max_version=(1, 0)),
-        lambda opened: opened.composed_tensors(),
-        lambda opened: opened.keys(),
-        lambda opened: opened.residency(),
-        lambda opened: pickle.loads(pickle.dumps([opened, opened["base"]])),
-        lambda opened: opened.subtree(()).root(),
-        lambda opened: opened.summary(),
-    ],
-)
+@pytest.mark.parametrize("first", [
+    lambda opened: opened["base"].__dlpack__(max_version=(1, 0)),
+    lambda opened: opened.composed_tensors(),
+    lambda opened: opened.keys(),
+    lambda opened: opened.residency(),
+    lambda opened: pickle.loads(pickle.dumps([opened, opened["base"]])),
+    lambda opened: opened.subtree(()).root(),
+    lambda opened: opened.summary(),
+])
 def test_they_ask_for_the_first_time(copy_of, first):
     # What a Checkpoint finds out or maps when it is first asked for.
     path = copy_of("views.pt")

@@ -24,7 +24,6 @@ torch = pytest.importorskip("torch", reason="compares with torch, which is not i
 import weightmap  # noqa: E402
 import weightmap.torch  # noqa: E402
 from conftest import torch_since, torch_version  # noqa: E402
-from same_objects import assert_same  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"
@@ -97,22 +96,6 @@ def test_writes_what_torch_writes_for_random_objects(tmp_path):
         assert_same_file(value, tmp_path)
 
 
-@pytest.mark.parametrize("mmap", [False, True])
-def test_torch_loads_it(mmap, tmp_path):
-    for number in range(8, 20):
-        value = random_test.make_object(number, random.Random(f"load {number}"))
-        path = tmp_path / "model.pt"
-        weightmap.torch.save(value, path, durable=False)
-        try:
-            expected = torch.load(path, weights_only=True, mmap=mmap)
-        except RuntimeError as error:  # a storage of an odd size, which torch only maps
-            assert not mmap and "record size" in str(error)
-            continue
-        assert_same(expected, weightmap.torch.load(path))
-        with zipfile.ZipFile(path) as archive:
-            assert archive.testzip() is None
-
-
 PLAIN = {
     "numbers": [0, 1, -1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63,
                 -(2**63), -(2**63) - 1, 2**64, -(2**71), 2**2039 - 1, -(2**2039), 0.1, 1j],
@@ -138,19 +121,48 @@ def test_writes_what_torch_writes_for_plain_data(name, tmp_path):
     assert_same_file(PLAIN[name], tmp_path)
 
 
-def test_objects_are_shared_as_they_are_in_memory(tmp_path):
+def sharing():
     part, text, tensor = [1], "".join(["te", "xt"]), torch.ones(3)
-    assert_same_file(
-        {"a": part, "b": part, "c": [text, text, "".join(["te", "xt"])], "d": tensor, "e": tensor,
-         "f": tensor[1:], "g": (text, part), "h": tensor.detach()},
-        tmp_path,
-    )
+    return {"a": part, "b": part, "c": [text, text, "".join(["te", "xt"])], "d": tensor, "e": tensor,
+            "f": tensor[1:], "g": (text, part), "h": tensor.detach()}
 
 
-def test_an_ordered_dict_keeps_its_metadata(tmp_path):
+def with_attributes():
+    parameter, tensor = torch.nn.Parameter(torch.ones(2)), torch.ones(2)
+    parameter.tag, tensor.tag = "tied", parameter
+    return [parameter, tensor, torch.nn.Parameter(torch.ones(1), requires_grad=False)]
+
+
+def layouts():
+    dense = torch.eye(4)
+    return [
+        dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((2, 2)),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.empty(2, 3, device="meta"),
+        torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag,
+        torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.quint8), torch.tensor(3.0),
+        torch.empty(0, 3), torch.ones(2, 3).t(), torch.ones(1).expand(4, 5)]
+
+
+def storages():
+    storage = torch.UntypedStorage([1, 2, 3])
+    return [storage, torch.ones(3).untyped_storage(), storage, torch.ones(2).storage()]
+
+
+def module_state():
     state = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).state_dict()
     assert state._metadata["1"] == {"version": 2}
-    assert_same_file({"model": state}, tmp_path)
+    return {"model": state}
+
+
+@pytest.mark.parametrize("make", [sharing, with_attributes, layouts, storages, module_state,
+                                  lambda: training_state(pytest.importorskip("numpy"))])
+def test_writes_what_torch_writes_of(make, tmp_path):
+    assert_same_file(make(), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "no_ending", "two.dots.pt", "ä.pt"])
+def test_the_archive_is_called_as_torch_calls_it(name, tmp_path):
+    assert_same_file({"a": torch.ones(3)}, tmp_path, name)
 
 
 def training_state(numpy):
@@ -170,11 +182,6 @@ def training_state(numpy):
         "arrays": [numpy.arange(6).reshape(2, 3).T, numpy.array([None, "x"], dtype=object)],
         "when": datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc),
     }
-
-
-def test_a_training_checkpoint(tmp_path):
-    numpy = pytest.importorskip("numpy")
-    assert_same_file(training_state(numpy), tmp_path)
 
 
 def test_a_training_checkpoint_over_the_file_that_is_mapped(tmp_path):
@@ -205,33 +212,6 @@ def test_what_is_no_tree_is_written_by_torch_beside_the_file_that_is_mapped(tmp_
     assert os.listdir(tmp_path) == ["train.pt"]
 
 
-def test_parameters_and_tensors_with_attributes(tmp_path):
-    parameter = torch.nn.Parameter(torch.ones(2))
-    parameter.tag = "tied"
-    tensor = torch.ones(2)
-    tensor.tag = parameter
-    assert_same_file([parameter, tensor, torch.nn.Parameter(torch.ones(1), requires_grad=False)],
-                     tmp_path)
-
-
-def test_tensors_of_every_layout(tmp_path):
-    dense = torch.eye(4)
-    assert_same_file(
-        [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse_csc(), dense.to_sparse_bsr((2, 2)),
-         torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.empty(2, 3, device="meta"),
-         torch.ones(2, dtype=torch.complex64).conj(), torch.ones(2, dtype=torch.complex64).conj().imag,
-         torch.quantize_per_tensor(torch.ones(3), 0.5, 1, torch.quint8), torch.tensor(3.0),
-         torch.empty(0, 3), torch.ones(2, 3).t(), torch.ones(1).expand(4, 5)],
-        tmp_path,
-    )
-
-
-def test_storages_alone(tmp_path):
-    storage = torch.UntypedStorage([1, 2, 3])
-    assert_same_file([storage, torch.ones(3).untyped_storage(), storage,
-                      torch.ones(2).storage()], tmp_path)
-
-
 def test_a_tensor_with_hooks_warns_as_torch_does(tmp_path):
     tensor = torch.ones(1, requires_grad=True)
     tensor.register_hook(print)
@@ -246,11 +226,6 @@ def test_what_is_registered_as_safe_is_written(tmp_path):
         assert_same_file(value, tmp_path)
         (back,) = torch.load(tmp_path / "weightmap" / "model.pt", weights_only=True)
     assert back.number == 3
-
-
-@pytest.mark.parametrize("name", ["model.pt", "no_ending", "two.dots.pt", "ä.pt"])
-def test_the_archive_is_called_as_torch_calls_it(name, tmp_path):
-    assert_same_file({"a": torch.ones(3)}, tmp_path, name)
 
 
 def test_a_buffer_gets_what_torch_gives_it():
@@ -557,22 +532,6 @@ def test_the_deepest_nesting_is_written(tmp_path):
     while value:
         value, depth = value[0], depth + 1
     assert depth == 999
-
-
-def test_patch_saves_without_cutting_the_file_that_is_mapped(tmp_path):
-    path = tmp_path / "model.pt"
-    torch.save({"a": torch.arange(100000.0)}, path)
-    own = torch.save
-    with weightmap.patch(files="mmap", save=True):
-        with weightmap.patch(files="mmap"):
-            state = torch.load(path, mmap=True)
-            assert torch.serialization.save is torch.save is not own
-            torch.save(state, path)  # torch's own would end this process
-        with weightmap.patch(files="mmap", save=True):
-            pass
-        assert torch.save is not own
-    assert torch.save is torch.serialization.save is own
-    assert state["a"].tolist() == list(range(100000))
 
 
 def test_patch_leaves_to_torch_what_is_refused(tmp_path):

@@ -1,10 +1,9 @@
 """Tensors that wrap others, as torchao and DTensor do: they say that they are strided and on the CPU,
 and have no memory of their own."""
 
-import logging
 
 import pytest
-from memory_maps import mapping_of
+from memory_maps import permissions
 
 import weightmap
 
@@ -62,7 +61,7 @@ def test_load_model_makes_wrappers_of_what_is_mapped(saved, options, mode):
     for wrapper, own in ((model.wrapped, expected.wrapped), (model.nested.b, expected.nested.b)):
         for part in ("a", "b"):
             assert torch.equal(getattr(wrapper, part), getattr(own, part))
-            assert mapping_of(getattr(wrapper, part))[1] == mode
+            assert permissions(getattr(wrapper, part)) == mode
     assert weightmap.torch.summary(model).own_bytes < 4096
     if mode == "r--s":
         with pytest.raises(weightmap.UnsupportedError, match="read-only mapping has no gradient"):
