@@ -1,5 +1,5 @@
-// Calls that stand for a value, which become the value, so that names, places and all that is made of
-// it follow from one form.
+// Calls that stand for a value, which become the value, so that names, places and all that is made
+// of it follow from one form.
 //
 // Dicts: Python 2 pickles an OrderedDict as a call with a list of pairs, and every Python pickles a
 // Counter as a call with a dict. Such a call becomes one without contents, whose items are these,

@@ -1,5 +1,5 @@
-// A .npy array: its header with dtype, order and shape, as numpy writes them in front of the elements
-// (numpy/lib/format.py), how long the elements are, and the array as a tensor of a list.
+// A .npy array: its header with dtype, order and shape, as numpy writes them in front of the
+// elements (numpy/lib/format.py), how long the elements are, and the array as a tensor of a list.
 //
 //   "\x93NUMPY" | major | minor | length, u16 in version 1, else u32 | length bytes of text
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }

@@ -1,4 +1,5 @@
-// Models of the hub: in the local cache of huggingface_hub, without the network, and in its answers.
+// Models of the hub: in the local cache of huggingface_hub, without the network, and in its
+// answers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a TorchScript archive has beside the records of torch.save: its two pickles, and the classes of
-// its code.
+// What a TorchScript archive has beside the records of torch.save: its two pickles, and the classes
+// of its code.
 #pragma once
 
 #include <array>
