@@ -99,6 +99,7 @@ def test_files_are_staged_within_the_window(files, monkeypatch):
 
 
 OTHER = """
+import sys
 from weightmap._engines.reading_window import ReadingWindow
 from weightmap._engines.staged_files import StagedFiles
 from weightmap._engines.warming import WarmingCounts

@@ -223,6 +223,9 @@ class Raises:
     def __index__(self):
         raise ZeroDivisionError("from __index__")
 
+    def __repr__(self):  # of tests' names, which are the same in each process
+        return "Raises()"
+
 
 BEYOND = "is out of bounds for a dimension of size"
 BACKWARD = r"goes forward; \.numpy\(\)\[\.\.\.\] takes a step"
