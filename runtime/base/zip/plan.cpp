@@ -1,6 +1,7 @@
 #include "runtime/base/zip/plan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "runtime/base/bytes/decimal.hpp"
@@ -189,10 +190,12 @@ Result<std::size_t> Plan::add(std::string_view name, std::uint64_t size, std::ui
   Planned made{
       end_, 0, size, stored_size, text_.size(), 0, static_cast<std::uint16_t>(full_length), method};
   const auto payload = layout_.payload_offset(end_, full_length, size);
-  const auto end = payload ? Layout::record_end(end_, *payload, stored_size, size) : std::nullopt;
+  constexpr std::uint64_t none = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t end =
+      payload ? Layout::record_end(end_, *payload, stored_size, size).value_or(none) : none;
   const std::uint64_t directory =
       directory_bytes_ + central_entry_bytes + full_length + Layout::zip64_field_bytes(size, end_);
-  if (!end || *end > static_cast<std::uint64_t>(INT64_MAX) - in_zip64_32 - tail_bytes)
+  if (end > static_cast<std::uint64_t>(INT64_MAX) - in_zip64_32 - tail_bytes)
     return failure(ErrorCode::limit_exceeded, "the record " + bytes::quote(name) + " of " +
                                                   std::to_string(size) +
                                                   " bytes makes the archive larger than a file");
@@ -202,7 +205,7 @@ Result<std::size_t> Plan::add(std::string_view name, std::uint64_t size, std::ui
   made.payload_offset = *payload;
   text_.append(text_.data(), top_length_ + 1).append(name);
   records_.push_back(made);
-  end_ = *end;
+  end_ = end;
   directory_bytes_ = directory;
   return records_.size() - 1;
 }

@@ -11,8 +11,7 @@ namespace weightmap::sets {
 // True if every reader, on any system, resolves this name to a file beside the naming one or below.
 bool stays_below(std::string_view name) noexcept;
 
-// "model-00002-of-00003.safetensors".
-// Shard 2 of 3 of "model".
+// "model-00002-of-00003.safetensors": shard 2 of 3 of "model".
 struct ShardName {
   std::string_view stem;
   std::uint32_t number;  // from 1 on in valid names

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/formats/sets/file_names.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
 
@@ -346,4 +347,20 @@ TEST_CASE("a folder that cannot be read is an error of the system") {
   const auto file = sets::select_files(folder.write("model.safetensors", ""));
   CHECK_FAILS(file, ErrorCode::io, "cannot read the folder: Not a directory");
   CHECK(file.error().os_error == ENOTDIR);
+}
+
+TEST_CASE("what begins with a dot is neither a file of weights nor an index") {
+  check_chosen({"._model.safetensors", "model.safetensors"}, {"model.safetensors"});
+  check_chosen({"._model.safetensors.index.json", "model.safetensors"}, {"model.safetensors"});
+}
+
+TEST_CASE("files of the ranks of a cut save are a set, whatever is missing") {
+  const Names ranks{"shard-00001-model-00001-of-00001.safetensors",
+                    "shard-00003-model-00001-of-00001.safetensors"};
+  check_chosen(ranks, ranks);
+}
+
+TEST_CASE("the name of a shard has five digits at least") {
+  CHECK(sets::to_string({"model", 2, 3}, ".safetensors") == "model-00002-of-00003.safetensors");
+  CHECK(sets::to_string({"m", 1, 123456}, ".gguf") == "m-00001-of-123456.gguf");
 }

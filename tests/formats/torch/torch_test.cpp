@@ -687,3 +687,24 @@ TEST_CASE("cuts and escapes names from the file in messages") {
   CHECK(error.message.find('\x1b') == std::string::npos);
   CHECK(error.message.size() < 600);
 }
+
+TEST_CASE("says which argument of a tensor is none") {
+  const auto told = [](auto change) {
+    Tensor tensor;
+    change(tensor);
+    return refused(named(tensor.text())).message;
+  };
+  CHECK(told([](Tensor& of) { of.offset = integer(-1); }).find("storage offset is -1, expected") !=
+        std::string::npos);
+  CHECK(told([](Tensor& of) { of.numel = integer(-1); }).find("has -1 elements of 4 bytes") !=
+        std::string::npos);
+  CHECK(told([](Tensor& of) { of.extra = "NNN"; }).find("with 9 arguments, expected 6 to 8") !=
+        std::string::npos);
+}
+
+TEST_CASE("refuses a state that is set on what a rebuild function made") {
+  const std::string state = "}(" + unicode("x") + integer(1) + "ub";
+  const Error error = refused(named(Tensor().text() + state));
+  CHECK(error.code == ErrorCode::unsafe_pickle);
+  CHECK(mentions(error, "changes a tensor made by torch._utils._rebuild_tensor_v2"));
+}
