@@ -139,10 +139,11 @@ class FakeCheckpoint:
     """Tensors of one size, of which those at `cold` are not cached, or nobody tells what is."""
 
     def __init__(self, count, cold=None, *, path="", size=200 << 20, budget=16 << 30,
-                 is_remote=False, warm=lambda: None):
+                 is_remote=False, warm=lambda: None, waited_for=7):
         self._core = self
         self.path, self.count, self.cold, self.size = path, count, cold, size
         self.budget, self.remote, self.before_warming = budget, is_remote, warm
+        self.waited_for = waited_for
         self.calls, self.warmed, self.threads = [], [], []  # (positions, one_reader); positions
         self.changed = threading.Condition()
 
@@ -175,7 +176,7 @@ class FakeCheckpoint:
             self.threads.append(threads)
             self.changed.notify_all()
         return {
-            "bytes": self.size, "bytes_read": 5, "bytes_waited_for": 7, "seconds": 1.0,
+            "bytes": self.size, "bytes_read": 5, "bytes_waited_for": self.waited_for, "seconds": 1.0,
             "takeovers": len(indices) - 1, "was_reader": True, "why_alone": "",
             "bytes_left_out": 0, "budget_reason": "", "budget_bytes": self.budget,
         }

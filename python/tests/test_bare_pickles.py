@@ -105,6 +105,15 @@ def test_a_compressed_file_is_named(name):
         weightmap.open(DATA / "pickles" / name)
 
 
+@pytest.mark.parametrize("name", RAW)
+def test_what_is_cut_off_is_refused(name, tmp_path):
+    content = (DATA / "pickles" / name).read_bytes()
+    for length in range(0, len(content), 13):
+        (tmp_path / "cut.pkl").write_bytes(content[:length])
+        with pytest.raises(weightmap.Error):
+            weightmap.open(tmp_path / "cut.pkl")
+
+
 def test_torch_load_gives_what_pickle_gives(today):
     pytest.importorskip("torch")
     import weightmap.torch

@@ -26,17 +26,14 @@ def shares_memory_with(array, tensor):
 # --- numpy() ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "strides", "values"),
-    [
-        ("transposed", (4, 24), [[6 * i + j for i in range(4)] for j in range(6)]),
-        ("every_second_column", (24, 8), [[6 * i + j for j in (0, 2, 4)] for i in range(4)]),
-        ("diagonal", (28,), [0, 7, 14, 21]),
-        ("overlapping", (8, 4), [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7, 8]]),
-        ("expanded", (0, 4), [[0, 1, 2, 3, 4, 5]] * 3),
-        ("scalar_expanded", (0, 0), [[0, 0], [0, 0]]),
-    ],
-)
+@pytest.mark.parametrize("name, strides, values", [
+    ("transposed", (4, 24), [[6 * i + j for i in range(4)] for j in range(6)]),
+    ("every_second_column", (24, 8), [[6 * i + j for j in (0, 2, 4)] for i in range(4)]),
+    ("diagonal", (28,), [0, 7, 14, 21]),
+    ("overlapping", (8, 4), [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7, 8]]),
+    ("expanded", (0, 4), [[0, 1, 2, 3, 4, 5]] * 3),
+    ("scalar_expanded", (0, 0), [[0, 0], [0, 0]]),
+])
 def test_numpy_keeps_strides(checkpoint, name, strides, values):
     array = checkpoint("views.pt")[name].numpy()
     assert array.strides == strides
@@ -50,61 +47,42 @@ def test_numpy_does_not_copy(checkpoint):
     assert not tensor.numpy().flags.owndata
 
 
+KEYS = (1, -1, (1, 2), slice(1, 3), (slice(None, None, 2), slice(1, None, 3)), (..., 2),
+        slice(4, 9))
+
+
 def test_numpy_of_slices(checkpoint):
     base = checkpoint("views.pt")["base"]
-    whole = base.numpy()
-    for key in (1, -1, (1, 2), slice(1, 3), (slice(None, None, 2), slice(1, None, 3)), (..., 2)):
-        part = base[key].numpy()
-        assert part.tolist() == whole[key].tolist()
-        assert part.shape == whole[key].shape
+    for key in KEYS:
+        part, expected = base[key].numpy(), base.numpy()[key]
+        assert (part.tolist(), part.shape) == (expected.tolist(), expected.shape)
 
 
-def test_numpy_of_scalars_and_empty_tensors(checkpoint):
+def test_torch_of_slices(checkpoint, torch):
+    base = checkpoint("views.pt")["base"]
+    for key in KEYS:
+        part, expected = base[key].torch(), base.torch()[key]
+        assert torch.equal(part, expected)
+        assert (part.stride(), part.data_ptr()) == (expected.stride(), expected.data_ptr())
+
+
+def test_scalars_and_empty_tensors(checkpoint):
     tensors = {tensor.name: tensor for tensor in checkpoint("scalars_and_empty.pt").values()}
     scalar = tensors["scalar"].numpy()
     assert (type(scalar), scalar.shape, scalar.tolist()) == (numpy.ndarray, (), 2.5)
     assert tensors["scalar_int"].numpy().tolist() == -7
-    assert tensors["empty_rows"].numpy().shape == (0, 5)
-    assert tensors["empty_columns"].numpy().shape == (5, 0)
+    view = tensors["scalar"].buffer()
+    assert (view.shape, view.ndim, view.tolist()) == ((), 0, 2.5)
+    view = tensors["empty_rows"].buffer()
+    assert (view.shape, view.nbytes, view.tolist()) == ((0, 5), 0, [])
+    assert bytes(tensors["empty"]) == b""
     assert tensors["empty_columns"].numpy().dtype == "int64"
-    assert tensors["rank_eight"].numpy().shape == (1, 1, 1, 2, 1, 1, 1, 1)
     assert not tensors["empty"].numpy().flags.writeable
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "values"),
-    [
-        ("qint8", "int8", [3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25]),
-        ("quint8", "uint8", [3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25]),
-        ("qint32", "int32", [3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25]),
-        # arange / scale + zero point, one of each a row: (0.5, 0), (1, 1), (2, 2)
-        ("channels", "int8", [0, 2, 4, 6, 5, 6, 7, 8, 6, 6, 7, 8]),
-    ],
-)
-def test_numpy_of_quantized_tensors_shows_stored_integers(checkpoint, name, dtype, values):
-    array = checkpoint("quantized.pt")[name].numpy()
-    assert array.dtype == dtype
-    assert array.ravel().tolist() == values
-
-
-@pytest.mark.parametrize(
-    ("name", "stored"),
-    [
-        ("bfloat16", [0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0]),
-        ("float8_e5m2", [0x3C, 0x40, 0x42, 0x44, 0x45]),
-        ("float8_e4m3fn", [0x38, 0x40, 0x44, 0x48, 0x4A]),
-        ("float8_e5m2fnuz", [0x40, 0x44, 0x46, 0x48, 0x49]),
-        ("float8_e4m3fnuz", [0x40, 0x48, 0x4C, 0x50, 0x52]),
-    ],
-)
-def test_ml_dtypes_have_the_values_that_torch_stored(checkpoint, ml_dtypes, name, stored):
-    tensor = checkpoint("dtypes.pt")[name]
-    array = tensor.numpy()
-    assert array.dtype == numpy.dtype(getattr(ml_dtypes, name))
-    assert array.astype("float32").tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert tensor.bits().numpy().tolist() == stored
-    assert array.view(f"u{tensor.itemsize}").tolist() == stored
-    assert not array.flags.writeable
+    for take in (weightmap.Tensor.numpy, numpy.from_dlpack):
+        assert take(tensors["scalar"]).tolist() == 2.5
+        assert take(tensors["empty_rows"]).shape == (0, 5)
+        assert take(tensors["empty_columns"]).shape == (5, 0)
+        assert take(tensors["rank_eight"]).shape == (1, 1, 1, 2, 1, 1, 1, 1)
 
 
 def test_without_ml_dtypes_the_error_says_what_to_do(checkpoint, monkeypatch):
@@ -167,13 +145,6 @@ def test_array_refuses_to_convert_without_a_copy(checkpoint):
         numpy.asarray(tensor, dtype="float64", copy=False)
 
 
-def test_functions_of_numpy_take_tensors(checkpoint):
-    opened = checkpoint("views.pt")
-    assert numpy.sum(opened["base"]) == 276
-    assert numpy.concatenate([opened["one_column"], opened["diagonal"]]).shape == (8,)
-    assert numpy.array_equal(opened["base"], opened["transposed"].numpy().T)
-
-
 def test_array_interface_describes_the_memory(checkpoint):
     tensor = checkpoint("views.pt")["every_second_column"]
     described = tensor.__array_interface__
@@ -184,19 +155,6 @@ def test_array_interface_describes_the_memory(checkpoint):
         "strides": (24, 8),
         "data": (tensor.numpy().ctypes.data, True),
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "typestr"),
-    [
-        ("float64", "<f8"), ("float32", "<f4"), ("float16", "<f2"), ("int64", "<i8"),
-        ("int32", "<i4"), ("int16", "<i2"), ("int8", "|i1"), ("uint64", "<u8"), ("uint32", "<u4"),
-        ("uint16", "<u2"), ("uint8", "|u1"), ("complex128", "<c16"), ("complex64", "<c8"),
-        ("bool", "|b1"),
-    ],
-)
-def test_array_interface_names_each_type(checkpoint, name, typestr):
-    assert checkpoint("dtypes.pt")[name].__array_interface__["typestr"] == typestr
 
 
 @pytest.mark.parametrize(
@@ -224,18 +182,6 @@ def test_numpy_reads_through_the_array_interface(checkpoint):
     assert (scalar.shape, scalar.tolist()) == ((), 13.0)
 
 
-def test_array_interface_of_a_writable_checkpoint_says_so(checkpoint):
-    tensor = checkpoint("views.pt", sharing="private", writable=True)["base"]
-    assert tensor.__array_interface__["data"][1] is False
-
-
-@pytest.mark.parametrize(
-    "name", ["bfloat16", "complex32", "float8_e4m3fn", "float8_e8m0fnu", "bits16"]
-)
-def test_types_that_numpy_lacks_have_no_array_interface(checkpoint, name):
-    assert not hasattr(checkpoint("dtypes.pt")[name], "__array_interface__")
-
-
 # --- the buffer protocol ----------------------------------------------------------------------
 
 
@@ -244,30 +190,6 @@ def test_memoryview_has_shape_strides_and_format(checkpoint):
     assert (view.shape, view.strides, view.format) == ((6, 4), (4, 24), "f")
     assert (view.itemsize, view.nbytes, view.ndim, view.readonly) == (4, 96, 2, True)
     assert view.tolist() == [[6.0 * i + j for i in range(4)] for j in range(6)]
-
-
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        ("float64", "d"), ("float32", "f"), ("float16", "e"), ("int64", "q"), ("int32", "i"),
-        ("int16", "h"), ("int8", "b"), ("uint64", "Q"), ("uint32", "I"), ("uint16", "H"),
-        ("uint8", "B"), ("bool", "?"), ("complex64", "Zf"), ("complex128", "Zd"),
-    ],
-)
-def test_buffers_name_their_elements(checkpoint, name, format):
-    tensor = checkpoint("dtypes.pt")[name]
-    view = tensor.buffer()
-    assert (view.format, view.itemsize) == (format, tensor.itemsize)
-    assert bytes(view) == tensor.tobytes()
-    assert numpy.asarray(view).dtype == name
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "complex32", "float8_e5m2", "float8_e8m0fnu"])
-def test_types_without_a_word_in_the_buffer_protocol_are_refused(checkpoint, name):
-    tensor = checkpoint("dtypes.pt")[name]
-    with pytest.raises(BufferError, match=rf"{name}.*\.bits\(\)\.buffer\(\)"):
-        tensor.buffer()
-    assert tensor.bits().buffer().nbytes == tensor.nbytes
 
 
 def test_a_read_only_buffer_cannot_be_written_to(checkpoint):
@@ -286,15 +208,6 @@ def test_a_writable_buffer_can_be_written_to(checkpoint):
     assert tensor.numpy()[1, 2] == 42.0
     (ctypes.c_float * 24).from_buffer(view)[0] = 7.0
     assert view[0, 0] == 7.0
-
-
-def test_scalars_and_empty_tensors_have_buffers(checkpoint):
-    tensors = {tensor.name: tensor for tensor in checkpoint("scalars_and_empty.pt").values()}
-    view = tensors["scalar"].buffer()
-    assert (view.shape, view.ndim, view.tolist()) == ((), 0, 2.5)
-    view = tensors["empty_rows"].buffer()
-    assert (view.shape, view.nbytes, view.tolist()) == ((0, 5), 0, [])
-    assert bytes(tensors["empty"]) == b""
 
 
 def test_a_foreign_buffer_says_its_byte_order(checkpoint):
@@ -344,41 +257,33 @@ def requested(tensor, flags):
         release(ctypes.byref(view))
 
 
-def test_answers_what_a_buffer_request_asks_for(checkpoint):
-    base = checkpoint("views.pt")["base"]
-    assert requested(base, SIMPLE) == (None, None, None)
-    assert requested(base, FORMAT) == (None, None, b"f")
-    assert requested(base, ND) == ([4, 6], None, None)
-    assert requested(base, STRIDES) == ([4, 6], [24, 4], None)
-    assert requested(base, C_CONTIGUOUS | FORMAT) == ([4, 6], [24, 4], b"f")
-    assert requested(base, INDIRECT) == ([4, 6], [24, 4], None)
-    assert requested(base, ANY_CONTIGUOUS) == ([4, 6], [24, 4], None)
+@pytest.mark.parametrize("name, flags, answer", [
+    ("base", SIMPLE, (None, None, None)),
+    ("base", FORMAT, (None, None, b"f")),
+    ("base", ND, ([4, 6], None, None)),
+    ("base", STRIDES, ([4, 6], [24, 4], None)),
+    ("base", C_CONTIGUOUS | FORMAT, ([4, 6], [24, 4], b"f")),
+    ("base", INDIRECT, ([4, 6], [24, 4], None)),
+    ("base", ANY_CONTIGUOUS, ([4, 6], [24, 4], None)),
+    ("base", F_CONTIGUOUS, "contiguous"),
+    ("base", WRITABLE, "read-only"),
+    ("every_second_column", STRIDES, ([4, 3], [24, 8], None)),
+    *(("every_second_column", flags, "contiguous")
+      for flags in (SIMPLE, FORMAT, ND, C_CONTIGUOUS, F_CONTIGUOUS, ANY_CONTIGUOUS)),
+    ("transposed", F_CONTIGUOUS, ([6, 4], [4, 24], None)),
+    ("transposed", ANY_CONTIGUOUS, ([6, 4], [4, 24], None)),
+    ("transposed", C_CONTIGUOUS, "contiguous"),
+])
+def test_answers_what_a_buffer_request_asks_for(checkpoint, name, flags, answer):
+    tensor = checkpoint("views.pt")[name]
+    if isinstance(answer, str):
+        with pytest.raises(BufferError, match=answer):
+            requested(tensor, flags)
+    else:
+        assert requested(tensor, flags) == answer
 
 
-def test_refuses_requests_that_the_layout_cannot_meet(checkpoint):
-    opened = checkpoint("views.pt")
-    for flags in (SIMPLE, FORMAT, ND, C_CONTIGUOUS):
-        with pytest.raises(BufferError, match="contiguous"):
-            requested(opened["every_second_column"], flags)
-    for flags in (F_CONTIGUOUS, ANY_CONTIGUOUS):
-        with pytest.raises(BufferError, match="contiguous"):
-            requested(opened["every_second_column"], flags)
-    with pytest.raises(BufferError, match="contiguous"):
-        requested(opened["base"], F_CONTIGUOUS)
-    assert requested(opened["every_second_column"], STRIDES)[1] == [24, 8]
-
-
-def test_a_transposed_matrix_is_contiguous_by_columns(checkpoint):
-    transposed = checkpoint("views.pt")["transposed"]
-    for flags in (F_CONTIGUOUS, ANY_CONTIGUOUS):
-        assert requested(transposed, flags) == ([6, 4], [4, 24], None)
-    with pytest.raises(BufferError, match="contiguous"):
-        requested(transposed, C_CONTIGUOUS)
-
-
-def test_a_request_to_write_needs_a_writable_checkpoint(checkpoint):
-    with pytest.raises(BufferError, match="read-only"):
-        requested(checkpoint("views.pt")["base"], WRITABLE)
+def test_a_writable_checkpoint_may_be_asked_to_be_written_to(checkpoint):
     writable = checkpoint("views.pt", sharing="private", writable=True)["base"]
     assert requested(writable, WRITABLE) == (None, None, None)
 
@@ -448,21 +353,7 @@ def test_dlpack_has_no_word_for_the_other_byte_order(checkpoint):
     assert numpy.from_dlpack(opened["uint8"]).tolist() == [0, 1, 2]
 
 
-def test_torch_swaps_the_other_byte_order(checkpoint, torch):
-    opened = checkpoint("big_endian.pt")
-    assert opened["float32"].torch().tolist() == [0, 1, 2]
-    assert opened["bfloat16"].torch().tolist() == [0, 1, 2]
-    assert opened["complex64"].torch().tolist() == [1 + 2j, 3 - 4j]
-    assert opened["transposed"].torch().tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert opened["transposed"][1].torch().tolist() == [1, 4]
-    assert opened["bool"].torch().tolist() == [True, False]
-
-
 # --- DLPack -----------------------------------------------------------------------------------
-
-
-def test_dlpack_lies_on_the_cpu(checkpoint):
-    assert checkpoint("views.pt")["base"].__dlpack_device__() == (1, 0)
 
 
 def test_numpy_takes_it_by_dlpack_as_read_only(checkpoint):
@@ -481,13 +372,6 @@ def test_numpy_takes_a_writable_checkpoint_by_dlpack_as_writable(checkpoint):
     assert array.flags.writeable
     array[0, 0] = 5
     assert numpy.from_dlpack(tensor)[0, 0] == 5
-
-
-def test_dlpack_of_scalars_and_empty_tensors(checkpoint):
-    tensors = {tensor.name: tensor for tensor in checkpoint("scalars_and_empty.pt").values()}
-    assert numpy.from_dlpack(tensors["scalar"]).tolist() == 2.5
-    assert numpy.from_dlpack(tensors["empty_rows"]).shape == (0, 5)
-    assert numpy.from_dlpack(tensors["rank_eight"]).shape == (1, 1, 1, 2, 1, 1, 1, 1)
 
 
 def capsule_name(capsule):
@@ -544,26 +428,44 @@ def test_a_versioned_capsule_of_a_writable_checkpoint_has_no_such_flag(copy_of, 
     del capsule
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "bits"),
-    [
-        ("float64", 2, 64), ("float16", 2, 16), ("bfloat16", 4, 16), ("int8", 0, 8),
-        ("int64", 0, 64), ("uint16", 1, 16), ("bool", 6, 8), ("complex64", 5, 64),
-        ("complex32", 5, 32), ("float8_e4m3fn", 10, 8), ("float8_e4m3fnuz", 11, 8),
-        ("float8_e5m2", 12, 8), ("float8_e5m2fnuz", 13, 8), ("float8_e8m0fnu", 14, 8),
-    ],
-)
-def test_dlpack_names_each_type(checkpoint, name, code, bits):
-    _, described = versioned(checkpoint("dtypes.pt")[name])
-    assert (described.code, described.bits, described.lanes) == (code, bits, 1)
+# Its word in __array_interface__ and in the buffer protocol; its code and bits in DLPack.
+WORDS = {
+    "float64": ("<f8", "d", (2, 64)), "float32": ("<f4", "f", (2, 32)),
+    "float16": ("<f2", "e", (2, 16)), "bfloat16": (None, None, (4, 16)),
+    "int64": ("<i8", "q", (0, 64)), "int32": ("<i4", "i", (0, 32)),
+    "int16": ("<i2", "h", (0, 16)), "int8": ("|i1", "b", (0, 8)),
+    "uint64": ("<u8", "Q", (1, 64)), "uint32": ("<u4", "I", (1, 32)),
+    "uint16": ("<u2", "H", (1, 16)), "uint8": ("|u1", "B", (1, 8)),
+    "bool": ("|b1", "?", (6, 8)), "complex128": ("<c16", "Zd", (5, 128)),
+    "complex64": ("<c8", "Zf", (5, 64)), "complex32": (None, None, (5, 32)),
+    "float8_e4m3fn": (None, None, (10, 8)), "float8_e4m3fnuz": (None, None, (11, 8)),
+    "float8_e5m2": (None, None, (12, 8)), "float8_e5m2fnuz": (None, None, (13, 8)),
+    "float8_e8m0fnu": (None, None, (14, 8)), "bits8": (None, "B", None),
+    "bits16": (None, "H", None), "float4_e2m1fn_x2": (None, "B", None),
+}
 
 
-@pytest.mark.parametrize("name", ["bits8", "bits16", "float4_e2m1fn_x2"])
-def test_dlpack_refuses_types_that_it_has_no_word_for(checkpoint, name):
+@pytest.mark.parametrize("name", WORDS)
+def test_each_dtype_has_its_word_or_is_refused(checkpoint, name):
     tensor = checkpoint("dtypes.pt")[name]
-    with pytest.raises(BufferError, match=r"\.bits\(\)"):
-        tensor.__dlpack__(max_version=(1, 0))
-    assert numpy.from_dlpack(tensor.bits()).shape == tensor.shape
+    typestr, format, in_dlpack = WORDS[name]
+    assert getattr(tensor, "__array_interface__", {"typestr": None})["typestr"] == typestr
+    if format:
+        view = tensor.buffer()
+        assert (view.format, view.itemsize) == (format, tensor.itemsize)
+        assert bytes(view) == tensor.tobytes()
+        assert numpy.asarray(view).dtype == (name if typestr else f"uint{8 * tensor.itemsize}")
+    else:
+        with pytest.raises(BufferError, match=rf"{name}.*\.bits\(\)\.buffer\(\)"):
+            tensor.buffer()
+        assert tensor.bits().buffer().nbytes == tensor.nbytes
+    if in_dlpack:
+        _, described = versioned(tensor)
+        assert (described.code, described.bits, described.lanes) == (*in_dlpack, 1)
+    else:
+        with pytest.raises(BufferError, match=r"\.bits\(\)"):
+            tensor.__dlpack__(max_version=(1, 0))
+        assert numpy.from_dlpack(tensor.bits()).shape == tensor.shape
 
 
 @pytest.mark.parametrize("asked", [{}, {"max_version": None}, {"max_version": (0, 8)}])
@@ -592,14 +494,6 @@ def test_dlpack_arguments_are_checked(checkpoint):
         tensor.__dlpack__((1, 0))
 
 
-def test_capsules_that_nobody_takes_are_freed(copy_of, mappings_of):
-    path = copy_of("views.pt")
-    capsules = [weightmap.open(path)["base"].__dlpack__(max_version=(1, 0)) for _ in range(10)]
-    assert mappings_of(path) >= 10
-    capsules.clear()
-    assert mappings_of(path) == 0
-
-
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -620,14 +514,6 @@ def test_a_read_only_array_refuses_to_be_written_to(checkpoint, data):
     assert (data / "views.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize("sharing", ["shared", "private"])
-def test_a_read_only_checkpoint_has_read_only_tensors(checkpoint, sharing):
-    opened = checkpoint("views.pt", sharing=sharing)
-    assert not opened["base"].is_writable
-    assert not opened["base"].numpy().flags.writeable
-    assert not checkpoint("dtypes.pt")["float16"].numpy().flags.writeable
-
-
 def test_writes_to_a_private_checkpoint_stay_in_this_process(copy_of):
     path = copy_of("views.pt")
     before = path.read_bytes()
@@ -642,24 +528,19 @@ def test_writes_to_a_private_checkpoint_stay_in_this_process(copy_of):
     assert weightmap.open(path)["base"].numpy()[0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_writes_to_a_shared_checkpoint_reach_the_file(copy_of):
+@pytest.mark.parametrize("options", [{"sharing": "shared"}, {}], ids=["shared", "writable alone"])
+def test_writes_to_a_shared_checkpoint_reach_the_file(copy_of, options):
     path = copy_of("views.pt")
     before = path.read_bytes()
-    with weightmap.open(path, sharing="shared", writable=True) as opened:
+    with weightmap.open(path, writable=True, **options) as opened:
+        assert opened.info.sharing == "shared"
+        assert opened["base"].__array_interface__["data"][1] is False
         opened["base"].numpy()[1, 2] = 42
         reader = weightmap.open(path)
         assert reader["base"].numpy()[1, 2] == 42
     expected = bytearray(before)
     struct.pack_into("<f", expected, 1408 + 4 * 8, 42)
     assert path.read_bytes() == expected
-
-
-def test_writable_alone_is_shared(copy_of):
-    path = copy_of("views.pt")
-    with weightmap.open(path, writable=True) as opened:
-        assert opened.info.sharing == "shared"
-        opened["base"].numpy()[0, 0] = 9
-    assert path.read_bytes()[1408:1412] == struct.pack("<f", 9)
 
 
 def test_torch_writes_to_a_read_only_checkpoint_touch_nobody_else(copy_of, torch):
@@ -719,22 +600,6 @@ print("alive")
     assert (data / "views.pt").read_bytes() == before
 
 
-def test_writing_through_torch_does_not_crash(data, python, torch):
-    program = """
-import sys, torch, weightmap
-for sharing in ("shared", "private"):
-    opened = weightmap.open(sys.argv[1], sharing=sharing)
-    for tensor in opened.values():
-        # Overlapping memory cannot be filled in one go; the rest can.
-        made = tensor.torch()
-        made.untyped_storage().fill_(1)
-    assert opened["base"].tobytes()[4:8] == b"\\x00\\x00\\x80\\x3f"
-print("alive")
-"""
-    ran = python(program, data / "views.pt")
-    assert (ran.returncode, ran.stdout) == (0, "alive\n"), ran.stderr
-
-
 # --- torch() ----------------------------------------------------------------------------------
 
 
@@ -747,17 +612,6 @@ def test_torch_has_shape_strides_and_values(checkpoint, torch):
     assert opened["overlapping"].torch().storage_offset() == 1
     assert opened["permuted"].torch().stride() == (1, 12, 4)
     assert type(tensor) is torch.Tensor
-
-
-def test_torch_of_slices(checkpoint, torch):
-    base = checkpoint("views.pt")["base"]
-    whole = base.torch()
-    for key in (1, -1, (1, 2), slice(1, 3), (slice(None, None, 2), slice(1, None, 3)), (..., 2)):
-        part = base[key].torch()
-        assert torch.equal(part, whole[key])
-        assert part.stride() == whole[key].stride()
-        assert part.data_ptr() == whole[key].data_ptr()
-    assert base[4:].torch().shape == (0, 6)
 
 
 def test_torch_of_unaligned_bytes(checkpoint, torch):
@@ -777,13 +631,6 @@ def test_torch_does_not_carry_requires_grad_over(checkpoint, torch):
     tensor.requires_grad_()
     (tensor * 2).sum().backward()
     assert tensor.grad.tolist() == [[2, 2]] * 3
-
-
-def test_torch_storage_is_that_of_the_file(checkpoint, torch):
-    opened = checkpoint("views.pt")
-    assert opened["one_column"].torch().untyped_storage().nbytes() == 96
-    storage = checkpoint("odd_storage.pt")["odd10"].torch().untyped_storage()
-    assert storage.nbytes() == 10
 
 
 def test_torch_of_a_quantized_tensor_names_the_way(checkpoint, torch):

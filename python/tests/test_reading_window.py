@@ -3,10 +3,10 @@
 import os
 import signal
 import threading
-import types
 from pathlib import Path
 
 import pytest
+from engine_files import FakeCheckpoint
 
 import weightmap
 from weightmap._engines import owned_file as _owned_file
@@ -318,42 +318,8 @@ def test_a_runtime_directory_that_vanishes_is_no_fault(files, runtime):
 # --- the reader keeps to it -------------------------------------------------------------------
 
 
-class FakeCheckpoint:
-    """Tensors of 256 MiB each, none of which is cached."""
-
-    def __init__(self, path, count, budget=16 << 30, is_remote=False):
-        self._core = self
-        self.path = path
-        self.count, self.budget, self.remote = count, budget, is_remote
-        self.warmed = []
-        self.threads = []
-        self.changed = threading.Condition()
-
-    def is_remote(self):
-        return self.remote
-
-    def at(self, index):
-        size = 256 * MIB
-        return types.SimpleNamespace(index=index, nbytes=size, file_offset=index * size)
-
-    def residency(self):
-        raise weightmap.FilePermissionError("may not be asked")
-
-    def warm(self, indices, parts, threads, budget, crc, one_reader, progress):
-        progress(0, 1)
-        with self.changed:
-            self.warmed += indices
-            self.threads.append(threads)
-            self.changed.notify_all()
-        return {
-            "bytes_waited_for": 0, "why_alone": "", "bytes_left_out": 0, "budget_reason": "",
-            "budget_bytes": self.budget, "was_reader": True, "bytes": 256 * MIB, "bytes_read": 256 * MIB,
-            "takeovers": 0, "seconds": 1.0,
-        }
-
-    def wait_until_warmed(self, count):
-        with self.changed:
-            self.changed.wait_for(lambda: len(self.warmed) >= count)
+def tensors_of(path, count, **more):
+    return FakeCheckpoint(count, path=path, size=256 * MIB, waited_for=0, **more)
 
 
 @pytest.fixture
@@ -389,7 +355,7 @@ def big(tmp_path):
 
 
 def test_the_reader_stops_at_the_window_until_the_consumer_comes(big, looks):
-    checkpoint = FakeCheckpoint(big, 10)
+    checkpoint = tensors_of(big, 10)
     window = ReadingWindow([big], 768 * MIB)
     with WarmingAhead([(checkpoint, range(10))], True, WarmingCounts(), window) as warming:
         looks()
@@ -403,7 +369,7 @@ def test_the_reader_stops_at_the_window_until_the_consumer_comes(big, looks):
 
 def test_the_reader_waits_for_the_slowest_process_until_it_dies(big, looks, process):
     other = process(RANK, big)
-    checkpoint = FakeCheckpoint(big, 10)
+    checkpoint = tensors_of(big, 10)
     window = ReadingWindow([big], 768 * MIB)
     with WarmingAhead([(checkpoint, range(10))], True, WarmingCounts(), window) as warming:
         consumer = threading.Thread(target=warming.wait_for, args=(0, 9))
@@ -421,7 +387,7 @@ def test_the_reader_waits_for_the_slowest_process_until_it_dies(big, looks, proc
 
 def test_what_is_left_to_others_is_passed(big, tmp_path, looks):
     (tmp_path / "small").write_bytes(b"")
-    checkpoint = FakeCheckpoint(str(tmp_path / "small"), 4)
+    checkpoint = tensors_of(str(tmp_path / "small"), 4)
     window = ReadingWindow([big, checkpoint.path], 512 * MIB)
     with WarmingAhead([(checkpoint, range(4))], True, WarmingCounts(), window) as warming:
         looks()
@@ -432,7 +398,7 @@ def test_what_is_left_to_others_is_passed(big, tmp_path, looks):
 
 
 def test_without_a_size_it_is_half_of_what_memory_has_left(big, looks):
-    checkpoint = FakeCheckpoint(big, 10, budget=2048 * MIB)
+    checkpoint = tensors_of(big, 10, budget=2048 * MIB)
     window = ReadingWindow([big], None)
     with WarmingAhead([(checkpoint, range(10))], True, WarmingCounts(), window):
         looks()
@@ -440,7 +406,7 @@ def test_without_a_size_it_is_half_of_what_memory_has_left(big, looks):
 
 
 def test_closing_ends_a_reader_that_waits(big, looks, runtime):
-    checkpoint = FakeCheckpoint(big, 10)
+    checkpoint = tensors_of(big, 10)
     window = ReadingWindow([big], 256 * MIB)
     warming = WarmingAhead([(checkpoint, range(10))], True, WarmingCounts(), window)
     looks()
@@ -453,7 +419,7 @@ def test_a_reader_that_knows_of_no_other_says_so(big, monkeypatch):
     monkeypatch.setenv("WEIGHTMAP_RUNTIME_DIR", "relative")
     counts = WarmingCounts()
     window = ReadingWindow([big], 256 * MIB)
-    with WarmingAhead([(FakeCheckpoint(big, 2), range(2))], True, counts, window) as warming:
+    with WarmingAhead([(tensors_of(big, 2), range(2))], True, counts, window) as warming:
         warming.wait_for(0, 1)
     (remark,) = counts.remarks
     assert remark.startswith("the window knows of this process only: ")
@@ -462,14 +428,11 @@ def test_a_reader_that_knows_of_no_other_says_so(big, monkeypatch):
 # --- how many threads read --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rates", "expected"),
-    [
-        ([100, 200, 400, 400, 400], [2, 4, 8, 8, 8, 8]),
-        ([100, 200, 210, 400, 10], [2, 4, 8, 4, 4, 4]),
-        ([100, 100, 900, 900], [2, 4, 2, 2, 2]),
-    ],
-)
+@pytest.mark.parametrize("rates, expected", [
+    ([100, 200, 400, 400, 400], [2, 4, 8, 8, 8, 8]),
+    ([100, 200, 210, 400, 10], [2, 4, 8, 4, 4, 4]),
+    ([100, 100, 900, 900], [2, 4, 2, 2, 2]),
+])
 def test_more_threads_as_long_as_more_comes(rates, expected):
     threads = ReadingThreads()
     counts = [threads.count]
@@ -495,7 +458,7 @@ def test_who_is_not_the_reader_has_two_threads():
     [(True, True, [2, 4, 2, 2]), (False, True, [2] * 4), (True, False, [2] * 4)],
 )
 def test_the_one_reader_asks_a_server_with_more_threads(big, is_remote, one_reader, expected):
-    checkpoint = FakeCheckpoint(big, 4, is_remote=is_remote)
+    checkpoint = tensors_of(big, 4, is_remote=is_remote)
     with WarmingAhead([(checkpoint, range(4))], one_reader, WarmingCounts()) as warming:
         warming.wait_for(0, None)
     assert checkpoint.threads == expected

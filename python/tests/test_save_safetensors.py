@@ -140,6 +140,18 @@ def test_what_speaks_dlpack(numpy, load_numpy, path):
     assert load_numpy(path)["t"].tolist() == [0, 1, 2]
 
 
+def test_an_exception_of_progress_leaves_nothing(torch, tmp_path, path):
+    class Stop(Exception):
+        pass
+
+    def progress(done, all):
+        raise Stop
+
+    with pytest.raises(Stop):
+        weightmap.save_safetensors({"t": torch.zeros(60_000_000)}, path, progress=progress)
+    assert os.listdir(tmp_path) == []
+
+
 # --- metadata ---------------------------------------------------------------------------------
 
 
