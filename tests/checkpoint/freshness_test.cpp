@@ -541,17 +541,17 @@ TEST_CASE_FIXTURE(Files, "a publication that the system refuses leaves nothing b
 
 TEST_CASE_FIXTURE(Files, "readers see wholly the old or wholly the new file") {
   const Bytes contents[] = {mapped_bytes(opened(path)), mapped_bytes(opened(other))};
-  int stop[2];
-  REQUIRE(::pipe2(stop, O_NONBLOCK | O_CLOEXEC) == 0);
+  int ended[2];
+  REQUIRE(::pipe2(ended, O_NONBLOCK | O_CLOEXEC) == 0);
   const auto read_until_stopped = [&] {
-    ::close(stop[1]);
+    ::close(ended[1]);
     char nothing = 0;
     do {
       const Result<Checkpoint> now = Checkpoint::open(path);
       if (!now) return 1;
       const Bytes bytes = mapped_bytes(*now);
       if (bytes != contents[0] && bytes != contents[1]) return 2;
-    } while (::read(stop[0], &nothing, 1) != 0);
+    } while (::read(ended[0], &nothing, 1) != 0);
     return 0;
   };
   std::vector<pid_t> readers;
@@ -560,7 +560,7 @@ TEST_CASE_FIXTURE(Files, "readers see wholly the old or wholly the new file") {
     const fs::path next = copy(round % 2 == 0 ? "dtypes.pt" : "views.pt", "next.pt");
     REQUIRE_OK(publish(next, path, {round % 3 == 0, false}));
   }
-  ::close(stop[1]);
-  ::close(stop[0]);
+  ::close(ended[1]);
+  ::close(ended[0]);
   for (const pid_t reader : readers) CHECK(test::end_of(reader) == "exit 0");
 }

@@ -42,7 +42,6 @@ struct TorchFile {
   std::size_t entry(std::size_t index) const { return builder.place(index).entry; }
 };
 constexpr std::size_t data0 = 4;  // index of the record data/0
-constexpr std::size_t data1 = 5;
 
 TEST_CASE_FIXTURE(TorchFile, "reads the directory that torch writes") {
   const Opened opened(file);
