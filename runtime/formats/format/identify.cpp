@@ -148,8 +148,7 @@ constexpr std::string_view graph =
     "safetensors";
 constexpr std::string_view checkpoint_index =
     "is the index of a checkpoint of TensorFlow; load it with tf.train.load_checkpoint, and save "
-    "the "
-    "variables as safetensors";
+    "the variables as safetensors";
 constexpr std::string_view open_vino =
     "is a network of OpenVINO, whose weights are in the .bin beside it; read it with openvino, or "
     "take the model that it was made of";
