@@ -252,6 +252,28 @@ TEST_CASE("refuses packed tensors whose memo ids are larger than the pickle") {
   CHECK(same_with_and_without_packing(pickle_with(size - 2)) == 0);
 }
 
+TEST_CASE("refuses packed calls that torch does not make") {
+  // What the memo has at id 200 is said in place of what torch says of the second tensor.
+  const auto refusal = [](const std::string& global, auto change) {
+    TensorPickle pickle;
+    pickle.add("first", "0");
+    pickle.raw(unicode("kept") + global + pickle.number_from(200).put());
+    const std::string text = change(pickle);
+    const auto bytes = std::as_bytes(std::span(text));
+    CHECK(same_with_and_without_packing(bytes) == 1);
+    return tensors_of(*Run(bytes, Packing::on).tree);
+  };
+  CHECK(refusal("ctorch\nfloat32\n", [](TensorPickle& pickle) {
+          return pickle.add("second", "1", {.extra = pickle.get(200)}).finish();
+        }) == "tensor \"second\": a tensor is rebuilt with an unknown dtype");
+  CHECK(refusal("ccollections\ndeque\n", [](TensorPickle& pickle) {
+          std::string text = pickle.add("second", "1").finish();
+          const std::size_t call = text.rfind(")R");  // of the hooks, behind the GET of their type
+          text[call - 1] = static_cast<char>(200);
+          return text;
+        }) == "tensor \"second\": a tensor's backward hooks name collections.deque");
+}
+
 TEST_SUITE("exhaustive") {
   TEST_CASE("gives the same tree or the same refusal for every value of every byte of a run") {
     TensorPickle pickle = with_wide_ids();

@@ -209,6 +209,9 @@ TEST_CASE("a minus in front of memo id 0 is that id") {
 }
 
 TEST_CASE("a global from the stack needs two values above the mark") {
-  CHECK(fault_of("\x8c\x02os(\x8c\x06system\x93."s).message ==
+  const Scanned made = scan("\x8c\x02os(\x8c\x06system\x93."s);
+  CHECK(made.names.empty());
+  REQUIRE(made.scan.fault);
+  CHECK(made.scan.fault->message ==
         "opcode STACK_GLOBAL needs 2 values above the last mark, found 1");
 }

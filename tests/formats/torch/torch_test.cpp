@@ -698,6 +698,10 @@ TEST_CASE("says which argument of a tensor is none") {
         std::string::npos);
   CHECK(told([](Tensor& of) { of.numel = integer(-1); }).find("has -1 elements of 4 bytes") !=
         std::string::npos);
+  CHECK(told([](Tensor& of) {
+          of.numel = integer(-1);
+          of.storage_type = global("torch", "ByteStorage");
+        }).find("has -1 elements of 1 byte") != std::string::npos);
   CHECK(told([](Tensor& of) { of.extra = "NNN"; }).find("with 9 arguments, expected 6 to 8") !=
         std::string::npos);
 }
