@@ -58,9 +58,8 @@ bool TreeWalk::walk_script() {
   return walk_from({constants_key.cell(), constants.cell(), true}, 0);
 }
 
-bool TreeWalk::walk_from(const Child& from, std::uint32_t path) {
-  Child child;
-  if (!visit(from, path)) return false;
+bool TreeWalk::walk_from(Child child, std::uint32_t path) {
+  if (!visit(child, path)) return false;
   while (!frames_.empty()) {
     Frame& frame = frames_.back();
     if (frame.cost() != 0 && !spend(frame.cost())) return false;
@@ -100,7 +99,7 @@ std::uint8_t TreeWalk::role_of(const Child& child) const {
   return 0;
 }
 
-bool TreeWalk::visit(Child child, std::uint32_t path) {
+bool TreeWalk::visit(Child& child, std::uint32_t path) {
   if (!spend(1)) return false;
   if (script_ != nullptr && !unwrap_typed(child)) return false;
   if (const PackedCall* packed = value::packed_call(child.value))
@@ -473,14 +472,14 @@ bool TreeWalk::add_composed(ComposedTensor composed, std::uint64_t first_part, c
   return true;
 }
 
-bool TreeWalk::add(TensorSpec spec, const Child& child, std::uint32_t path) {
+bool TreeWalk::add(const TensorSpec& spec, const Child& child, std::uint32_t path) {
   if (!count(child, path, spec.position)) return false;
-  spec.path = path;
-  spec.key = key_of(child);
-  spec.flags |= role_of(child);
   table_.count_dims(spec.dims, spec.rank);
   if (!check_memory(0, spec.position)) return false;
-  table_.tensors.push_back(spec);
+  TensorSpec& added = table_.tensors.emplace_back(spec);
+  added.path = path;
+  added.key = key_of(child);
+  added.flags |= role_of(child);
   return true;
 }
 

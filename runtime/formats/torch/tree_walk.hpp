@@ -52,10 +52,10 @@ class TreeWalk {
  private:
   // These return false after setting error_: 100,000 Results would cost more.
   bool walk();
-  bool walk_from(const Child& child, std::uint32_t path);
+  bool walk_from(Child child, std::uint32_t path);
   bool walk_script();
   bool unwrap_typed(Child& child);
-  bool visit(Child child, std::uint32_t path);
+  bool visit(Child& child, std::uint32_t path);
   bool visit_packed(const value::PackedCall& call, const Child& child, std::uint32_t path);
   bool visit_object(const Child& child, std::uint32_t path);
   bool visit_composed(const TensorCall& call, const Child& child, std::uint32_t path);
@@ -87,7 +87,7 @@ class TreeWalk {
                     std::uint32_t path, std::uint32_t position);
   // Adds a numpy array whose elements are in the pickle, at each occurrence.
   bool add_array(const NumpyArray& array, const Child& child, std::uint32_t path);
-  bool add(TensorSpec spec, const Child& child, std::uint32_t path);
+  bool add(const TensorSpec& spec, const Child& child, std::uint32_t path);
   // Adds the tensor at this place to the table's sums.
   bool count(const Child& child, std::uint32_t path, std::uint32_t position);
   bool check_memory(std::uint64_t more, std::uint32_t position);
