@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/pickle/parse.hpp"
+#include "runtime/base/pickle/pickle_end.hpp"
 #include "tests/base/pickle/packing.hpp"
 #include "tests/base/pickle/tensor_pickle.hpp"
 
@@ -712,4 +713,26 @@ TEST_CASE("bytes that protocol 2 writes as text, by both names of the encoding")
     CHECK(Parsed(encoded("\xc4\x80", encoding)).root().kind() == Kind::object);
   }
   CHECK(Parsed(encoded("a", "utf-8")).root().kind() == Kind::object);
+}
+
+namespace {
+
+Result<std::uint64_t> end_of(const std::string& text, std::uint64_t offset) {
+  const bytes::MemorySource source(std::as_bytes(std::span(text)));
+  bytes::ReadCache cache(source, *std::pmr::new_delete_resource());
+  return pickle::find_end(cache, offset, 100);
+}
+
+}  // namespace
+
+TEST_CASE("the end of a pickle is behind its STOP, and none is found where there is none") {
+  CHECK(end_of("..K..", 2) == 5u);  // the operand of K is a dot, too
+  const Error behind = end_of("N.", 3).error();
+  CHECK(behind.message == "it begins behind the end of the file");
+  CHECK(behind.file_offset == 3u);
+  // A length that leads back to the first byte if the sum is not checked.
+  const std::string text = ".\x8d"s + std::string("\xf6") + std::string(7, '\xff');
+  const Error around = end_of(text, 1).error();
+  CHECK(around.code == ErrorCode::corrupt);
+  CHECK(around.message.starts_with("the file is truncated"));
 }

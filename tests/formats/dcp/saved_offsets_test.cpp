@@ -17,11 +17,12 @@ using test::TemporaryFolder;
 
 namespace {
 
-// A tensor of uint8: its name, its shape as JSON has it, and its bytes.
+// A tensor: its name, its shape as JSON has it, its bytes, and its dtype.
 struct Part {
   std::string name;
   std::string shape;
   std::string bytes;
+  std::string dtype = "U8";
 };
 
 // The JSON text `info` is a text in JSON.
@@ -31,7 +32,7 @@ std::string shard(const std::string& info, const std::vector<Part>& parts) {
   std::string header = R"({"__metadata__":{"DCP_SHARDING_INFO":")" + escaped + "\"}";
   std::string data;
   for (const Part& part : parts) {
-    header += ",\"" + part.name + R"(":{"dtype":"U8","shape":)" + part.shape +
+    header += ",\"" + part.name + R"(":{"dtype":")" + part.dtype + R"(","shape":)" + part.shape +
               R"(,"data_offsets":[)" + std::to_string(data.size()) + "," +
               std::to_string(data.size() + part.bytes.size()) + "]}";
     data += part.bytes;
@@ -138,6 +139,15 @@ TEST_CASE("parts that leave a hole, or overlap, are refused") {
   overlap.add(R"({"w": {"saved_offsets": [1]}})", {{"w", "[2]", "bc"}});
   CHECK_FAILS(overlap.open(), ErrorCode::corrupt,
               "tensor \"w\" has chunks that overlap, at [0] of sizes [2] and at [1] of sizes [2]");
+}
+
+TEST_CASE("parts of two dtypes are refused") {
+  Ranks ranks;
+  ranks.add(R"({"w": {"saved_offsets": [0]}})", {{"w", "[2]", "ab"}});
+  ranks.add(R"({"w": {"saved_offsets": [2]}})", {{"w", "[2]", "cd", "I8"}});
+  CHECK_FAILS(
+      ranks.open(), ErrorCode::corrupt,
+      "tensor \"w\" has parts of different dtypes or ranks, one of int8 at [2] of sizes [2]");
 }
 
 TEST_CASE("offsets that are not as torch writes them are refused with the name of the file") {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
 #include "runtime/services/fetch/destination.hpp"
 #include "runtime/services/fetch/fetching.hpp"
@@ -51,13 +52,19 @@ class IntoText final : public Destination {
     --free_;
     return std::as_writable_bytes(std::span(text_)).subspan(range.offset, range.length);
   }
-  Result<void> keep(ByteRange, std::span<std::byte>) override { return kept; }
+  Result<void> keep(ByteRange range, std::span<std::byte>) override {
+    seen.push_back(range);
+    return kept;
+  }
+  Result<void> settle() override { return settled; }
   void take_back(ByteRange, std::span<std::byte>) override {
     const std::lock_guard lock(mutex_);
     ++free_;
   }
 
   Result<void> kept;
+  Result<void> settled;
+  Ranges seen;  // by keep()
 
  private:
   std::string& text_;
@@ -247,6 +254,44 @@ TEST_CASE_FIXTURE(FetchingFixture, "A fetch ends with the error of its destinati
   begin(into);
   CHECK_FAILS(run(), ErrorCode::io, "the disk is full");
   CHECK_FAILS(fetching->wait({50, 1}), ErrorCode::io, "the disk is full");
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A fetch ends with the error of what is to be made safe") {
+  IntoText into(text, 2);
+  into.settled = failure(ErrorCode::io, "the disk is full");
+  begin(into);
+  CHECK_FAILS(run(), ErrorCode::io, "the disk is full");
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A storage that is one range is compared again, all of it") {
+  IntoText into(text, 2);
+  const auto storage = std::as_bytes(std::span(store.files["text"])).subspan(60, 10);
+  begin(into, {{{60, 10}, zip::crc32(storage), "0"}});
+  store.damage_at(65, 1);
+  REQUIRE_OK(run());
+  CHECK(is_right());
+  CHECK(fetching->report().verified_bytes == 10);
+  CHECK(std::count(into.seen.begin(), into.seen.end(), ByteRange{60, 10}) == 2);
+}
+
+// A storage whose last byte came early might be asked for again while the range is on its way.
+TEST_CASE("The last unit of a range is kept when all of the range has arrived") {
+  struct TellsAll final : test::PlainSource {
+    using PlainSource::PlainSource;
+    Result<void> read(RangeReader& reader) override {
+      while (const std::optional<RangeRequest> request = reader.next()) {
+        reader.began(*request, request->into.size());
+        TRY(reader.arrived(*request));
+      }
+      return {};
+    }
+  } source("https://host/text");
+  std::string text(4 * test::mebi, '\0');
+  IntoText into(text, 2);
+  Fetching fetching(source, into, FetchPlan(text.size(), {}, text.size()), StorageSums({}),
+                    text.size());
+  REQUIRE_OK(fetching.run({}));
+  CHECK(into.seen == Ranges{{0, 3 * test::mebi}, {3 * test::mebi, test::mebi}});
 }
 
 TEST_CASE_FIXTURE(FetchingFixture,

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/try.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/file_system_extras.hpp"
@@ -417,6 +418,65 @@ TEST_CASE_FIXTURE(FetchFixture, "What is no checkpoint is not fetched") {
 }
 
 TEST_CASE_FIXTURE(FetchFixture,
+                  "Of a file with another SHA-256 than was asked for nothing is left") {
+  options.sha256[""] = {};
+  CHECK_FAILS(fetch(), ErrorCode::corrupt, "has the SHA-256 ");
+  CHECK(names().empty());
+}
+
+TEST_CASE_FIXTURE(FetchFixture, "A part that somebody else has written to gets no name") {
+  options.progress = [this](std::uint64_t done, std::uint64_t all) {
+    if (done < all) return true;
+    std::fstream file(part, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(content.size() - 22)) << "no end record";
+    return true;
+  };
+  CHECK_FAILS(fetch(), ErrorCode::io, "the copy is no good: ");
+  CHECK_FALSE(fs::exists(path));
+}
+
+namespace {
+
+// A server without ranges, which says a size and sends a text.
+struct WholeText final : test::PlainSource, WholeSource {
+  WholeText() : PlainSource("https://host/model.pt") {}
+  std::uint64_t said = 0;
+  std::string sent;
+
+  Result<RemoteVersion> identify(std::span<std::byte>, std::span<std::byte>) override {
+    return failure(ErrorCode::unsupported, "sends all of it");
+  }
+  Result<void> read(RangeReader&) override { return failure(ErrorCode::unsupported, "no ranges"); }
+  bool has_no_ranges() const noexcept override { return true; }
+  Result<void> read_whole(WholeReader& reader) override {
+    TRY(reader.begins({.size = said, .tag = "\"1\""}));
+    return reader.take(std::as_bytes(std::span(sent)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(FetchFixture,
+                  "A server without ranges sends as many bytes as it said, or nothing "
+                  "is left of them") {
+  WholeText source;
+  source.said = content.size();
+  source.sent = content;
+  REQUIRE_OK(weightmap::fetch(source, path, options));
+  CHECK(read_file(path) == content);
+  CHECK(has_only_the_file());
+  fs::remove(path);
+  source.said = content.size() + 1;
+  CHECK_FAILS(weightmap::fetch(source, path, options), ErrorCode::io,
+              "its source ended a read before all bytes had arrived");
+  CHECK(names().empty());
+  source.said = content.size() - 1;
+  CHECK_FAILS(weightmap::fetch(source, path, options), ErrorCode::io,
+              "the server sends more bytes than it said");
+  CHECK(names().empty());
+}
+
+TEST_CASE_FIXTURE(FetchFixture,
                   "A file that the disk has no room for is refused before any of it") {
   // The header of 32 TiB of weights.
   struct Huge final : test::PlainSource {
@@ -581,6 +641,11 @@ TEST_CASE_FIXTURE(SetFixture,
     file.seekp(static_cast<std::streamoff>(mebi));
     file << "other";
   }
+  SUBCASE("it was cut, and has its time still") {
+    const auto written = fs::last_write_time(shard);
+    fs::resize_file(shard, mebi);
+    fs::last_write_time(shard, written);
+  }
   SUBCASE("another file was written over it") {
     std::ofstream(shard) << std::string(store.files["m/model-1.safetensors"].size(), 'x');
   }
@@ -636,6 +701,16 @@ TEST_CASE_FIXTURE(SetFixture, "A name that leaves the folder is refused") {
     store.files["m/model.safetensors.index.json"] = test::index_of({{"a", name}});
     store.files["m/" + name] = store.files["m/model-1.safetensors"];
     CHECK_FAILS(fetch_into(), ErrorCode::corrupt, "");
+    CHECK(names().empty());
+  }
+}
+
+TEST_CASE_FIXTURE(SetFixture, "A URL that ends in no name of a file is refused") {
+  for (const std::string name : {"m/..", "m/", "m/a\\b"}) {
+    CAPTURE(name);
+    store.files[name] = store.files["m/model-1.safetensors"];
+    CHECK_FAILS(weightmap::fetch_into(source_of(store, name), folder.path(), options),
+                ErrorCode::corrupt, "is no name of a file in the folder");
     CHECK(names().empty());
   }
 }

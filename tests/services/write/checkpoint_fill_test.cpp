@@ -354,6 +354,22 @@ TEST_SUITE("checkpoint fill") {
     CHECK(bad_checksums(path).empty());
   }
 
+  TEST_CASE_FIXTURE(Reserved, "refuses to seal a record without a data descriptor") {
+    std::string text = read_file(path);
+    const std::string name = "model/data/3";
+    const std::size_t local = text.find(name) - 30, entry = text.rfind(name) - 46;
+    REQUIRE(text.substr(entry, 4) == "PK\1\2");
+    for (const std::size_t flags : {local + 6, entry + 8})
+      text[flags] = static_cast<char>(text[flags] & ~8);
+    text.replace(local + 14, 12, text, entry + 16, 12);  // CRC and sizes
+    folder.write("model.pt", text);
+    CheckpointFill fill = opened_for_filling(path);
+    fill_all(fill);
+    CHECK_FAILS(
+        fill.seal(), ErrorCode::unsupported,
+        "record \"model/data/3\" has no data descriptor, as in an archive that another tool");
+  }
+
   TEST_CASE("refuses what has nothing to be filled") {
     const TemporaryFolder folder;
     const std::filesystem::path path = folder.path() / "model.pt";
