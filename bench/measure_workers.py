@@ -130,7 +130,7 @@ def main():
     check_between(parser, arguments.write, *MARKERS)
     os.makedirs(arguments.folder, exist_ok=True)
     make_models(arguments.folder)
-    model = os.path.join(arguments.folder, f"{arguments.model}.safetensors")
+    model = os.path.abspath(os.path.join(arguments.folder, f"{arguments.model}.safetensors"))
     others = OtherWork()
     times = measure_times(model, arguments.rounds)
     memory = {name: measure_memory(name, model, arguments.workers) for name in SERVERS}
