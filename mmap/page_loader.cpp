@@ -166,6 +166,16 @@ void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t le
                   POSIX_FADV_DONTNEED);
 }
 
+void begin_to_read(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = page_start(offset);
+  ::madvise(mapped.address_of(start), offset + length - start, MADV_WILLNEED);
+}
+
+void unmap_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
+  const std::uint64_t start = page_start(offset);
+  ::madvise(mapped.address_of(start), offset + length - start, MADV_DONTNEED);
+}
+
 void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept {
   const std::uint64_t start = page_start(offset);
   ::madvise(mapped.address_of(start), offset + length - start, MADV_COLD);
@@ -174,6 +184,15 @@ void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t l
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
   ::madvise(const_cast<std::byte*>(mapping.bytes().data()), mapping.bytes().size(),
             allowed ? MADV_NORMAL : MADV_RANDOM);
+}
+
+Result<void> allow_readahead(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length,
+                             bool allowed) {
+  const std::uint64_t start = page_start(offset);
+  if (::madvise(mapped.address_of(start), offset + length - start,
+                allowed ? MADV_NORMAL : MADV_RANDOM) == 0)
+    return {};
+  return os::os_failure("advise " + std::to_string(length) + " bytes of the mapping");
 }
 
 }  // namespace weightmap::mmap

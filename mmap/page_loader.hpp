@@ -75,11 +75,23 @@ Result<void> lock_range(const MappedFile& mapped, std::uint64_t offset, std::uin
 // the range lies in the file; the mapping is not private and writable, since that loses writes.
 void drop_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
 
+// Asks the system to read what is not cached of the range, and does not wait for it. Precondition:
+// the range lies in the file.
+void begin_to_read(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
+
+// Unmaps the pages of the range, also those that it shares with its neighbours; they stay cached,
+// and a later touch maps them again. Without effect on locked pages. Preconditions as for
+// drop_range().
+void unmap_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
+
 // Makes the pages of the range the first to be evicted under memory pressure (Linux 5.4).
 void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length) noexcept;
 
 // Sets whether a page fault may read more than its own page, or its 2 MiB if the mapping has huge
 // pages. Allowed for a new mapping.
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept;
+// Sets it for the pages of a range. Fails with io if the system refuses.
+Result<void> allow_readahead(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length,
+                             bool allowed);
 
 }  // namespace weightmap::mmap

@@ -94,6 +94,7 @@ PUBLIC = {
     "fetch.hpp": "fetch",
     "inspect.hpp": "inspect",
     "new_file.hpp": "os",
+    "on_demand.hpp": "rows",
     "remote.hpp": "checkpoint",
     "safetensors_writer.hpp": "write",
     "value.hpp": "value",

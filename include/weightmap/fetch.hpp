@@ -34,7 +34,7 @@ WEIGHTMAP_API Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& f
 struct FetchOptions {
   // Bytes of a range that is requested; rounded up to a multiple of 2 MiB.
   std::uint64_t chunk_bytes = 16u << 20;
-  // Names of tensors, or patterns (name_pattern.hpp), in the order in which they are needed first;
+  // Names of tensors, or patterns (match_tensors()), in the order in which they are needed first;
   // the rest follows in file order. A name that matches nothing is ignored.
   std::vector<std::string> order = {};
   // Compares the CRC-32 of each storage of a zip archive once it has arrived. One that differs is

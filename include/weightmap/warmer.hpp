@@ -161,7 +161,7 @@ class WEIGHTMAP_API Warmer {
 //   const auto saved = weightmap::save_tensor_order(checkpoint, demand_order(checkpoint), path);
 //
 // An order file is UTF-8 text with one tensor on each line, which can also be written by hand. A
-// line is a pattern (name_pattern.hpp) for all tensors whose names match, in the order of
+// line is a pattern (match_tensors()) for all tensors whose names match, in the order of
 // tensors(); two tensors of one name both match. Spaces at either end of a line, empty lines and
 // lines that begin with # are skipped. In a saved name, a backslash, a quotation mark, *, ?, [ and
 // #, spaces at either end, control characters and bytes that are not UTF-8 are written as \xHH; the

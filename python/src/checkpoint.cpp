@@ -25,7 +25,6 @@
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/chunks.hpp"
-#include "weightmap/name_pattern.hpp"
 #include "weightmap/named_tensor.hpp"
 #include "weightmap/value.hpp"
 
@@ -472,6 +471,7 @@ void bind_checkpoint(nb::module_& module) {
                    "None, /) -> tuple[int, int, int]"),
            "Storages checked, storages without a sum, bytes read.");
   bind_pages(checkpoint);
+  bind_rows(module, checkpoint);
   module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
              nb::arg("progress") = nb::none(),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "

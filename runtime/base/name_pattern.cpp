@@ -1,4 +1,4 @@
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 
 #include <charconv>
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "weightmap/named_tensor.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
@@ -16,7 +17,7 @@
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {

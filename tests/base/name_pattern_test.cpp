@@ -1,5 +1,5 @@
 // Shell patterns for names: which match what, and what an escape stands for.
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 
 #include <doctest/doctest.h>
 

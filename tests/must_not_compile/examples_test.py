@@ -16,7 +16,6 @@ COMPILE = [*sys.argv[2:], "-x", "c++", "-"]
 del sys.argv[1:]
 
 HEADERS = ROOT / "include/weightmap"
-TABLES = ("name_pattern.hpp",)  # indented, but no code
 
 # What the reader of an example has: declarations before it, and parameters.
 BEFORE = {
@@ -50,7 +49,7 @@ def header_examples():
         lines = enumerate(file.read_text().splitlines(), 1)
         for indented, run in itertools.groupby(lines, lambda line: bool(re.match(r" *// {3}", line[1]))):
             (first, text), *others = run
-            if indented and file.name not in TABLES:
+            if indented:
                 yield file, first, "\n".join(each.strip()[5:] for each in [text, *(text for _, text in others)])
 
 

@@ -1,3 +1,4 @@
+#include "weightmap/named_tensor.hpp"
 #include "tools/tensors/tensor_difference.hpp"
 
 #include <algorithm>
@@ -7,7 +8,6 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/tensors/tensor_selection.hpp"
-#include "weightmap/name_pattern.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::cli {

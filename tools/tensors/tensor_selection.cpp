@@ -1,3 +1,4 @@
+#include "weightmap/named_tensor.hpp"
 #include "tools/tensors/tensor_selection.hpp"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::cli {

@@ -24,7 +24,7 @@ Result<FoundTensor> look_up(const Checkpoint& checkpoint, const std::string& nam
 Result<NamedValue> look_up_value(const Checkpoint& checkpoint, const std::string& name);
 
 struct TensorSelection {
-  std::vector<std::string> patterns;  // weightmap/name_pattern.hpp: '*.wq.weight'
+  std::vector<std::string> patterns;  // match_tensors(): '*.wq.weight'
   std::vector<std::size_t> also;      // positions in Checkpoint::tensors(), after the patterns
   std::vector<std::string> except;    // excludes names that match one of these
 };

@@ -9,7 +9,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/round_up.hpp"
 #include "runtime/system/page_size.hpp"
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 
 namespace weightmap {
 namespace {

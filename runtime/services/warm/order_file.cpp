@@ -11,7 +11,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/file/file.hpp"
-#include "weightmap/name_pattern.hpp"
+#include "runtime/base/name_pattern.hpp"
 #include "weightmap/new_file.hpp"
 #include "weightmap/warmer.hpp"
 

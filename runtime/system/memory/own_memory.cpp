@@ -4,11 +4,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
 #include "runtime/system/unique_fd.hpp"
 
 namespace weightmap::os {
@@ -49,6 +53,15 @@ Result<void> copy_own_memory(std::span<const std::byte> from, std::span<std::byt
     done += static_cast<std::size_t>(count);
   }
   return {};
+}
+
+std::uint64_t resident_file_bytes() noexcept {
+  const UniqueFd statm(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  std::array<char, 128> text{};  // pages: all, resident, of these shared, ...
+  if (::read(statm.get(), text.data(), text.size() - 1) <= 0) return 0;
+  std::uint64_t pages = 0;
+  if (std::sscanf(text.data(), "%*s %*s %" SCNu64, &pages) != 1) return 0;
+  return pages * page_bytes();
 }
 
 }  // namespace weightmap::os
