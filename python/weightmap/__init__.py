@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from weightmap._patching.patch import patch
     from weightmap._read_ahead import prefetch
     from weightmap._replacing import Replacing, replacing
+    from weightmap._rows import Rows
     from weightmap._safetensors.safe_open import SafeOpen, safe_open
     from weightmap._saving.safetensors import save_safetensors
     from weightmap._saving.save import empty, save
@@ -80,6 +81,7 @@ __all__ = [
     "NotACheckpointError",
     "Object",
     "Replacing",
+    "Rows",
     "SafeOpen",
     "SlicePart",
     "SlicePlan",
@@ -119,6 +121,7 @@ _MODULE_OF = {
     "Global": "_objects",
     "Object": "_objects",
     "Replacing": "_replacing",
+    "Rows": "_rows",
     "SafeOpen": "_safetensors.safe_open",
     "SlicePart": "_slice_plan",
     "SlicePlan": "_slice_plan",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch as torch_module
 
     from weightmap._chunked import ChunkedTensor
+    from weightmap._rows import Rows
     from weightmap._subtree import Subtree
     from weightmap._typing import CheckpointTensor, PathLike, Progress
     from weightmap.reports import (
@@ -377,6 +378,22 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
             return WarmReport(0, 0, "", "populate", "", 0, 0.0)
         warmed = self._core.warm(indices, parts, threads, allowed, crc, one_reader, progress)
         return WarmReport(**warmed)
+
+    def rows(self, names: str | list[str], *, budget_bytes: int = 64 << 20) -> Rows:
+        """Tables of which scattered rows are read by their numbers, such as embeddings of n-grams that
+        are larger than memory.
+
+        names: of one table, or of several of the same number of rows, such as its scales.
+        budget_bytes: of the tables' pages that stay mapped into this process. Above it they are given
+            back; they stay in the page cache, which all processes share.
+
+        UnsupportedError for a table whose rows do not lie one after the other; InvalidArgumentError for
+        a checkpoint that is writable.
+        """
+        from weightmap._rows import Rows
+
+        tables = [names] if isinstance(names, str) else list(names)
+        return Rows(self._core.rows(tables, budget_bytes), [self._find(name) for name in tables])
 
     def demand(self, tensor: CheckpointTensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.

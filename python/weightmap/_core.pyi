@@ -352,6 +352,13 @@ class Checkpoint:
         """What this process has copied of the mapping by writing to it."""
 
     def residency(self) -> dict[str, Any]: ...
+    def rows(self, names: list[str], budget_bytes: int, /) -> Rows: ...
+
+class Rows:
+    def count(self) -> int: ...
+    def row_bytes(self, table: int, /) -> int: ...
+    def gather(self, ids: Any, out: list[Any], /) -> None:
+        """ids: memory of int64. out: writable memory for each table."""
 
 def open(path: bytes, options: dict[str, Any], like_torch: bool = False, progress: Callable[[int, int], Any] | None = None, /) -> Checkpoint:
     """like_torch: private and writable, without reserving swap, where nothing says otherwise."""

@@ -35,11 +35,10 @@ class Rows:
         """The number of rows of each table."""
         return self._core.count()
 
-    def gather(self, ids: Any, *out: Any) -> None:
-        """Copies the rows into writable buffers, one for each table, of len(ids) rows each."""
-        if len(out) != len(self._tables):
-            raise InvalidArgumentError(f"{len(out)} buffers for {len(self._tables)} tables")
-        self._core.gather(_int64(ids)[0], list(out))
+    def gather(self, ids: Any, out: Any) -> None:
+        """Copies the rows into a writable buffer of as many rows as there are ids; of several tables
+        into a list of such, one for each."""
+        self._core.gather(_int64(ids)[0], list(out) if isinstance(out, (list, tuple)) else [out])
 
     def numpy(self, ids: Any) -> Any:
         """The rows as a new numpy array of the shape of `ids` and that of a row; of several tables a

@@ -25,12 +25,6 @@ namespace {
 // cache until they are copied.
 constexpr std::size_t most_pages = 16384;
 
-// One source file of the tables.
-struct TableFile {
-  const SourceFile* source;
-  bool tells_what_is_cached;
-};
-
 using Rows = std::span<const std::int64_t>;
 using Outputs = std::span<const std::span<std::byte>>;
 
@@ -67,6 +61,11 @@ struct RowReader::State {
         tables(std::move(given)),
         budget_bytes(budget),
         touched(all_of(tables)) {}
+
+  struct TableFile {
+    const SourceFile* source;
+    bool tells_what_is_cached;
+  };
 
   const Checkpoint::State& checkpoint;
   const std::vector<RowTable> tables;
