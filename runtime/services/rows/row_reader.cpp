@@ -24,6 +24,11 @@ namespace {
 // New pages that are asked for at a time: enough for any disk, and few enough to stay in the page
 // cache until they are copied.
 constexpr std::size_t most_pages = 16384;
+constexpr std::size_t ahead =
+    8;  // rows whose first bytes are prefetched: each is a miss of its own
+constexpr std::size_t most_rows_a_step = 256;
+// Rows that are read while the budget is used up, before what is mapped begins anew.
+constexpr std::uint64_t renewed_after = std::uint64_t{1} << 20;
 
 using Rows = std::span<const std::int64_t>;
 using Outputs = std::span<const std::span<std::byte>>;
@@ -60,43 +65,55 @@ struct RowReader::State {
       : checkpoint(opened),
         tables(std::move(given)),
         budget_bytes(budget),
-        touched(all_of(tables)) {}
+        covered(all_of(tables)),
+        is_counted(covered.length > budget),
+        touched(covered) {}
 
-  struct TableFile {
-    const SourceFile* source;
-    bool tells_what_is_cached;
+  struct Missing {
+    std::uint64_t position;
+    std::span<std::byte> to;
   };
 
   const Checkpoint::State& checkpoint;
   const std::vector<RowTable> tables;
   const std::uint64_t budget_bytes;
-  std::vector<TableFile> files;
+  std::set<const SourceFile*> files;
+  const ByteRange covered;  // from the first table to the last
+  const bool is_counted;    // what is mapped: the budget is not enough for all
   // Of any thread:
   mmap::TouchedPages touched;
   std::atomic<std::uint64_t> mapped_bytes{0};              // by gathers, since they were given back
   std::atomic<std::uint64_t> bytes_a_row{os::large_page};  // that a row mapped lately
+  std::atomic<std::uint64_t> rows_read{0};                 // since then
 
-  Result<void> add_files();
+  void add_files();
   Result<void> advise() const;
   Result<void> check(Rows ids, Outputs out) const;
   Result<void> check_files() const;
-  void gather(Rows ids, std::size_t begin, Outputs out);
-  std::size_t end_of_wave(Rows ids, std::size_t begin, std::vector<std::uint64_t>& new_pages);
-  void begin_to_read(std::vector<std::uint64_t>& pages) const;
-  void begin_to_read(ByteRange range) const;
+  Result<void> gather(Rows ids, Outputs out);
+  std::size_t end_of_wave(Rows ids, std::size_t begin, std::vector<std::uint64_t>& pages) const;
+  void begin_to_read(std::vector<std::uint64_t>& pages);
+  bool is_full(std::uint64_t large_page) const;
   void copy(Rows ids, std::size_t begin, std::size_t end, Outputs out) const;
-  void copy_counting(Rows ids, std::size_t begin, std::size_t end, Outputs out);
+  void touch(Rows ids);
+  void copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out);
+  std::size_t copy_new(Rows ids, std::size_t begin, std::size_t end, Outputs out);
+  Result<void> read(Rows ids, std::size_t begin, Outputs out);
+  // Calls work(mapped file, offset, length) for a range of the mapping, cut at the end of its file.
+  template <class Work>
+  void in_file(ByteRange range, const Work& work) const {
+    const SourceFile& source = checkpoint.sources.at(range.offset);
+    const std::uint64_t offset = range.offset - source.base();
+    work(source.in(checkpoint.mapping), offset,
+         std::min(range.length, source.file.size() - offset));
+  }
   void give_back();
 };
 
-Result<void> RowReader::State::add_files() {
-  std::set<const SourceFile*> sources;
+void RowReader::State::add_files() {
   for (const RowTable& table : tables)
     for (const RowTable::Piece& piece : table.pieces())
-      sources.insert(&checkpoint.sources.at(piece.position));
-  for (const SourceFile* source : sources)
-    files.push_back({source, mmap::check_tells_what_is_cached(source->file).has_value()});
-  return {};
+      files.insert(&checkpoint.sources.at(piece.position));
 }
 
 Result<void> RowReader::State::advise() const {
@@ -109,10 +126,10 @@ Result<void> RowReader::State::advise() const {
 
 // What was truncated would raise a signal, and what was written to would be other bytes.
 Result<void> RowReader::State::check_files() const {
-  for (const TableFile& file : files) {
-    TRY(file.source->in(checkpoint.mapping).check_not_lost());
-    if (Result<void> same = file.source->file.check_unchanged(); !same)
-      return tl::unexpected<Error>(file.source->about(std::move(same.error())));
+  for (const SourceFile* source : files) {
+    TRY(source->in(checkpoint.mapping).check_not_lost());
+    if (Result<void> same = source->file.check_unchanged(); !same)
+      return tl::unexpected<Error>(source->about(std::move(same.error())));
   }
   return {};
 }
@@ -140,53 +157,64 @@ Result<void> RowReader::State::check(Rows ids, Outputs out) const {
                      bytes::quote(tables.front().name()) + ", which has " + std::to_string(rows));
 }
 
-void RowReader::State::gather(Rows ids, std::size_t begin, Outputs out) {
-  std::vector<std::uint64_t> new_pages;
-  while (begin < ids.size()) {
-    new_pages.clear();
-    const std::size_t end = end_of_wave(ids, begin, new_pages);
-    if (new_pages.empty()) {
-      const long before = major_faults();
-      copy(ids, begin, end, out);
-      // The system has taken pages back: which ones is not known.
-      if (major_faults() != before) touched.forget();
+Result<void> RowReader::State::gather(Rows ids, Outputs out) {
+  std::vector<std::uint64_t> pages;
+  for (std::size_t begin = 0; begin < ids.size();) {
+    if (mapped_bytes.load() >= budget_bytes) return read(ids, begin, out);
+    pages.clear();
+    const std::size_t end = end_of_wave(ids, begin, pages);
+    if (pages.empty()) {
+      copy_touched(ids, begin, end, out);
+      begin = end;
     } else {
-      begin_to_read(new_pages);
-      copy_counting(ids, begin, end, out);
+      begin_to_read(pages);
+      begin = copy_new(ids, begin, end, out);
     }
-    begin = end;
   }
+  return {};
 }
 
+// Collects the pages that may have to be read; and those that are to be counted, if any are.
 std::size_t RowReader::State::end_of_wave(Rows ids, std::size_t begin,
-                                          std::vector<std::uint64_t>& new_pages) {
+                                          std::vector<std::uint64_t>& pages) const {
   std::size_t end = begin;
-  for (; end < ids.size() && new_pages.size() < most_pages; ++end)
+  for (; end < ids.size() && pages.size() < most_pages; ++end)
     for (const RowTable& table : tables)
-      touched.touch({table.position_of(ids[end]), table.row_bytes()}, new_pages);
+      if (is_counted)
+        touched.add_untouched(table.range_of(ids[end]), pages);
+      else
+        touched.add_uncached(table.range_of(ids[end]), pages);
   return end;
 }
 
-void RowReader::State::begin_to_read(std::vector<std::uint64_t>& pages) const {
+// Asks for the pages but for those in large pages that are cached.
+void RowReader::State::begin_to_read(std::vector<std::uint64_t>& pages) {
   std::ranges::sort(pages);
+  pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
   const std::uint64_t page_bytes = os::page_bytes();
   for (std::size_t i = 0; i < pages.size();) {
     std::size_t end = i + 1;
     while (end < pages.size() && pages[end] == pages[end - 1] + 1) ++end;
-    begin_to_read({pages[i] * page_bytes, (end - i) * page_bytes});
+    const ByteRange range{pages[i] * page_bytes, (end - i) * page_bytes};
+    const bool is_there =
+        touched.is_full(range.offset / os::large_page, [this](auto at) { return is_full(at); }) &&
+        touched.is_full((range.offset + range.length - 1) / os::large_page,
+                        [this](auto at) { return is_full(at); });
+    if (!is_there) in_file(range, mmap::begin_to_read);
     i = end;
   }
 }
 
-// The range begins with a page and ends with one, perhaps behind the end of the file.
-void RowReader::State::begin_to_read(ByteRange range) const {
-  const SourceFile& source = checkpoint.sources.at(range.offset);
-  const auto file = std::ranges::find(files, &source, &TableFile::source);
-  const std::uint64_t offset = range.offset - source.base();
-  const std::uint64_t length = std::min(range.length, source.file.size() - offset);
-  const mmap::MappedFile mapped = source.in(checkpoint.mapping);
-  if (file->tells_what_is_cached && mmap::is_cached(mapped, offset, length)) return;
-  mmap::begin_to_read(mapped, offset, length);
+bool RowReader::State::is_full(std::uint64_t large_page) const {
+  bool is_cached = false;
+  const std::uint64_t begin = std::max(large_page * os::large_page, covered.offset);
+  const std::uint64_t end =
+      std::min((large_page + 1) * os::large_page, covered.offset + covered.length);
+  in_file({begin, end - begin},
+          [&](const mmap::MappedFile& mapped, std::uint64_t offset, std::uint64_t length) {
+            is_cached = mmap::is_surely_cached(mapped, offset, length);
+          });
+  return is_cached;
 }
 
 void RowReader::State::copy(Rows ids, std::size_t begin, std::size_t end, Outputs out) const {
@@ -195,30 +223,80 @@ void RowReader::State::copy(Rows ids, std::size_t begin, std::size_t end, Output
     const RowTable& table = tables[i];
     const std::uint64_t bytes = table.row_bytes();
     std::byte* to = out[i].data() + begin * bytes;
-    for (std::size_t at = begin; at < end; ++at, to += bytes)
-      std::memcpy(to, mapping + table.position_of(ids[at]), bytes);
+    for (std::size_t at = begin; at < end; ++at, to += bytes) {
+      if (at + ahead < end) __builtin_prefetch(mapping + table.range_of(ids[at + ahead]).offset);
+      std::memcpy(to, mapping + table.range_of(ids[at]).offset, bytes);
+    }
   }
 }
 
-// In steps that map no more than the budget has left, as far as the last one tells: a fault may map
-// what is cached around its page, too, up to a large page.
-void RowReader::State::copy_counting(Rows ids, std::size_t begin, std::size_t end, Outputs out) {
-  while (begin < end) {
-    const std::uint64_t mapped = mapped_bytes.load();
-    const std::uint64_t left = budget_bytes > mapped ? budget_bytes - mapped : 0;
-    const std::uint64_t rows = std::clamp<std::uint64_t>(left / bytes_a_row.load(), 1, end - begin);
+void RowReader::State::touch(Rows ids) {
+  for (const std::int64_t id : ids)
+    for (const RowTable& table : tables) touched.touch(table.range_of(id));
+}
+
+void RowReader::State::copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out) {
+  const long before = major_faults();
+  copy(ids, begin, end, out);
+  if (major_faults() != before) touched.forget();  // the system has taken back some of them
+}
+
+// Returns the row before which the budget was used up, else `end`. In steps that map no more than
+// it has left, as far as the last step tells: a fault may map what is cached around its page, too,
+// up to a large page.
+std::size_t RowReader::State::copy_new(Rows ids, std::size_t begin, std::size_t end, Outputs out) {
+  if (!is_counted) {
+    copy(ids, begin, end, out);
+    touch(ids.subspan(begin, end - begin));
+    return end;
+  }
+  while (begin < end && mapped_bytes.load() < budget_bytes) {
+    const std::uint64_t left = budget_bytes - std::min(budget_bytes, mapped_bytes.load());
+    const std::size_t rows = std::clamp<std::size_t>(left / bytes_a_row.load(), 1,
+                                                     std::min(end - begin, most_rows_a_step));
     const std::uint64_t before = os::resident_file_bytes();
     copy(ids, begin, begin + rows, out);
     const std::uint64_t after = os::resident_file_bytes();
+    touch(ids.subspan(begin, rows));
     const std::uint64_t more = after > before ? after - before : 0;
     bytes_a_row = std::max<std::uint64_t>(more / rows + 1, bytes_a_row.load() / 2);
-    if (mapped_bytes += more; mapped_bytes.load() > budget_bytes) give_back();
+    if ((mapped_bytes += more) > budget_bytes + budget_bytes / 32) give_back();
     begin += rows;
   }
+  return begin;
+}
+
+// The budget is used up: rows of pages that are not mapped are read. After many of them others may
+// be wanted often, so that it begins anew.
+Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
+  std::vector<std::uint64_t> pages;
+  std::vector<Missing> missing;
+  for (std::size_t i = 0; i < tables.size(); ++i)
+    for (std::size_t at = begin; at < ids.size(); ++at) {
+      const ByteRange range = tables[i].range_of(ids[at]);
+      const std::span<std::byte> to = out[i].subspan(at * range.length, range.length);
+      const std::size_t known = pages.size();
+      touched.add_untouched(range, pages);
+      if (pages.size() == known) {
+        std::memcpy(to.data(), checkpoint.mapping.bytes().data() + range.offset, range.length);
+        continue;
+      }
+      ++rows_read;
+      const SourceFile& source = checkpoint.sources.at(range.offset);
+      if (source.file.read_if_cached(range.offset - source.base(), to))
+        pages.resize(known);
+      else
+        missing.push_back({range.offset, to});
+    }
+  begin_to_read(pages);
+  for (const Missing& row : missing) TRY(checkpoint.sources.read(row.position, row.to));
+  if (rows_read > renewed_after) give_back();
+  return {};
 }
 
 void RowReader::State::give_back() {
   touched.forget();
+  rows_read = 0;
   mapped_bytes = 0;
   for (const RowTable& table : tables)
     for (const RowTable::Piece& piece : table.pieces()) {
@@ -270,7 +348,7 @@ Result<RowReader> RowReader::of(const Checkpoint& checkpoint,
     found.push_back(std::move(table));
   }
   auto reader = std::make_unique<State>(state, std::move(found), options.budget_bytes);
-  if (!state.is_in_memory()) TRY(reader->add_files());
+  if (!state.is_in_memory()) reader->add_files();
   TRY(reader->advise());
   return RowReader(std::move(reader));
 }
@@ -282,7 +360,7 @@ Result<void> RowReader::gather(Rows ids, Outputs out) const {
     return {};
   }
   TRY(state_->check_files());
-  state_->gather(ids, 0, out);
+  TRY(state_->gather(ids, out));
   return state_->check_files();
 }
 

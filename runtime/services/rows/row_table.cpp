@@ -56,11 +56,12 @@ Result<void> RowTable::add(const Checkpoint::State& state, const TensorView& vie
   return {};
 }
 
-std::uint64_t RowTable::position_of(std::int64_t row) const noexcept {
+ByteRange RowTable::range_of(std::int64_t row) const noexcept {
   auto piece = pieces_.begin();
   if (pieces_.size() > 1)
     piece = std::prev(std::ranges::upper_bound(pieces_, row, {}, &Piece::first_row));
-  return piece->position + static_cast<std::uint64_t>(row - piece->first_row) * row_bytes_;
+  return {piece->position + static_cast<std::uint64_t>(row - piece->first_row) * row_bytes_,
+          row_bytes_};
 }
 
 }  // namespace weightmap

@@ -28,7 +28,7 @@ class RowTable {
   const std::vector<Piece>& pieces() const noexcept { return pieces_; }
 
   // Returns where the row lies in the mapping. Precondition: 0 <= row < rows().
-  std::uint64_t position_of(std::int64_t row) const noexcept;
+  ByteRange range_of(std::int64_t row) const noexcept;
 
  private:
   Result<void> add(const Checkpoint::State& state, const TensorView& view, std::int64_t first_row);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -167,6 +168,14 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
     offset += static_cast<std::uint64_t>(count);
   }
   return {};
+}
+
+bool File::read_if_cached(std::uint64_t offset, std::span<std::byte> out) const noexcept {
+  if (is_in_memory() || origin_) return false;
+  const iovec to{out.data(), out.size()};
+  const ssize_t count =
+      ::preadv2(descriptor_.get(), &to, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  return count >= 0 && static_cast<std::size_t>(count) == out.size();
 }
 
 Result<void> File::read_memory(std::uint64_t offset, std::span<std::byte> out) const {

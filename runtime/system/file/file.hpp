@@ -62,6 +62,9 @@ class File final : public bytes::ByteSource {
   // Continues after short counts and signals. A truncated file is an io error with its own message;
   // so are pages of memory that are not there (any more), which raise no signal.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
+  // Does so if that needs no disk: true if all bytes are in the page cache. False also if the file
+  // system cannot tell (RWF_NOWAIT, Linux 4.14), or for memory and other sources.
+  bool read_if_cached(std::uint64_t offset, std::span<std::byte> out) const noexcept;
   Result<void> will_read(std::span<const ByteRange> ranges) const override {
     return origin_ ? origin_->will_read(ranges) : Result<void>();
   }
