@@ -1,0 +1,71 @@
+"""Compares ways to read scattered rows of a large table: weightmap's RowReader against a mapping with
+each advice, and reads by 16 threads, with and without the page cache.
+
+    compare_rows.py --build build/release TABLE [--rounds 7] [--write FILE]
+
+TABLE is a checkpoint of one tensor, "tensor.0", of rows of 256 bytes: 2 GiB or more, on a disk. Every
+round runs each way of a case once, in a fresh process (bench/rows_once.cpp). Prints the tables as
+Markdown; --write puts them between the markers in FILE (docs/performance.md).
+"""
+import argparse
+import os
+import subprocess
+
+from samples import check_between, duration, interleave, machine, publish, ratio_text, table
+
+BEGIN, END = "<!-- measured rows: begin -->", "<!-- measured rows: end -->"
+WAYS = {"`RowReader`": ["weightmap"], "its budget the table": ["weightmap", "--budget", str(2**40)],
+        "mapping": ["mapping"], "`MADV_RANDOM`": ["random"], "`MADV_WILLNEED`": ["willneed"],
+        "both": ["both"], "16 threads": ["pread16"], "16 threads, `O_DIRECT`": ["direct16"]}
+OURS = "`RowReader`"
+BATCHES = {48: 60, 12288: 10}
+
+
+def measure(arguments, rows, state, law):
+    options = ["--rows", str(rows), "--batches", str(BATCHES[rows])]
+    options += ["--zipf"] * (law == "Zipf") + ["--cached"] * (state == "cached")
+    program = os.path.join(arguments.build, "bench", "rows_once")
+    if state == "cached":
+        subprocess.run(["dd", f"if={arguments.table}", "of=/dev/null", "bs=4M", "status=none"],
+                       check=True)
+    ways = {name: way for name, way in WAYS.items()
+            if state == "cold" or name not in ("16 threads, `O_DIRECT`",)}
+    samples = interleave(arguments.build, {
+        name: [program, arguments.table, "tensor.0", "--way", *way, *options]
+        for name, way in ways.items()}, arguments.rounds, "--recycle", "0")
+    if len({run["sum"] for taken in samples.values() for run in taken.runs}) != 1:
+        raise SystemExit(f"{rows} rows, {state}, {law}: the ways have read different rows")
+    return samples
+
+
+def table_of(cases):
+    def cell(name, samples):
+        if name not in samples:
+            return ""
+        taken = samples[name]
+        text = duration(taken.median("batch_us"))
+        if name == OURS:
+            return f"{text}, {taken.median('disk_kib'):,.0f} KiB, RSS {taken.median('rss_file_kib') / 1024:,.0f} MiB"
+        return f"{text}: {ratio_text(taken.ratio_to(OURS, 'batch_us'))}"
+    return table(["rows of a batch", *WAYS],
+                 [[case, *(cell(name, samples) for name in WAYS)] for case, samples in cases.items()])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table")
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--write")
+    arguments = parser.parse_args()
+    check_between(parser, arguments.write, BEGIN, END)
+    cases = {f"{rows:,}, {state}, {law}": measure(arguments, rows, state, law)
+             for state in ("cold", "cached") for rows in BATCHES for law in ("uniform", "Zipf")}
+    size = os.path.getsize(arguments.table) / 2**30
+    head = f"{machine()}; a table of {size:.1f} GiB. {arguments.rounds} rounds."
+    publish([head, "", *table_of(cases)], arguments.write, BEGIN, END)
+
+
+if __name__ == "__main__":
+    main()
