@@ -9,7 +9,8 @@ part of a line is enough. The tests are those of ctest that are to notice, the q
 "hostile:zip" are the files of tests/hostile/zip_cases.py.
 
 Each mutant is put into a copy of the tree, in FOLDER (build/mutants), where only its tests are built
-and run. A test that fails, or takes five minutes, has caught it. Numbers and words choose mutants: words
+and run. A test that fails, or takes five minutes
+or 8 GiB, has caught it. Numbers and words choose mutants: words
 occur in the file's name or in the lines. The status is 1 if fewer than 95 of 100 are caught; one that
 fits its file no longer, or does not build, is not.
 """
@@ -18,6 +19,7 @@ import argparse
 import dataclasses
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,7 @@ import time
 LIST = pathlib.Path(__file__).with_name("mutants.txt")
 LEAST_CAUGHT = 0.95
 SECONDS = 300  # for a test
+MEMORY = 8 << 30  # private bytes of a process: some mutants allocate without end
 HOSTILE = "hostile:"
 TOOL = ("weightmap_tool", "make_checkpoint")  # of tests that are no target of their own
 
@@ -175,6 +178,7 @@ def main():
         print(*mutants, sep="\n")
         return 0
     root = given.root.resolve()
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     copy = Copy(root, (given.build or root / "build/mutants").resolve(), given.jobs)
     copy.prepare()
     copy.check_unchanged(dict.fromkeys(test for each in mutants for test in each.tests))
