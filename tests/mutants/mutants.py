@@ -9,10 +9,9 @@ part of a line is enough. The tests are those of ctest that are to notice, the q
 "hostile:zip" are the files of tests/hostile/zip_cases.py.
 
 Each mutant is put into a copy of the tree, in FOLDER (build/mutants), where only its tests are built
-and run. A test that fails, or takes five minutes
-or 8 GiB, has caught it. Numbers and words choose mutants: words
-occur in the file's name or in the lines. The status is 1 if fewer than 95 of 100 are caught; one that
-fits its file no longer, or does not build, is not.
+and run. A test that fails, or takes five minutes or 8 GiB, has caught it. Numbers and words choose
+mutants: words occur in the file's name or in the lines. The status is 1 if fewer than 95 of 100 are
+caught; one that fits its file no longer, or does not build, is not.
 """
 
 import argparse
