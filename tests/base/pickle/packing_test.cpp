@@ -220,6 +220,15 @@ TEST_CASE("packs tensors of a list, which have no name of their own") {
   CHECK(same_with_and_without_packing(pickle.finish()) == 19);
 }
 
+TEST_CASE("writes a piece of a packed call that is used again as one object") {
+  TensorPickle pickle;
+  pickle.add("first", "0").add("second", "1");
+  const std::uint32_t sizes = pickle.tensors.back() - 4;  // strides, hooks, arguments, the tensor
+  pickle.raw(unicode("shape") + pickle.put() + pickle.get(sizes));
+  const std::string text = pickle.finish();
+  CHECK(same_tree_and_tensors(std::as_bytes(std::span(text))) == 1);
+}
+
 TEST_CASE("packs the tensors of two pickles, whose memo ids are those of each alone") {
   std::string pickles[2];
   for (std::string& text : pickles) {

@@ -158,6 +158,24 @@ TEST_CASE("The sum of a storage is complete with its last byte, in any order of 
   }
 }
 
+TEST_CASE("Parts of two storages that lie side by side are not joined") {
+  const std::string text = "0123456789abcdefghij";
+  const auto bytes = std::as_bytes(std::span(text));
+  const std::vector<SummedStorage> storages{{{0, 10}, zip::crc32(bytes.first(10)), "0"},
+                                            {{10, 10}, zip::crc32(bytes.subspan(10)), "1"}};
+  const auto is_right = [](const std::vector<StorageSums::Complete>& complete) {
+    return complete.size() == 1 && complete.front().crc32 == complete.front().storage->crc32;
+  };
+  StorageSums forward(storages);
+  CHECK(forward.add(5, bytes.subspan(5, 5)).empty());
+  CHECK(is_right(forward.add(10, bytes.subspan(10, 10))));
+  CHECK(is_right(forward.add(0, bytes.first(5))));
+  StorageSums backward(storages);
+  CHECK(backward.add(10, bytes.subspan(10, 5)).empty());
+  CHECK(is_right(backward.add(0, bytes.first(10))));
+  CHECK(is_right(backward.add(15, bytes.subspan(15, 5))));
+}
+
 TEST_CASE("A storage may be summed once more") {
   const std::string text = "0123456789";
   const auto bytes = std::as_bytes(std::span(text));
