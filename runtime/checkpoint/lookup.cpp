@@ -7,17 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "weightmap/named_tensor.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/decimal.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/catalog/nearest_names.hpp"
+#include "runtime/base/name_pattern.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "weightmap/backing.hpp"
 #include "weightmap/checkpoint.hpp"
-#include "runtime/base/name_pattern.hpp"
+#include "weightmap/named_tensor.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap {
