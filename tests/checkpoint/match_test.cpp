@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "weightmap/named_tensor.hpp"
 #include "tests/support/checkpoints.hpp"
+#include "weightmap/named_tensor.hpp"
 
 using namespace weightmap;
 using Names = std::vector<std::string>;

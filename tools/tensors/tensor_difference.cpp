@@ -1,4 +1,3 @@
-#include "weightmap/named_tensor.hpp"
 #include "tools/tensors/tensor_difference.hpp"
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "runtime/base/try.hpp"
 #include "tools/tensors/tensor_selection.hpp"
+#include "weightmap/named_tensor.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::cli {

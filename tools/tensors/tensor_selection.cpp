@@ -1,14 +1,14 @@
-#include "weightmap/named_tensor.hpp"
 #include "tools/tensors/tensor_selection.hpp"
 
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/base/name_pattern.hpp"
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
-#include "runtime/base/name_pattern.hpp"
+#include "weightmap/named_tensor.hpp"
 #include "weightmap/value.hpp"
 
 namespace weightmap::cli {

@@ -8,8 +8,8 @@
 
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/round_up.hpp"
-#include "runtime/system/page_size.hpp"
 #include "runtime/base/name_pattern.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap {
 namespace {

@@ -8,10 +8,10 @@
 #include <system_error>
 
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/name_pattern.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/system/file/file.hpp"
-#include "runtime/base/name_pattern.hpp"
 #include "weightmap/new_file.hpp"
 #include "weightmap/warmer.hpp"
 
