@@ -11,6 +11,7 @@
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/exported_memory.hpp"
+#include "python/src/tensor.hpp"
 #include "weightmap/on_demand.hpp"
 
 namespace weightmap::python {
@@ -45,6 +46,11 @@ void gather(const Rows& self, nb::handle ids, const nb::list& out) {
   value_or_raise(without_gil([&] { return self.reader.gather(rows, memory); }));
 }
 
+void advise(const OpenCheckpoint& self, const Tensor& tensor, bool random) {
+  value_or_raise(weightmap::advise(self.with_bytes(), tensor.view(),
+                                   random ? Access::random : Access::normal));
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
@@ -57,6 +63,8 @@ void bind_rows(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
       .def("gather", gather,
            nb::sig("def gather(self, ids: typing.Any, out: list[typing.Any], /) -> None"),
            "ids: memory of int64. out: writable memory for each table.");
+  checkpoint.def("advise", advise,
+                 nb::sig("def advise(self, tensor: Tensor, random: bool, /) -> None"));
   checkpoint.def("rows", rows_of,
                  nb::sig("def rows(self, names: list[str], budget_bytes: int, /) -> Rows"));
 }

@@ -98,6 +98,14 @@ def test_a_writable_checkpoint_has_no_rows(opened):
             writable.rows("table")
 
 
+def test_tensors_are_advised_by_their_names(opened, table):
+    assert opened.advise("tab*", "random") == ["table"]
+    assert numpy.array_equal(opened["table"].numpy()[3999], table[3999])
+    assert opened.advise("none*", "normal") == []
+    with pytest.raises(weightmap.InvalidArgumentError, match="access is 'normal' or 'random', not 'r'"):
+        opened.advise("table", "r")
+
+
 def test_rows_keep_their_checkpoint_open(opened, table):
     other = weightmap.open(opened.path)
     rows = other.rows("table")

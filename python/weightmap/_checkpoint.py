@@ -395,6 +395,23 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         tables = [names] if isinstance(names, str) else list(names)
         return Rows(self._core.rows(tables, budget_bytes), [self._find(name) for name in tables])
 
+    def advise(self, pattern: str, access: Literal["normal", "random"]) -> list[str]:
+        """Sets how pages of the tensors whose names match are read when they are touched first, and
+        returns the names.
+
+        "random": each page alone, for tables of which scattered rows are read other than by rows();
+        "normal", as everything is opened: with the system's read-ahead.
+        """
+        from weightmap._chunked import parts_of
+
+        if access not in ("normal", "random"):
+            raise InvalidArgumentError(f"access is 'normal' or 'random', not {access!r}")
+        names = self.find(pattern)
+        for name in names:
+            for part in parts_of(self[name]):
+                self._core.advise(part, access == "random")
+        return names
+
     def demand(self, tensor: CheckpointTensor) -> None:
         """Brings a tensor of this checkpoint, or a part of one, into memory now.
 
