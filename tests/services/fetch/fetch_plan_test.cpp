@@ -4,12 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,7 +58,10 @@ class IntoText final : public Destination {
     seen.push_back(range);
     return kept;
   }
-  Result<void> settle() override { return settled; }
+  Result<void> settle() override {
+    was_settled = true;
+    return settled;
+  }
   void take_back(ByteRange, std::span<std::byte>) override {
     const std::lock_guard lock(mutex_);
     ++free_;
@@ -64,6 +69,7 @@ class IntoText final : public Destination {
 
   Result<void> kept;
   Result<void> settled;
+  std::atomic<bool> was_settled = false;
   Ranges seen;  // by keep()
 
  private:
@@ -278,6 +284,9 @@ TEST_CASE_FIXTURE(FetchingFixture, "A fetch ends with the error of what is to be
   IntoText into(text, 2);
   into.settled = failure(ErrorCode::io, "the disk is full");
   begin(into);
+  store.before_next = [&into] {  // the keeper has nothing to keep
+    while (!into.was_settled) std::this_thread::yield();
+  };
   CHECK_FAILS(run(), ErrorCode::io, "the disk is full");
 }
 
@@ -326,7 +335,7 @@ TEST_CASE_FIXTURE(FetchingFixture,
     auto early = std::make_unique<EndsEarly>("https://host/text");
     early->takes = takes;
     source = std::move(early);
-    IntoText into(text, 2);
+    IntoText into(text, 10);  // of all ranges
     begin(into);
     CHECK_FAILS(run(), ErrorCode::io, "ended a read before all bytes had arrived");
   }
