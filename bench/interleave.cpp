@@ -8,8 +8,8 @@
 // more, and its system calls between the marks of bench/trace_marks.hpp are counted. The
 // exit status is 1 if a contender fails or prints anything else.
 //
-// Compare copies of executables (cp), not what the linker has just written: that lies in small pages
-// of the page cache, from which an open of ten tensors starts 10 to 15 % slower.
+// Compare copies of executables (cp), not what the linker has just written: that lies in small
+// pages of the page cache, from which an open of ten tensors starts 10 to 15 % slower.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdint>

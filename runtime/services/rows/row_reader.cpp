@@ -11,6 +11,7 @@
 #include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
 #include "mmap/pages/touched_pages.hpp"
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
@@ -139,8 +140,9 @@ Result<void> RowReader::State::check(Rows ids, Outputs out) const {
     return failure(ErrorCode::invalid_argument, std::to_string(out.size()) + " buffers for " +
                                                     std::to_string(tables.size()) + " tables");
   for (std::size_t i = 0; i < out.size(); ++i)
-    if (out[i].size() / std::max<std::uint64_t>(tables[i].row_bytes(), 1) != ids.size() ||
-        out[i].size() != ids.size() * tables[i].row_bytes())
+    if (std::uint64_t wanted = 0;
+        !bytes::checked_mul<std::uint64_t>(ids.size(), tables[i].row_bytes(), &wanted) ||
+        out[i].size() != wanted)
       return failure(ErrorCode::invalid_argument,
                      "the buffer of " + bytes::quote(tables[i].name()) + " has " +
                          std::to_string(out[i].size()) + " bytes, not " +

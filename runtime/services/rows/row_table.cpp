@@ -39,6 +39,8 @@ Result<RowTable> RowTable::of(const Checkpoint& checkpoint, std::string_view nam
           "is divided along another dimension than the first, so its rows are not whole");
     TRY(table.add(Checkpoint::Access::state(checkpoint), view, piece.offsets.front()));
   }
+  if (table.pieces_.empty() && table.rows_ != 0)
+    return refused(ErrorCode::unsupported, name, "its rows have no bytes");
   return table;
 }
 

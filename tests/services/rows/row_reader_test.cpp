@@ -68,7 +68,9 @@ struct Tables {
                                     {"weight", "U8", "[65536,256]", table_text(row_count, 'w')},
                                     {"scale", "I16", "[65536]", scales()},
                                     {"cube", "U8", "[2,3,4]", "abcdefghijklmnopqrstuvwx"},
-                                    {"scalar", "U8", "[]", "s"}}));
+                                    {"scalar", "U8", "[]", "s"},
+                                    {"narrow", "U8", "[7,0]", ""},
+                                    {"none", "U8", "[0,4]", ""}}));
 
   static std::string scales() {
     std::string text;
@@ -172,6 +174,12 @@ TEST_CASE_FIXTURE(Tables, "What is no table, and what is no row of it, is refuse
   CHECK_FAILS(refused({"weigth"}), ErrorCode::not_found, "weigth");
   CHECK_FAILS(refused({"scalar"}), ErrorCode::invalid_argument,
               "tensor \"scalar\": is a scalar, which has no rows");
+  CHECK_FAILS(refused({"narrow"}), ErrorCode::unsupported,
+              "tensor \"narrow\": its rows have no bytes");
+  const RowReader none = RowReader::of(checkpoint, {"none"}).value();
+  CHECK(gathered(none, {}).empty());
+  CHECK_FAILS(none.gather(std::vector<std::int64_t>{0}, {std::span<std::byte>()}),
+              ErrorCode::invalid_argument, "id 0, number 0, is no row of \"none\", which has 0");
   CHECK_FAILS(refused({"weight", "cube"}), ErrorCode::invalid_argument,
               "\"weight\" has 65536 rows, \"cube\" has 2");
   const Checkpoint writable = opened(path, {.sharing = Sharing::private_, .writable = true});
