@@ -32,7 +32,7 @@ LIBRARY["torch"] = (*LIBRARY["format"], "format", "pickle", "json")
 LIBRARY["dcp"] = (*LIBRARY["torch"], "torch", "sets")
 LIBRARY["archive"] = (*LIBRARY["format"], "format", "os", "mmap")
 LIBRARY["checkpoint"] = (*LIBRARY["dcp"], "dcp", "os", "mmap", "safetensors", "gguf", "npz")
-for service in ("verify", "inspect", "write", "cuda"):
+for service in ("verify", "rows", "inspect", "write", "cuda"):
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 LIBRARY["write"] += ("archive",)
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
@@ -46,7 +46,7 @@ FLOORS = {
     "system": (),
     "formats": ("torch", "safetensors", "gguf", "npz", "dcp", "sets", "format"),
     "checkpoint": (),
-    "services": ("warm", "fetch", "inspect", "verify", "archive", "write", "cuda"),
+    "services": ("warm", "rows", "fetch", "inspect", "verify", "archive", "write", "cuda"),
 }
 OF_A_FLOOR = {"base": "base", "checkpoint": "checkpoint"}
 
@@ -73,6 +73,7 @@ MOST_MEMBERS = 25  # of Checkpoint; the rest is functions beside it, and Backing
 FOR_PEOPLE = (
     "mmap/pages/write_protection.hpp",
     "runtime/base/element_format.hpp",
+    "runtime/base/name_pattern.hpp",
     "runtime/base/option_table.hpp",
     "runtime/services/inspect/list_globals.hpp",
     "runtime/services/inspect/processes.hpp",

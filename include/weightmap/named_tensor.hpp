@@ -181,14 +181,16 @@ WEIGHTMAP_API std::span<const ComposedTensor> composed_tensors(
     const Checkpoint& checkpoint) noexcept;
 
 // Returns the positions in Checkpoint::tensors() of all tensors whose names match a shell pattern,
-// in file order: as `weightmap ls FILE PATTERN`, and the lines of an order file (warmer.hpp). The
-// whole name must match, and a dot is an ordinary byte. A literal name matches, too, even with
-// wildcard characters. May be called from any thread. Every text is a pattern:
-//   "*" matches any number of bytes, including none; "?" one byte
-//   "[abc]" one of these bytes, "[a-z]" one of a range, "[!abc]" or "[^abc]" one that is not
-//   listed; a "]" that comes first is listed, and a "[" that no "]" follows stands for itself
-//   "\xHH" the byte of this hexadecimal number of two digits, "\c" any other character c: "\*" is
-//   an asterisk; a backslash at the very end is ignored
+// in file order: as `weightmap ls FILE PATTERN` does, and the lines of an order file (warmer.hpp).
+// The whole name must match, and a dot is an ordinary byte. A literal name matches, too, even with
+// wildcard characters. May be called from any thread.
+//
+// Every text is a pattern. "*" matches any number of bytes, including none, and "?" one byte.
+// "[abc]" matches one of these bytes, "[a-z]" one of a range, "[!abc]" or "[^abc]" one that is not
+// listed; a
+// "]" that comes first is listed, and a "[" that no "]" follows stands for itself. "\xHH" matches
+// the byte of this hexadecimal number of two digits, "\c" any other character c: "\*" is an
+// asterisk. A backslash at the very end is ignored.
 WEIGHTMAP_API std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint,
                                                      std::string_view pattern);
 

@@ -14,6 +14,12 @@ ProcessFaults process_faults() noexcept {
           os::fork_count()};
 }
 
+std::uint64_t thread_major_faults() noexcept {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<std::uint64_t>(usage.ru_majflt);
+}
+
 ProcessFaults faults_since(const ProcessFaults& start) noexcept {
   ProcessFaults faults = process_faults();
   if (faults.forks != start.forks) return faults;

@@ -1,4 +1,4 @@
-// The page faults of this process. The system counts them per process, not per mapping.
+// The page faults of this process. The system counts them per process and thread, not per mapping.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,8 @@ ProcessFaults process_faults() noexcept;
 
 // Counts those after `start`; in a process that was forked since, all of its own.
 ProcessFaults faults_since(const ProcessFaults& start) noexcept;
+
+// Counts those of this thread that waited for the disk.
+std::uint64_t thread_major_faults() noexcept;
 
 }  // namespace weightmap::mmap

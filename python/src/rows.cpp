@@ -33,7 +33,7 @@ Rows rows_of(const OpenCheckpoint& self, const std::vector<std::string>& names,
 }
 
 // The ids are int64, of this machine's byte order.
-void gather(const Rows& self, nb::handle ids, const nb::list& out) {
+void gather_rows(const Rows& self, nb::handle ids, const nb::list& out) {
   const ExportedMemory numbers = export_memory(ids, true);
   std::vector<std::unique_ptr<WritableBuffer>> buffers;
   std::vector<std::span<std::byte>> memory;
@@ -46,7 +46,7 @@ void gather(const Rows& self, nb::handle ids, const nb::list& out) {
   value_or_raise(without_gil([&] { return self.reader.gather(rows, memory); }));
 }
 
-void advise(const OpenCheckpoint& self, const Tensor& tensor, bool random) {
+void advise_tensor(const OpenCheckpoint& self, const Tensor& tensor, bool random) {
   value_or_raise(weightmap::advise(self.with_bytes(), tensor.view(),
                                    random ? Access::random : Access::normal));
 }
@@ -60,10 +60,10 @@ void bind_rows(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
           "row_bytes",
           [](const Rows& self, std::size_t table) { return self.reader.row_bytes(table); },
           nb::sig("def row_bytes(self, table: int, /) -> int"))
-      .def("gather", gather,
+      .def("gather", gather_rows,
            nb::sig("def gather(self, ids: typing.Any, out: list[typing.Any], /) -> None"),
            "ids: memory of int64. out: writable memory for each table.");
-  checkpoint.def("advise", advise,
+  checkpoint.def("advise", advise_tensor,
                  nb::sig("def advise(self, tensor: Tensor, random: bool, /) -> None"));
   checkpoint.def("rows", rows_of,
                  nb::sig("def rows(self, names: list[str], budget_bytes: int, /) -> Rows"));

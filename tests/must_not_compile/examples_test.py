@@ -21,6 +21,7 @@ HEADERS = ROOT / "include/weightmap"
 BEFORE = {
     "cuda.hpp": "void use(std::uint64_t pointer, std::uint64_t bytes);",
     "dtype.hpp": "namespace c10 { struct Half { std::uint16_t bits; }; }",
+    "on_demand.hpp": "extern std::vector<std::int64_t> ids;",
     "protection.md": "using Answer = int; Answer compute(const weightmap::Checkpoint&);",
     "remote.hpp": "void list(std::string_view name);",
     "serving.md": "void log(const std::string& line);",

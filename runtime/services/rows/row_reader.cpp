@@ -1,5 +1,3 @@
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -10,6 +8,7 @@
 
 #include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
+#include "mmap/pages/process_faults.hpp"
 #include "mmap/pages/touched_pages.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
@@ -50,13 +49,6 @@ Result<void> set_access(const Checkpoint::State& state, ByteRange range, Access 
                                             range.length, access == Access::normal);
   if (done) return done;
   return tl::unexpected<Error>(source.about(std::move(done.error())));
-}
-
-// Those of this thread that waited for the disk.
-long major_faults() noexcept {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_majflt;
 }
 
 }  // namespace
@@ -238,9 +230,10 @@ void RowReader::State::touch(Rows ids) {
 }
 
 void RowReader::State::copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out) {
-  const long before = major_faults();
+  const std::uint64_t before = mmap::thread_major_faults();
   copy(ids, begin, end, out);
-  if (major_faults() != before) touched.forget();  // the system has taken back some of them
+  if (mmap::thread_major_faults() != before)
+    touched.forget();  // the system has taken back some of them
 }
 
 // Returns the row before which the budget was used up, else `end`. In steps that map no more than
