@@ -138,6 +138,23 @@ def demanded(cell):
     return cell.opened.demand_order() == [name]
 
 
+def rows_read(cell):
+    """The last row of each tensor whose rows lie one after the other."""
+    read = 0
+    for name, tensor in cell.tensors.items():
+        found = cell.opened[name]
+        is_plain = getattr(found, "is_contiguous", name != "model.columns") and not (
+            getattr(found, "is_conjugate", False) or getattr(found, "is_negative", False))
+        if tensor.dim() == 0 or found.nbytes == 0 or not is_plain:
+            continue
+        row = bytearray(found.nbytes // tensor.shape[0])
+        cell.opened.rows(name).gather([tensor.shape[0] - 1], row)
+        read += 1
+        if row != raw(tensor[-1]):
+            return False
+    return read > 0
+
+
 def order_saved(cell):
     name = first_of(cell)
     cell.opened.demand(cell.opened[name])
@@ -575,6 +592,7 @@ SAFE_OPEN = {
     "offset_keys": from_safe_open(lambda file, name, tensor: name in file.offset_keys()),
 }
 CHECKPOINT = {
+    "advise": lambda cell: set(cell.opened.advise("*", "random")) == set(cell.tensors),
     "close": closed,
     "closed": lambda cell: cell.opened.closed is False,
     "composed_tensors": lambda cell: [
@@ -604,6 +622,7 @@ CHECKPOINT = {
     "reopen": lambda cell: set(cell.opened.reopen()) == set(cell.tensors),
     "residency": lambda cell: cell.opened.residency().file_bytes == cell.size(),
     "root": lambda cell: rooted(cell.opened.root(), cell),
+    "rows": rows_read,
     "save_order": order_saved,
     "state": lambda cell: str(cell.opened.state()) == "current",
     "stats": lambda cell: cell.opened.stats.reads > 0,
