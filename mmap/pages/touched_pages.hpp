@@ -28,9 +28,9 @@ class TouchedPages {
   }
   // Of these, those that may not be cached.
   void add_uncached(ByteRange part, std::vector<std::uint64_t>& pages) const {
-    if (!full_.has(part.offset / os::large_page) ||
-        !full_.has((part.offset + part.length - 1) / os::large_page))
-      add_untouched(part, pages);
+    const std::uint64_t last_large = (part.offset + part.length - 1) / os::large_page;
+    for (std::uint64_t at = part.offset / os::large_page; at <= last_large; ++at)
+      if (!full_.has(at)) return add_untouched(part, pages);
   }
   void touch(ByteRange part) noexcept {
     for (std::uint64_t page = first(part); page <= last(part); ++page) pages_.add(page);

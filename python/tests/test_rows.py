@@ -102,7 +102,7 @@ def test_tensors_are_advised_by_their_names(opened, table):
     assert opened.advise("tab*", "random") == ["table"]
     assert numpy.array_equal(opened["table"].numpy()[3999], table[3999])
     assert opened.advise("none*", "normal") == []
-    with pytest.raises(weightmap.InvalidArgumentError, match="access is 'normal' or 'random', not 'r'"):
+    with pytest.raises(weightmap.InvalidArgumentError, match="access is 'normal' or 'random'"):
         opened.advise("table", "r")
 
 

@@ -8,6 +8,7 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from weightmap import _core
 from weightmap._core import Tensor
 from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError
+from weightmap._views import Items, Values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,11 +152,11 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
     def values(self) -> ValuesView[CheckpointTensor]:
         """The tensors, in the order of the file."""
-        return _Values(self)
+        return Values(self)
 
     def items(self) -> ItemsView[str, CheckpointTensor]:
         """Names and tensors, in the order of the file."""
-        return _Items(self)
+        return Items(self)
 
     def keys(self) -> KeysView[str]:
         """The names, in the order of the file."""
@@ -380,15 +381,15 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         return WarmReport(**warmed)
 
     def rows(self, names: str | list[str], *, budget_bytes: int = 64 << 20) -> Rows:
-        """Tables of which scattered rows are read by their numbers, such as embeddings of n-grams that
-        are larger than memory.
+        """Tables of which scattered rows are read by their numbers, such as embeddings of n-grams
+        that are larger than memory.
 
         names: of one table, or of several of the same number of rows, such as its scales.
-        budget_bytes: of the tables' pages that stay mapped into this process. Above it they are given
-            back; they stay in the page cache, which all processes share.
+        budget_bytes: of the tables' pages that stay mapped into this process. Rows beyond it are
+            read from the page cache, which all processes share.
 
-        UnsupportedError for a table whose rows do not lie one after the other; InvalidArgumentError for
-        a checkpoint that is writable.
+        UnsupportedError for a table whose rows do not lie one after the other; InvalidArgumentError
+        for a checkpoint that is writable.
         """
         from weightmap._rows import Rows
 
@@ -551,28 +552,3 @@ def _dots_of(name: str) -> Iterator[int]:
     while end != -1:
         yield end
         end = name.find(".", end + 1)
-
-
-class _Values(ValuesView["CheckpointTensor"]):
-    _mapping: Checkpoint
-
-    def __iter__(self) -> Iterator[CheckpointTensor]:
-        return (tensor for _, tensor in self._mapping.items())
-
-    def __contains__(self, value: object) -> bool:
-        return any(value is tensor for tensor in self)
-
-    def __repr__(self) -> str:
-        return f"ValuesView({self._mapping!r})"
-
-
-class _Items(ItemsView[str, "CheckpointTensor"]):
-    _mapping: Checkpoint
-
-    def __iter__(self) -> Iterator[tuple[str, CheckpointTensor]]:
-        from weightmap._chunked import named_tensors
-
-        return named_tensors(self._mapping._core, self._mapping._chunked)
-
-    def __repr__(self) -> str:
-        return f"ItemsView({self._mapping!r})"

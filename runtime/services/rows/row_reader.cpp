@@ -24,8 +24,8 @@ namespace {
 // New pages that are asked for at a time: enough for any disk, and few enough to stay in the page
 // cache until they are copied.
 constexpr std::size_t most_pages = 16384;
-constexpr std::size_t ahead =
-    8;  // rows whose first bytes are prefetched: each is a miss of its own
+// Rows whose first bytes are prefetched: each is a cache miss of its own.
+constexpr std::size_t ahead = 8;
 constexpr std::size_t most_rows_a_step = 256;
 // Rows that are read while the budget is used up, before what is mapped begins anew.
 constexpr std::uint64_t renewed_after = std::uint64_t{1} << 20;
@@ -86,7 +86,8 @@ struct RowReader::State {
   Result<void> gather(Rows ids, Outputs out);
   std::size_t end_of_wave(Rows ids, std::size_t begin, std::vector<std::uint64_t>& pages) const;
   void begin_to_read(std::vector<std::uint64_t>& pages);
-  bool is_full(std::uint64_t large_page) const;
+  bool is_cached(ByteRange range);
+  bool is_large_page_cached(std::uint64_t large_page) const;
   void copy(Rows ids, std::size_t begin, std::size_t end, Outputs out) const;
   void touch(Rows ids);
   void copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out);
@@ -190,16 +191,21 @@ void RowReader::State::begin_to_read(std::vector<std::uint64_t>& pages) {
     std::size_t end = i + 1;
     while (end < pages.size() && pages[end] == pages[end - 1] + 1) ++end;
     const ByteRange range{pages[i] * page_bytes, (end - i) * page_bytes};
-    const bool is_there =
-        touched.is_full(range.offset / os::large_page, [this](auto at) { return is_full(at); }) &&
-        touched.is_full((range.offset + range.length - 1) / os::large_page,
-                        [this](auto at) { return is_full(at); });
-    if (!is_there) in_file(range, mmap::begin_to_read);
+    if (!is_cached(range)) in_file(range, mmap::begin_to_read);
     i = end;
   }
 }
 
-bool RowReader::State::is_full(std::uint64_t large_page) const {
+// By large pages, of which each is asked about once.
+bool RowReader::State::is_cached(ByteRange range) {
+  const auto ask = [this](std::uint64_t large_page) { return is_large_page_cached(large_page); };
+  const std::uint64_t last = (range.offset + range.length - 1) / os::large_page;
+  for (std::uint64_t at = range.offset / os::large_page; at <= last; ++at)
+    if (!touched.is_full(at, ask)) return false;
+  return true;
+}
+
+bool RowReader::State::is_large_page_cached(std::uint64_t large_page) const {
   bool is_cached = false;
   const std::uint64_t begin = std::max(large_page * os::large_page, covered.offset);
   const std::uint64_t end =
@@ -262,8 +268,9 @@ std::size_t RowReader::State::copy_new(Rows ids, std::size_t begin, std::size_t 
 }
 
 // The budget is used up: rows of pages that are not mapped are read. After many of them others may
-// be wanted often, so that it begins anew.
+// be wanted often, and what the system has taken back is not known, so that it begins anew.
 Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
+  const std::uint64_t before = mmap::thread_major_faults();
   std::vector<std::uint64_t> pages;
   std::vector<Missing> missing;
   for (std::size_t i = 0; i < tables.size(); ++i)
@@ -285,7 +292,7 @@ Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
     }
   begin_to_read(pages);
   for (const Missing& row : missing) TRY(checkpoint.sources.read(row.position, row.to));
-  if (rows_read > renewed_after) give_back();
+  if (rows_read > renewed_after || mmap::thread_major_faults() != before) give_back();
   return {};
 }
 
