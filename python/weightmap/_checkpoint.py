@@ -8,7 +8,6 @@ from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from weightmap import _core
 from weightmap._core import Tensor
 from weightmap._errors import Error, InvalidArgumentError, TensorNotFoundError
-from weightmap._views import Items, Values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,11 +151,11 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
     def values(self) -> ValuesView[CheckpointTensor]:
         """The tensors, in the order of the file."""
-        return Values(self)
+        return _Values(self)
 
     def items(self) -> ItemsView[str, CheckpointTensor]:
         """Names and tensors, in the order of the file."""
-        return Items(self)
+        return _Items(self)
 
     def keys(self) -> KeysView[str]:
         """The names, in the order of the file."""
@@ -552,3 +551,28 @@ def _dots_of(name: str) -> Iterator[int]:
     while end != -1:
         yield end
         end = name.find(".", end + 1)
+
+
+class _Values(ValuesView["CheckpointTensor"]):
+    _mapping: Checkpoint
+
+    def __iter__(self) -> Iterator[CheckpointTensor]:
+        return (tensor for _, tensor in self._mapping.items())
+
+    def __contains__(self, value: object) -> bool:
+        return any(value is tensor for tensor in self)
+
+    def __repr__(self) -> str:
+        return f"ValuesView({self._mapping!r})"
+
+
+class _Items(ItemsView[str, "CheckpointTensor"]):
+    _mapping: Checkpoint
+
+    def __iter__(self) -> Iterator[tuple[str, CheckpointTensor]]:
+        from weightmap._chunked import named_tensors
+
+        return named_tensors(self._mapping._core, self._mapping._chunked)
+
+    def __repr__(self) -> str:
+        return f"ItemsView({self._mapping!r})"
