@@ -129,8 +129,11 @@ class DropsAtOpen(Mounted):
     def test_warm_reads_it_once_and_says_what_stays(self):
         done, served = self.served_for("warm", "--json", self.model, code=self.warm_status)
         report = json.loads(done.stdout)
-        self.assertEqual((report["bytes_in_memory"], report["drops_pages_at_open"]),
-                         (self.bytes * self.memory_after_warm, True))
+        kept = self.bytes * self.memory_after_warm
+        self.assertTrue(report["drops_pages_at_open"])
+        self.assertLessEqual(report["bytes_in_memory"], kept)
+        # The system may take a few pages back at any moment; the report says so, too.
+        self.assertGreaterEqual(report["bytes_in_memory"], kept - SMALL)
         self.assertLess(served, self.bytes + SMALL)
         text = self.ends(self.warm_status, "warm", self.model).stdout
         self.assertRegex(text, r"\A" + ("" if self.memory_after_warm else r"0 B of ") +
