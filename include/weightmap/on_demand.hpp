@@ -187,20 +187,20 @@ struct ResidentOptions {
 
 // Since the set was made, by all processes that share it unless it says otherwise.
 struct ResidentStats {
-  std::uint64_t budget_bytes = 0;     // as of now
-  std::uint64_t slot_bytes = 0;       // of resident units
-  std::uint64_t resident_units = 0;   // in slots
-  std::uint64_t mapped_units = 0;     // of this process: last handed out as a part of the mapping
+  std::uint64_t budget_bytes = 0;    // as of now
+  std::uint64_t slot_bytes = 0;      // of resident units
+  std::uint64_t resident_units = 0;  // in slots
+  std::uint64_t mapped_units = 0;    // of this process: last handed out as a part of the mapping
   std::uint64_t leased_units = 0;
-  std::uint64_t hits = 0;             // units, in slots or in the mapping
-  std::uint64_t misses = 0;           // units
-  std::uint64_t missed_bytes = 0;     // of the parts of these
-  std::uint64_t read_bytes = 0;       // from the files, for misses and prefetches
-  std::uint64_t prefetched_units = 0; // that were read
+  std::uint64_t hits = 0;              // units, in slots or in the mapping
+  std::uint64_t misses = 0;            // units
+  std::uint64_t missed_bytes = 0;      // of the parts of these
+  std::uint64_t read_bytes = 0;        // from the files, for misses and prefetches
+  std::uint64_t prefetched_units = 0;  // that were read
   std::uint64_t evicted_units = 0;
-  std::uint64_t waited_ns = 0;        // of threads in acquire(), all together
-  std::uint64_t processes = 1;        // that have the set now
-  std::string why_not_direct;  // the file system's refusal of reads past the page cache, if it did
+  std::uint64_t waited_ns = 0;  // of threads in acquire(), all together
+  std::uint64_t processes = 1;  // that have the set now
+  std::string why_not_direct;   // the file system's refusal of reads past the page cache, if it did
 };
 
 class ResidentSet;

@@ -45,6 +45,8 @@ Result<void> seal_but_for_mappings(int descriptor) {
   return add_seals(descriptor, F_SEAL_FUTURE_WRITE);
 }
 
+Result<void> seal_size(int descriptor) { return add_seals(descriptor, 0); }
+
 Result<UniqueFd> reopen_for_reading(int descriptor) {
   const std::string self = "/proc/self/fd/" + std::to_string(descriptor);
   UniqueFd reading(::open(self.c_str(), O_RDONLY | O_CLOEXEC));

@@ -25,6 +25,9 @@ Result<void> seal(int descriptor);
 // intent. Fails likewise; kernels before 5.1 refuse.
 Result<void> seal_but_for_mappings(int descriptor);
 
+// Does the same to its size alone: whoever has it may write to it, and none can cut it.
+Result<void> seal_size(int descriptor);
+
 // Returns another descriptor of the same file, read-only and close-on-exec. Kernels before 6.7
 // share a mapping of sealed memory only through such a one. Without /proc it is another descriptor
 // of the same open file, which is writable unless the memory is sealed.
