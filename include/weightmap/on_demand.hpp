@@ -132,7 +132,7 @@ struct Unit {
 inline constexpr std::size_t unit_alignment = 64;
 
 // Finds the experts of a checkpoint among the tensors that match a pattern (match_tensors()), in
-// file order of their first parts:
+// file order of their first parts, those of the first kind before others:
 // - tensors of an expert each, "layers.0.experts.7.w1.weight": a unit "layers.0.experts.7" has all
 //   that begin so, by name;
 // - fused tensors, whose first dimension is that of the experts, "layers.0.experts.gate_up_proj" or
@@ -232,7 +232,6 @@ class WEIGHTMAP_API Lease {
 
  private:
   friend class ResidentSet;
-  struct WEIGHTMAP_LOCAL Access;
   Lease(const void* set, std::size_t unit, const std::byte* slot) noexcept
       : set_(set), unit_(unit), slot_(slot) {}
   void end() noexcept;
@@ -249,9 +248,10 @@ class WEIGHTMAP_API Lease {
 // read past the page cache into a slot, as much at a time as the disk needs.
 //
 // Const members may be called from any thread, several at a time; no lock is held while something
-// is read. The checkpoint must outlive the set, the set its leases. A child after fork() has the
-// leases of its parent as they were, but not its threads: what is not resident cannot be acquired
-// there (unsupported); make the set in the child, with `share`.
+// is read. The checkpoint must outlive the set, the set its leases. A child after fork() has none
+// of the threads: nothing can be acquired there (unsupported) and nothing is known of its use; make
+// the set in the child, with `share`. The leases of its parent stay there as they were, except
+// those of a shared set, whose memory the child does not have: touching it is SIGSEGV.
 class WEIGHTMAP_API ResidentSet {
  public:
   // Fails as whole_tensor() does; with invalid_argument for no unit, one without parts, two of one
@@ -263,6 +263,7 @@ class WEIGHTMAP_API ResidentSet {
   static Result<ResidentSet> of(const Checkpoint& checkpoint, std::vector<Unit> units,
                                 const ResidentOptions& options = {});
 
+  struct WEIGHTMAP_LOCAL State;  // the library's own
   ResidentSet(ResidentSet&&) noexcept;
   ResidentSet& operator=(ResidentSet&&) noexcept;
   ~ResidentSet();  // ends its reads first; all leases must have ended
@@ -298,9 +299,9 @@ class WEIGHTMAP_API ResidentSet {
   Result<void> load_profile(const std::string& path) const;
 
  private:
-  friend class Lease;
-  struct WEIGHTMAP_LOCAL State;
   explicit ResidentSet(std::unique_ptr<State> state) noexcept;
+  WEIGHTMAP_LOCAL std::vector<std::size_t> last_that_fit(
+      const std::vector<std::size_t>& units) const;
   std::unique_ptr<State> state_;
 };
 

@@ -35,12 +35,6 @@ constexpr std::array<std::uint64_t, 9> local_types{
     TMPFS_MAGIC,      RAMFS_MAGIC,           OVERLAYFS_SUPER_MAGIC,
 };
 
-unsigned reads_at_a_time(const os::File& file) noexcept {
-  struct statfs status {};
-  if (::fstatfs(file.descriptor(), &status) != 0) return local_reads;
-  return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
-}
-
 class Copier {
  public:
   Copier(const os::File& source, MemoryToFill& target, const Progress& progress)
@@ -128,6 +122,12 @@ class Copier {
 };
 
 }  // namespace
+
+unsigned reads_at_a_time(const os::File& file) noexcept {
+  struct statfs status {};
+  if (::fstatfs(file.descriptor(), &status) != 0) return local_reads;
+  return reads_of_file_system(static_cast<std::uint32_t>(status.f_type));
+}
 
 unsigned reads_of_file_system(std::uint64_t type) noexcept {
   return std::find(local_types.begin(), local_types.end(), type) != local_types.end()

@@ -25,6 +25,7 @@ inline constexpr unsigned network_reads = 32;
 // Decides by statfs's type. An unknown file system counts as remote, since too many reads cost
 // memory for a moment and too few cost time.
 unsigned reads_of_file_system(std::uint64_t type) noexcept;
+unsigned reads_at_a_time(const os::File& file) noexcept;  // of the one that the file is in
 
 // Fills `memory`, a new file of the same size that lives in memory, with the content of `source`.
 // Cached bytes are copied; others are read past the cache or, if the file system refuses that,

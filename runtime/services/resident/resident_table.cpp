@@ -1,6 +1,8 @@
 #include "runtime/services/resident/resident_table.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -34,8 +36,8 @@ SlotPlan::SlotPlan(std::vector<std::uint64_t> slot_bytes, std::uint64_t most_byt
     memory_bytes_ = bytes::round_up(memory_bytes_ + count * bytes, os::large_page);
   }
   for (const std::uint64_t bytes : slot_bytes)
-    size_of_.push_back(static_cast<std::uint32_t>(
-        std::distance(units_of.begin(), units_of.find(bytes))));
+    size_of_.push_back(
+        static_cast<std::uint32_t>(std::distance(units_of.begin(), units_of.find(bytes))));
 }
 
 const SlotPlan::Size& SlotPlan::size_of_slot(std::uint32_t slot) const noexcept {
@@ -73,10 +75,21 @@ Result<void> ResidentTable::begin(os::SharedMutex::Users users, std::uint64_t bu
   return head_->mutex.begin(users);
 }
 
-unsigned ResidentTable::join() noexcept {
-  bool* const free = std::find(head_->is_member, head_->is_member + most_members, false);
-  if (free != head_->is_member + most_members) *free = true;
-  return static_cast<unsigned>(free - head_->is_member);
+ResidentTable::Terms ResidentTable::terms_in(std::span<const std::byte> memory) noexcept {
+  static_assert(offsetof(Head, terms) == 0);
+  Terms terms;
+  std::memcpy(&terms, memory.data(), sizeof terms);
+  return terms;
+}
+
+unsigned ResidentTable::join(Member member) noexcept {
+  for (unsigned number = 0; number < most_members; ++number) {
+    if (head_->is_member[number]) continue;
+    head_->is_member[number] = true;
+    head_->members[number] = member;
+    return number;
+  }
+  return most_members;
 }
 
 void ResidentTable::leave(unsigned member) noexcept {
@@ -90,8 +103,7 @@ void ResidentTable::leave(unsigned member) noexcept {
 }
 
 unsigned ResidentTable::members() const noexcept {
-  return static_cast<unsigned>(
-      std::count(head_->is_member, head_->is_member + most_members, true));
+  return static_cast<unsigned>(std::count(head_->is_member, head_->is_member + most_members, true));
 }
 
 std::uint64_t ResidentTable::byte_of(std::uint32_t unit) const noexcept {
@@ -110,6 +122,7 @@ void ResidentTable::unpin(std::uint32_t unit, unsigned member) noexcept {
 
 void ResidentTable::use(std::uint32_t unit, std::uint64_t now, bool is_hit) noexcept {
   UnitHistory& history = units_[unit].history;
+  if (history.last_used == now) return;  // of the same call
   history.last_used = now;
   ++history.uses;
   if (!is_hit) history.entered = now;
@@ -121,14 +134,17 @@ void ResidentTable::use(std::uint32_t unit, std::uint64_t now, bool is_hit) noex
 }
 
 // Units in slots that nobody has or reads.
-std::vector<std::uint32_t> ResidentTable::evictable() const {
-  std::vector<std::uint32_t> units;
-  for (const SlotEntry& entry : std::span(slots_, plan_.slots()))
-    if (entry.unit_plus_one != 0)
-      if (const UnitEntry& unit = units_[entry.unit_plus_one - 1];
-          unit.pins == 0 && unit.state == UnitState::resident)
-        units.push_back(entry.unit_plus_one - 1);
-  return units;
+ResidentTable::Candidates ResidentTable::evictable() const {
+  Candidates found;
+  for (const SlotEntry& entry : std::span(slots_, plan_.slots())) {
+    if (entry.unit_plus_one == 0) continue;
+    const std::uint32_t number = entry.unit_plus_one - 1;
+    if (units_[number].pins != 0 || units_[number].state != UnitState::resident) continue;
+    found.units.push_back(number);
+    found.histories.push_back(&units_[number].history);
+    found.bytes += plan_.slot_bytes(number);
+  }
+  return found;
 }
 
 bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned member) {
@@ -136,10 +152,8 @@ bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned membe
   for (const std::uint32_t unit : units) need += plan_.slot_bytes(unit);
   const auto is_above = [&] { return head_->used_bytes + need > head_->budget_bytes; };
   if (is_above()) {
-    std::vector<std::uint32_t> candidates = evictable();
-    std::uint64_t can_go = 0;
-    for (const std::uint32_t unit : candidates) can_go += plan_.slot_bytes(unit);
-    if (head_->used_bytes + need - can_go > head_->budget_bytes) return false;
+    Candidates candidates = evictable();
+    if (head_->used_bytes + need - candidates.bytes > head_->budget_bytes) return false;
     while (is_above()) evict(candidates);
   }
   for (const std::uint32_t unit : units) take_slot(unit, member);
@@ -147,14 +161,13 @@ bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned membe
   return true;
 }
 
-void ResidentTable::evict(std::vector<std::uint32_t>& candidates) noexcept {
-  std::vector<UnitHistory*> histories;
-  for (const std::uint32_t unit : candidates) histories.push_back(&units_[unit].history);
-  const std::size_t chosen = policy_.choose(histories, head_->now);
-  const std::uint32_t unit = candidates[chosen];
-  candidates[chosen] = candidates.back();
-  candidates.pop_back();
-  free_slot(unit);
+void ResidentTable::evict(Candidates& candidates) noexcept {
+  const std::size_t chosen = policy_.choose(candidates.histories, head_->now);
+  free_slot(candidates.units[chosen]);
+  candidates.units[chosen] = candidates.units.back();
+  candidates.units.pop_back();
+  candidates.histories[chosen] = candidates.histories.back();
+  candidates.histories.pop_back();
   ++head_->counters.evicted;
 }
 
@@ -200,8 +213,8 @@ void ResidentTable::finish(std::uint32_t unit, bool is_there) noexcept {
 void ResidentTable::set_budget(std::uint64_t bytes) {
   head_->budget_bytes = bytes;
   if (head_->used_bytes > bytes) {
-    std::vector<std::uint32_t> candidates = evictable();
-    while (head_->used_bytes > bytes && !candidates.empty()) evict(candidates);
+    Candidates candidates = evictable();
+    while (head_->used_bytes > bytes && !candidates.units.empty()) evict(candidates);
   }
   trim();
   ++head_->changes;

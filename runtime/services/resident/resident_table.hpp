@@ -85,8 +85,13 @@ class ResidentTable {
   std::atomic<std::uint32_t>& changes() const noexcept { return head_->changes; }
   std::atomic<std::uint32_t>& waiters() const noexcept { return head_->waiters; }
 
-  // Returns a number for one more member; most_members if there is none left.
-  unsigned join() noexcept;
+  // One of those that use the table; how others find its memory (table_memory.hpp).
+  struct Member {
+    std::uint32_t process, descriptor;
+  };
+  // Returns a number for one more; most_members if there is none left.
+  unsigned join(Member member) noexcept;
+  Member member(unsigned number) const noexcept { return head_->members[number]; }
   // Takes from the member what it has: its leases end, and what it was reading is absent.
   void leave(unsigned member) noexcept;
   bool is_member(unsigned member) const noexcept { return head_->is_member[member]; }
@@ -121,16 +126,23 @@ class ResidentTable {
   };
   Count count() const noexcept;
 
-  // Of the processes that share it: compared by whoever joins.
-  std::uint64_t& key() noexcept { return head_->key; }
+  // What whoever joins compares, at the beginning of the memory; zeros until the table is there.
+  struct Terms {
+    std::uint64_t units, budget_bytes, policy;
+  };
+  Terms& terms() noexcept { return head_->terms; }
+  static Terms terms_in(std::span<const std::byte> memory) noexcept;
+  static constexpr std::uint64_t terms_bytes() noexcept { return sizeof(Terms); }
 
  private:
   struct Head {
+    Terms terms;
     os::SharedMutex mutex;
     std::atomic<std::uint32_t> changes, waiters;
-    std::uint64_t key, budget_bytes, used_bytes, memory_bytes, now;
+    std::uint64_t budget_bytes, used_bytes, memory_bytes, now;
     Counters counters;
     bool is_member[most_members];
+    Member members[most_members];
   };
   struct UnitEntry {
     UnitHistory history;
@@ -148,8 +160,13 @@ class ResidentTable {
   std::uint32_t& pins_of(std::uint32_t unit, unsigned member) noexcept {
     return pins_[std::size_t{member} * plan_.units() + unit];
   }
-  std::vector<std::uint32_t> evictable() const;
-  void evict(std::vector<std::uint32_t>& candidates) noexcept;
+  struct Candidates {
+    std::vector<std::uint32_t> units;
+    std::vector<UnitHistory*> histories;  // of these
+    std::uint64_t bytes = 0;
+  };
+  Candidates evictable() const;
+  void evict(Candidates& candidates) noexcept;
   void take_slot(std::uint32_t unit, unsigned member) noexcept;
   void free_slot(std::uint32_t unit) noexcept;
   void trim() noexcept;

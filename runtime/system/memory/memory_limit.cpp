@@ -1,5 +1,7 @@
 #include "runtime/system/memory/memory_limit.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -73,7 +75,29 @@ void consider_groups_up(MemoryLimit& limit, const fs::path& root, const CgroupFi
   consider_group(limit, mount, files, "/");
 }
 
+// "some avg10=1.50 avg60=0.00 avg300=0.00 total=0" is the first line.
+double waiting_in(const fs::path& path) {
+  std::ifstream file(path);
+  std::string some, average;
+  constexpr std::string_view key = "avg10=";
+  if (!(file >> some >> average) || some != "some" || !average.starts_with(key)) return 0;
+  double percent = 0;
+  const char* const end = average.data() + average.size();
+  std::from_chars(average.data() + key.size(), end, percent);
+  return percent;
+}
+
 }  // namespace
+
+double memory_waiting(const fs::path& root) {
+  double most = waiting_in(root / "proc/pressure/memory");
+  std::ifstream groups(root / "proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::/"))
+      most =
+          std::max(most, waiting_in(root / version_2.mount / line.substr(4) / "memory.pressure"));
+  return most;
+}
 
 MemoryLimit memory_limit(const fs::path& root) {
   MemoryLimit limit;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,6 +55,21 @@ Result<UniqueFd> reopen_for_reading(int descriptor) {
     reading = UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (reading.get() < 0) return os_failure("open shared memory for reading");
   return reading;
+}
+
+Result<UniqueFd> open_memory_of(std::uint32_t process, std::uint32_t descriptor) {
+  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  UniqueFd memory(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (memory.get() < 0) return os_failure("open shared memory of process " + path);
+  constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((::fcntl(memory.get(), F_GET_SEALS) & size_seals) == size_seals) return memory;
+  return failure(ErrorCode::io, path + " is no shared memory of a sealed size");
+}
+
+Result<std::uint64_t> size_of_memory(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return os_failure("look at shared memory");
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 std::filesystem::path path_of_descriptor(int descriptor) {

@@ -134,6 +134,8 @@ ProcessLock::~ProcessLock() {
 
 void ProcessLock::give_sign_of_life() const noexcept { ::futimens(file_.get(), nullptr); }
 
+std::uint32_t own_process_id() noexcept { return static_cast<std::uint32_t>(::getpid()); }
+
 // Does not open the file, since closing it would release a lock of this process.
 std::int64_t last_sign_of_life(const RuntimeDirectory& directory,
                                const std::string& name) noexcept {

@@ -42,6 +42,8 @@ class ProcessLock {
   UniqueFd file_;  // -1: not locked
 };
 
+std::uint32_t own_process_id() noexcept;
+
 // Returns the time at which the owner took the lock or last wrote a heartbeat, in nanoseconds of
 // the file system's clock; 0 if there is no such lock. Only comparable with other results.
 std::int64_t last_sign_of_life(const RuntimeDirectory& directory, const std::string& name) noexcept;

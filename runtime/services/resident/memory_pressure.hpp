@@ -1,0 +1,37 @@
+// Follows what the machine, and the cgroups of this process, have left.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+class MemoryPressure {
+ public:
+  // Returns what may be used, if `used` is: less if processes wait for memory.
+  static std::uint64_t budget_for(std::uint64_t used) noexcept;
+
+  // Calls `look` four times a second, in a thread of its own.
+  explicit MemoryPressure(std::function<void()> look) : look_(std::move(look)) {}
+  MemoryPressure(const MemoryPressure&) = delete;
+  MemoryPressure& operator=(const MemoryPressure&) = delete;
+  ~MemoryPressure();
+  // Fails with io if the system refuses.
+  Result<void> start();
+
+ private:
+  void run();
+
+  const std::function<void()> look_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_stopped_ = false;  // protected by the mutex
+  std::thread thread_;
+};
+
+}  // namespace weightmap

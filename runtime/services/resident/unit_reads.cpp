@@ -1,0 +1,198 @@
+#include "runtime/services/resident/unit_reads.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "mmap/memory/copy_file.hpp"
+#include "mmap/page_loader.hpp"
+#include "mmap/reservation.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/page_size.hpp"
+
+namespace weightmap {
+
+// What each thread has for itself: memory for pages of which a part is wanted, and small enough to
+// stay in the processor's cache until it is copied.
+struct UnitReads::Scratch {
+  mmap::Reservation memory{os::large_page, os::large_page, mmap::Reservation::Access::write};
+};
+
+UnitReads::UnitReads(const Checkpoint::State& checkpoint, Finished finished, More more)
+    : checkpoint_(checkpoint), finished_(std::move(finished)), more_(std::move(more)) {}
+
+Result<void> UnitReads::start(std::span<const PlacedUnit> units) {
+  unsigned threads = mmap::local_reads;
+  for (const PlacedUnit& unit : units)
+    for (const PlacedPart& part : unit.parts) {
+      const SourceFile& source = checkpoint_.sources.at(part.position);
+      std::unique_ptr<os::DirectReader>& reader = readers_[&source];
+      if (reader) continue;
+      reader = std::make_unique<os::DirectReader>(source.file);
+      threads = std::max(threads, mmap::reads_at_a_time(source.file));
+    }
+  try {
+    while (threads_.size() < threads) threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    stop();
+    return tl::unexpected<Error>(os::os_error("start a thread that reads", error.code().value()));
+  }
+  return {};
+}
+
+void UnitReads::stop() noexcept {
+  std::deque<Task> left;
+  {
+    const std::scoped_lock lock(mutex_);
+    is_stopped_ = true;
+    left.swap(wanted_);
+    left.insert(left.end(), ahead_.begin(), ahead_.end());
+    ahead_.clear();
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  for (const Task& task : left) {
+    {
+      const std::scoped_lock lock(task.read->mutex);
+      task.read->error = Error{ErrorCode::cancelled, "the set ends"};
+    }
+    end_part(*task.read);
+  }
+}
+
+void UnitReads::add(const std::shared_ptr<UnitRead>& read) {
+  {
+    const std::scoped_lock lock(mutex_);
+    enqueue(wanted_, read);
+  }
+  changed_.notify_all();
+}
+
+void UnitReads::enqueue(std::deque<Task>& tasks, const std::shared_ptr<UnitRead>& read) {
+  read->left = read->parts.size();
+  for (std::size_t part = 0; part < read->parts.size(); ++part) tasks.push_back({read, part});
+}
+
+void UnitReads::want(std::uint32_t unit) {
+  const std::scoped_lock lock(mutex_);
+  const auto is_it = [unit](const Task& task) { return task.read->unit == unit; };
+  std::ranges::copy_if(ahead_, std::back_inserter(wanted_), is_it);
+  std::erase_if(ahead_, is_it);
+}
+
+void UnitReads::look_for_more() {
+  {
+    const std::scoped_lock lock(mutex_);
+    may_have_more_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::string UnitReads::why_not_direct() const {
+  for (const auto& [source, reader] : readers_)
+    if (std::string why = reader->why_not_direct(); !why.empty()) return why;
+  return {};
+}
+
+void UnitReads::run() noexcept {
+  Scratch scratch;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] {
+      return is_stopped_ || !wanted_.empty() || !ahead_.empty() || may_have_more_;
+    });
+    if (is_stopped_) return;
+    Task task;
+    if (!take(lock, task)) continue;
+    lock.unlock();
+    work_on(task, scratch);
+    task = {};
+    lock.lock();
+  }
+}
+
+bool UnitReads::take(std::unique_lock<std::mutex>& lock, Task& task) {
+  std::deque<Task>& tasks = wanted_.empty() ? ahead_ : wanted_;
+  if (!tasks.empty()) {
+    task = std::move(tasks.front());
+    tasks.pop_front();
+    return true;
+  }
+  may_have_more_ = false;
+  lock.unlock();
+  const std::shared_ptr<UnitRead> read = more_();
+  lock.lock();
+  if (!read) return false;
+  may_have_more_ = true;
+  enqueue(ahead_, read);
+  changed_.notify_all();
+  return false;
+}
+
+void UnitReads::work_on(const Task& task, Scratch& scratch) {
+  UnitRead& read = *task.read;
+  const SlotRead& part = read.parts[task.part];
+  if (!read.has_failed())
+    if (Result<void> done = read_part(read, part, scratch); !done) {
+      const std::scoped_lock lock(read.mutex);
+      read.error = part.source->about(std::move(done.error()));
+    }
+  end_part(read);
+}
+
+Result<void> UnitReads::read_part(UnitRead& read, const SlotRead& part, Scratch& scratch) {
+  if (scratch.memory.is_empty())
+    return failure(ErrorCode::io, "there is no memory for a thread that reads");
+  const mmap::MappedFile mapped = part.source->in(checkpoint_.mapping);
+  TRY(mapped.check_not_lost());
+  if (read.slot != nullptr) return read_into_slot(read, part, scratch);
+  mmap::PageLoader loader(mapped, mmap::best_load_method(checkpoint_.mapping));
+  read.read_bytes += part.bytes;
+  return loader.load_exactly(part.pages.offset + part.skipped, part.bytes);
+}
+
+Result<void> UnitReads::read_into_slot(UnitRead& read, const SlotRead& part, Scratch& scratch) {
+  const os::File& file = part.source->file;
+  std::byte* const to = read.slot + part.in_slot;
+  const std::uint64_t offset = part.pages.offset + part.skipped;
+  if (file.is_in_memory()) return file.read(offset, {to, part.bytes});
+  if (file.read_if_cached(offset, {to, part.bytes})) return {};
+  read.read_bytes += part.pages.length;
+  os::DirectReader& reader = *readers_.at(part.source);
+  const std::span<std::byte> pages = part.is_congruent
+                                         ? std::span(to - part.skipped, part.pages.length)
+                                         : scratch.memory.bytes().first(part.pages.length);
+  TRY_ASSIGN(const bool is_past_cache, reader.read(part.pages.offset, pages));
+  if (!is_past_cache)
+    mmap::drop_range(part.source->in(checkpoint_.mapping), part.pages.offset,
+                     std::min(part.pages.length, file.size() - part.pages.offset));
+  if (!part.is_congruent) std::memcpy(to, pages.data() + part.skipped, part.bytes);
+  return {};
+}
+
+// What was written to meanwhile would be other bytes.
+Result<void> UnitReads::check_files(const UnitRead& read) const {
+  std::set<const SourceFile*> files;
+  for (const SlotRead& part : read.parts) files.insert(part.source);
+  for (const SourceFile* source : files)
+    if (Result<void> same = source->file.check_unchanged(); !same)
+      return tl::unexpected<Error>(source->about(std::move(same.error())));
+  return {};
+}
+
+void UnitReads::end_part(UnitRead& read) {
+  if (--read.left != 0) return;
+  Result<void> same = check_files(read);
+  if (!same) {
+    const std::scoped_lock lock(read.mutex);
+    if (!read.error) read.error = std::move(same.error());
+  }
+  read.is_done = true;
+  finished_(read);
+}
+
+}  // namespace weightmap
