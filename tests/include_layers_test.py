@@ -35,6 +35,7 @@ LIBRARY["checkpoint"] = (*LIBRARY["dcp"], "dcp", "os", "mmap", "safetensors", "g
 for service in ("verify", "rows", "inspect", "write", "cuda"):
     LIBRARY[service] = (*LIBRARY["checkpoint"], "checkpoint")
 LIBRARY["write"] += ("archive",)
+LIBRARY["resident"] = (*LIBRARY["rows"], "rows")
 LIBRARY["warm"] = (*LIBRARY["verify"], "verify")
 LIBRARY["fetch"] = (*LIBRARY["warm"], "warm")
 LIBRARY["remote"] = ("base", "bytes", "os")
@@ -46,7 +47,7 @@ FLOORS = {
     "system": (),
     "formats": ("torch", "safetensors", "gguf", "npz", "dcp", "sets", "format"),
     "checkpoint": (),
-    "services": ("warm", "rows", "fetch", "inspect", "verify", "archive", "write", "cuda"),
+    "services": ("warm", "rows", "resident", "fetch", "inspect", "verify", "archive", "write", "cuda"),
 }
 OF_A_FLOOR = {"base": "base", "checkpoint": "checkpoint"}
 

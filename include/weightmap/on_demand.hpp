@@ -179,10 +179,10 @@ struct ResidentOptions {
   std::uint64_t budget_bytes = 0;
   // Processes of one user that give the same name, units and files use one set of slots. The memory
   // has no name in a file system: it is gone with the last of them. Empty: this process alone.
-  std::string share;
+  std::string share = {};
   // How long acquire() waits for leases of others to end if they leave it no room.
   std::uint64_t wait_ms = 10'000;
-  std::shared_ptr<const EvictionPolicy> policy;  // nullptr: "lru"
+  std::shared_ptr<const EvictionPolicy> policy = {};  // nullptr: "lru"
 };
 
 // Since the set was made, by all processes that share it unless it says otherwise.

@@ -8,6 +8,7 @@
 
 #include "mmap/memory/copy_file.hpp"
 #include "mmap/page_loader.hpp"
+#include "mmap/pages/page_cache.hpp"
 #include "mmap/reservation.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
@@ -159,8 +160,10 @@ Result<void> UnitReads::read_into_slot(UnitRead& read, const SlotRead& part, Scr
   const os::File& file = part.source->file;
   std::byte* const to = read.slot + part.in_slot;
   const std::uint64_t offset = part.pages.offset + part.skipped;
-  if (file.is_in_memory()) return file.read(offset, {to, part.bytes});
-  if (file.read_if_cached(offset, {to, part.bytes})) return {};
+  // Asked first, since a read that does not wait (RWF_NOWAIT) begins to read ahead all the same.
+  if (file.is_in_memory() ||
+      mmap::is_surely_cached(part.source->in(checkpoint_.mapping), offset, part.bytes))
+    return file.read(offset, {to, part.bytes});
   read.read_bytes += part.pages.length;
   os::DirectReader& reader = *readers_.at(part.source);
   const std::span<std::byte> pages = part.is_congruent

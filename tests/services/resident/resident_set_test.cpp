@@ -1,0 +1,372 @@
+// Units of a checkpoint that are resident within a budget.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/services/resident/placed_unit.hpp"
+#include "runtime/system/file/file.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/shards.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "tests/support/variable.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/on_demand.hpp"
+
+using namespace weightmap;
+using test::opened;
+using test::TemporaryFolder;
+
+namespace {
+
+constexpr std::size_t gate_bytes = 30'000, down_bytes = 9'000;
+constexpr std::size_t expert_count = 16;
+// Both parts begin at a page, or are moved to a multiple of 64.
+constexpr std::uint64_t slot_bytes = 10 * std::uint64_t{4096};
+
+std::string bytes_of(char kind, std::size_t expert, std::size_t count) {
+  std::string text = kind + std::to_string(expert) + ".";
+  while (text.size() < count) text += text.substr(0, count - text.size());
+  return text;
+}
+
+// Fused tensors of one layer: [16, 30000] and [16, 9000] bytes.
+std::string fused_file() {
+  std::string gates, downs;
+  for (std::size_t expert = 0; expert < expert_count; ++expert) {
+    gates += bytes_of('g', expert, gate_bytes);
+    downs += bytes_of('d', expert, down_bytes);
+  }
+  const std::string end = std::to_string(gates.size() + downs.size());
+  return test::framed(R"({"layers.0.experts.gate":{"dtype":"U8","shape":[16,30000],)"
+                      R"("data_offsets":[0,480000]},)"
+                      R"("layers.0.experts.down":{"dtype":"U8","shape":[16,9000],)"
+                      R"("data_offsets":[480000,)" +
+                          end + "]}}",
+                      gates + downs);
+}
+
+void evict_file(const std::filesystem::path& path) {
+  const os::File file = os::File::open(path, false).value();
+  ::fdatasync(file.descriptor());
+  REQUIRE_OK(mmap::evict(file));
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+struct Experts {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.write("model.safetensors", fused_file());
+  Checkpoint checkpoint = opened(path);
+
+  // The file is not cached, so that each unit has to be read.
+  ResidentSet cold_set(ResidentOptions options) {
+    evict_file(path);
+    Result<ResidentSet> set =
+        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), options);
+    REQUIRE_OK(set);
+    return std::move(*set);
+  }
+};
+
+std::vector<Lease> leases_of(const ResidentSet& set, const std::vector<std::size_t>& units) {
+  Result<std::vector<Lease>> leases = set.acquire(units);
+  REQUIRE_OK(leases);
+  return std::move(*leases);
+}
+
+// By name the down slice comes first.
+void check_lease(const Lease& lease) {
+  CHECK(text_of(lease.part(0)) == bytes_of('d', lease.unit(), down_bytes));
+  CHECK(text_of(lease.part(1)) == bytes_of('g', lease.unit(), gate_bytes));
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Experts, "The experts of fused tensors are units with a slice of each") {
+  const std::vector<Unit> units = expert_units(checkpoint).value();
+  REQUIRE(units.size() == expert_count);
+  CHECK(units[7].name == "layers.0.experts.7");
+  REQUIRE(units[7].parts.size() == 2);
+  CHECK(units[7].parts[0].tensor == "layers.0.experts.down");
+  CHECK(units[7].parts[1].tensor == "layers.0.experts.gate");
+  CHECK(units[7].parts[1].index == 7);
+}
+
+TEST_CASE("Tensors of an expert each are a unit by their name") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint = opened(
+      folder.write("model.safetensors", test::safetensors({{"h.0.experts.10.w2.weight", "a"},
+                                                           {"h.0.experts.10.w1.weight", "b"},
+                                                           {"h.0.shared_experts.w1.weight", "c"},
+                                                           {"h.0.experts.9.w1.weight", "d"},
+                                                           {"h.1.experts.9.w1.weight", "e"}})));
+  const std::vector<Unit> units = expert_units(checkpoint, "h.0.*").value();
+  REQUIRE(units.size() == 2);
+  CHECK(units[0].name == "h.0.experts.10");
+  CHECK(units[0].parts[0].tensor == "h.0.experts.10.w1.weight");
+  CHECK(units[0].parts[1].tensor == "h.0.experts.10.w2.weight");
+  CHECK_FALSE(units[0].parts[0].index);
+  CHECK(units[1].name == "h.0.experts.9");
+  CHECK_FAILS(expert_units(checkpoint, "h.2.*"), ErrorCode::not_found, "\"h.2.*\"");
+}
+
+TEST_CASE_FIXTURE(Experts, "A unit that is nowhere is read into a slot, past the page cache") {
+  const ResidentSet set = cold_set({.budget_bytes = 4 * slot_bytes});
+  const std::vector<Lease> leases = leases_of(set, {3, 15, 3});
+  REQUIRE(leases.size() == 3);
+  CHECK(leases[0].unit() == 3);
+  CHECK(leases[1].unit() == 15);
+  for (const Lease& lease : leases) {
+    CHECK_FALSE(lease.is_mapped());
+    check_lease(lease);
+    for (std::size_t part = 0; part < 2; ++part)
+      CHECK(reinterpret_cast<std::uintptr_t>(lease.part(part).data()) % unit_alignment == 0);
+  }
+  const ResidentStats stats = set.stats();
+  CHECK(stats.misses == 2);
+  CHECK(stats.hits == 0);
+  CHECK(stats.missed_bytes == 2 * (gate_bytes + down_bytes));
+  CHECK(stats.resident_units == 2);
+  CHECK(stats.slot_bytes == 2 * slot_bytes);
+  CHECK(stats.leased_units == 2);
+}
+
+TEST_CASE_FIXTURE(Experts, "What is in the page cache is used where it is") {
+  const ResidentSet set =
+      ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
+          .value();
+  std::string all = test::read_file(path);  // caches it
+  const std::vector<Lease> leases = leases_of(set, {1, 2, 9});
+  for (const Lease& lease : leases) {
+    CHECK(lease.is_mapped());
+    check_lease(lease);
+  }
+  CHECK(set.stats().slot_bytes == 0);
+  CHECK(set.stats().hits == 3);
+}
+
+TEST_CASE_FIXTURE(Experts, "If all fits, the page cache is where units are brought") {
+  const ResidentSet set = cold_set({.budget_bytes = expert_count * slot_bytes});
+  const std::vector<Lease> leases = leases_of(set, {5, 6});
+  for (const Lease& lease : leases) {
+    CHECK(lease.is_mapped());
+    check_lease(lease);
+  }
+  CHECK(set.stats().misses == 2);
+}
+
+TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") {
+  const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes});
+  for (const std::size_t unit : {0, 1, 2, 0, 3, 1}) check_lease(leases_of(set, {unit})[0]);
+  // 3 took the place of 1, and 1 that of 2.
+  CHECK(set.stats().misses == 5);
+  CHECK(set.stats().hits == 1);
+  CHECK(set.stats().evicted_units == 2);
+  CHECK(set.stats().resident_units == 3);
+  const std::vector<UnitHistory> history = set.history();
+  CHECK(history[0].uses == 2);
+  CHECK(history[1].entered == 6);
+  CHECK(history[1].last_used == 6);
+  CHECK(history[4].last_used == 0);
+}
+
+TEST_CASE_FIXTURE(Experts, "A slot that is leased is not used again") {
+  const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes, .wait_ms = 50});
+  std::vector<Lease> held = leases_of(set, {0});
+  for (const std::size_t unit : {1, 2, 3, 4}) leases_of(set, {unit});
+  check_lease(held[0]);
+  CHECK(set.acquire(std::vector<std::size_t>{5, 6, 7}).error().code == ErrorCode::limit_exceeded);
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{5, 6, 7}), ErrorCode::limit_exceeded,
+              "leases of other calls");
+  check_lease(held[0]);
+  held.clear();
+  for (const Lease& lease : leases_of(set, {5, 6, 7})) check_lease(lease);
+}
+
+TEST_CASE_FIXTURE(Experts, "A call that needs more than the budget fails at once") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{0, 1, 2}), ErrorCode::limit_exceeded,
+              "unit \"layers.0.experts.2\": the units of one call need 122880 bytes with it, above "
+              "the budget of 81920");
+  CHECK(set.stats().leased_units == 0);
+}
+
+TEST_CASE_FIXTURE(Experts, "A call waits until leases of another thread end") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  std::vector<Lease> held = leases_of(set, {0, 1});
+  std::atomic<bool> is_there{false};
+  std::thread other([&] {
+    check_lease(leases_of(set, {2})[0]);
+    is_there = true;
+  });
+  while (set.history()[2].uses == 0 && !is_there) {
+    std::this_thread::yield();
+    held.clear();
+  }
+  other.join();
+  CHECK(is_there);
+}
+
+TEST_CASE_FIXTURE(Experts, "Threads that want the same few slots all get what they want") {
+  const ResidentSet set = cold_set({.budget_bytes = 5 * slot_bytes});
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::size_t first = 0; first < 4; ++first)
+    threads.emplace_back([&, first] {
+      for (std::size_t i = 0; i < 100; ++i) {
+        const std::vector<std::size_t> units{(first + i * 3) % 16, (first * 5 + i) % 16};
+        Result<std::vector<Lease>> leases = set.acquire(units);
+        for (std::size_t at = 0; at < units.size(); ++at)
+          if (!leases || text_of((*leases)[at].part(1)) != bytes_of('g', units[at], gate_bytes))
+            ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(set.stats().leased_units == 0);
+  CHECK(set.stats().slot_bytes <= 5 * slot_bytes);
+}
+
+TEST_CASE_FIXTURE(Experts, "What is read ahead is there, and counts as a hit") {
+  const ResidentSet set = cold_set({.budget_bytes = 4 * slot_bytes});
+  set.prefetch(std::vector<std::size_t>{8, 9});
+  while (set.stats().resident_units < 2) std::this_thread::yield();
+  for (const Lease& lease : leases_of(set, {8, 9})) check_lease(lease);
+  CHECK(set.stats().misses == 0);
+  CHECK(set.stats().hits == 2);
+  CHECK(set.stats().prefetched_units == 2);
+}
+
+TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {
+  const std::string profile = folder.path() / "profile";
+  {
+    const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+    for (const std::size_t unit : {4, 11, 12}) leases_of(set, {unit});
+    REQUIRE_OK(set.save_profile(profile));
+  }
+  CHECK(test::read_file(profile) ==
+        "# Units by their last use, with their uses\n1 layers.0.experts.4\n1 "
+        "layers.0.experts.11\n1 layers.0.experts.12\n");
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  REQUIRE_OK(set.load_profile(profile));
+  while (set.stats().resident_units < 2) std::this_thread::yield();
+  leases_of(set, {11, 12});
+  CHECK(set.stats().misses == 0);
+}
+
+TEST_CASE_FIXTURE(Experts, "A line that is none of a profile is refused") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  const std::string wrong = folder.write("wrong", "# x\n1 a\nmany b\n");
+  CHECK_FAILS(set.load_profile(wrong), ErrorCode::corrupt, "a line of the profile is \"many b\"");
+  CHECK(set.load_profile(wrong).error().file_offset == 8);
+  CHECK_FAILS(set.load_profile(folder.path() / "none"), ErrorCode::io, "No such file");
+}
+
+TEST_CASE("Joined parts follow one another in memory, though not in the file") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path =
+      folder.write("model.safetensors", test::safetensors({{"up", bytes_of('u', 0, 5000)},
+                                                           {"down", bytes_of('d', 0, 3000)},
+                                                           {"gate", bytes_of('g', 0, 7000)}}));
+  const Checkpoint checkpoint = opened(path);
+  const ResidentSet set =
+      ResidentSet::of(checkpoint,
+                      {{"e", {{"gate", {}, false}, {"up", {}, true}, {"down", {}, false}}}},
+                      {.budget_bytes = 1 << 20})
+          .value();
+  const std::vector<Lease> leases = leases_of(set, {0});
+  CHECK_FALSE(leases[0].is_mapped());
+  CHECK(text_of(leases[0].part(0)) == bytes_of('g', 0, 7000));
+  CHECK(text_of(leases[0].part(1)) == bytes_of('u', 0, 5000));
+  CHECK(text_of(leases[0].part(2)) == bytes_of('d', 0, 3000));
+  CHECK(leases[0].part(1).data() == leases[0].part(0).data() + 7000);
+  CHECK(set.unit_bytes(0) == 15000);
+}
+
+TEST_CASE("Units of different sizes share the budget") {
+  const TemporaryFolder folder;
+  std::vector<std::pair<std::string, std::string>> tensors;
+  for (int i = 0; i < 8; ++i)
+    tensors.emplace_back("experts." + std::to_string(i) + ".w",
+                         bytes_of('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
+  const std::filesystem::path path = folder.write("model.safetensors", test::safetensors(tensors));
+  const Checkpoint checkpoint = opened(path);
+  evict_file(path);
+  const ResidentSet set =
+      ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = 40960})
+          .value();
+  for (int round = 0; round < 3; ++round)
+    for (std::size_t unit = 0; unit < 8; ++unit) {
+      const std::vector<Lease> leases = leases_of(set, {unit});
+      CHECK(text_of(leases[0].part(0)) == tensors[unit].second);
+      CHECK(set.stats().slot_bytes <= 40960);
+    }
+}
+
+TEST_CASE_FIXTURE(Experts, "A file that was written to since the open gives no bytes") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(100'000) << "other";
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{0}), ErrorCode::io, "layers.0.experts.0");
+  CHECK(set.stats().slot_bytes == 0);
+  CHECK(set.stats().leased_units == 0);
+}
+
+TEST_CASE_FIXTURE(Experts, "A truncated file is an error that names unit and file") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  std::filesystem::resize_file(path, 200'000);
+  const Result<std::vector<Lease>> leases = set.acquire(std::vector<std::size_t>{15});
+  CHECK_FAILS_IN(leases, ErrorCode::io, "unit \"layers.0.experts.15\"", path.string());
+}
+
+TEST_CASE_FIXTURE(Experts, "What is wrong with units is said") {
+  const auto refusal = [&](std::vector<Unit> units, std::uint64_t budget = 1 << 20) {
+    return ResidentSet::of(checkpoint, std::move(units), {.budget_bytes = budget});
+  };
+  const std::string gate = "layers.0.experts.gate";
+  CHECK_FAILS(refusal({}), ErrorCode::invalid_argument, "there are no units");
+  CHECK_FAILS(refusal({{"a", {}}}), ErrorCode::invalid_argument, "unit \"a\": has no parts");
+  CHECK_FAILS(refusal({{"a", {{gate, 1, true}}}}), ErrorCode::invalid_argument,
+              "its first part is joined to none");
+  CHECK_FAILS(refusal({{"a", {{gate, 1}}}, {"a", {{gate, 2}}}}), ErrorCode::invalid_argument,
+              "two units are called \"a\"");
+  CHECK_FAILS(refusal({{"a", {{gate, 16}}}}), ErrorCode::invalid_argument,
+              "there is no slice 16 of \"layers.0.experts.gate\", which has 16");
+  CHECK_FAILS(refusal({{"a", {{"none", 1}}}}), ErrorCode::not_found, "none");
+  CHECK_FAILS(refusal({{"a", {{gate, 1}}}}, 8192), ErrorCode::limit_exceeded,
+              "unit \"a\" needs 32768 bytes, above the budget of 8192");
+  const ResidentSet set = refusal({{"a", {{gate, 1}}}}).value();
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{1}), ErrorCode::invalid_argument,
+              "there is no unit 1 of 1");
+  CHECK(set.find("a") == 0);
+  CHECK_FALSE(set.find("b"));
+}
+
+TEST_CASE_FIXTURE(Experts, "A forked child cannot acquire, and has its parent's leases") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  std::vector<Lease> leases = leases_of(set, {3});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_same = text_of(leases[0].part(0)) == bytes_of('d', 3, down_bytes);
+    const auto refused = set.acquire(std::vector<std::size_t>{3});
+    const bool is_refused = !refused && refused.error().code == ErrorCode::unsupported;
+    leases.clear();
+    ::_exit(is_same && is_refused ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(set.stats().leased_units == 1);
+}
