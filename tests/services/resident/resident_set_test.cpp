@@ -1,99 +1,18 @@
 // Units of a checkpoint that are resident within a budget.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "mmap/pages/page_cache.hpp"
-#include "runtime/services/resident/placed_unit.hpp"
-#include "runtime/system/file/file.hpp"
-#include "tests/support/checkpoints.hpp"
-#include "tests/support/failures.hpp"
-#include "tests/support/shards.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "tests/support/variable.hpp"
-#include "weightmap/checkpoint.hpp"
-#include "weightmap/on_demand.hpp"
+#include "tests/services/resident/experts_file.hpp"
 
 using namespace weightmap;
-using test::opened;
-using test::TemporaryFolder;
-
-namespace {
-
-constexpr std::size_t gate_bytes = 30'000, down_bytes = 9'000;
-constexpr std::size_t expert_count = 16;
-// Both parts begin at a page, or are moved to a multiple of 64.
-constexpr std::uint64_t slot_bytes = 10 * std::uint64_t{4096};
-
-std::string bytes_of(char kind, std::size_t expert, std::size_t count) {
-  std::string text = kind + std::to_string(expert) + ".";
-  while (text.size() < count) text += text.substr(0, count - text.size());
-  return text;
-}
-
-// Fused tensors of one layer: [16, 30000] and [16, 9000] bytes.
-std::string fused_file() {
-  std::string gates, downs;
-  for (std::size_t expert = 0; expert < expert_count; ++expert) {
-    gates += bytes_of('g', expert, gate_bytes);
-    downs += bytes_of('d', expert, down_bytes);
-  }
-  const std::string end = std::to_string(gates.size() + downs.size());
-  return test::framed(R"({"layers.0.experts.gate":{"dtype":"U8","shape":[16,30000],)"
-                      R"("data_offsets":[0,480000]},)"
-                      R"("layers.0.experts.down":{"dtype":"U8","shape":[16,9000],)"
-                      R"("data_offsets":[480000,)" +
-                          end + "]}}",
-                      gates + downs);
-}
-
-void evict_file(const std::filesystem::path& path) {
-  const os::File file = os::File::open(path, false).value();
-  ::fdatasync(file.descriptor());
-  REQUIRE_OK(mmap::evict(file));
-}
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-struct Experts {
-  TemporaryFolder folder;
-  std::filesystem::path path = folder.write("model.safetensors", fused_file());
-  Checkpoint checkpoint = opened(path);
-
-  // The file is not cached, so that each unit has to be read.
-  ResidentSet cold_set(ResidentOptions options) {
-    evict_file(path);
-    Result<ResidentSet> set =
-        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), options);
-    REQUIRE_OK(set);
-    return std::move(*set);
-  }
-};
-
-std::vector<Lease> leases_of(const ResidentSet& set, const std::vector<std::size_t>& units) {
-  Result<std::vector<Lease>> leases = set.acquire(units);
-  REQUIRE_OK(leases);
-  return std::move(*leases);
-}
-
-// By name the down slice comes first.
-void check_lease(const Lease& lease) {
-  CHECK(text_of(lease.part(0)) == bytes_of('d', lease.unit(), down_bytes));
-  CHECK(text_of(lease.part(1)) == bytes_of('g', lease.unit(), gate_bytes));
-}
-
-}  // namespace
+using namespace weightmap::test;
 
 TEST_CASE_FIXTURE(Experts, "The experts of fused tensors are units with a slice of each") {
   const std::vector<Unit> units = expert_units(checkpoint).value();
@@ -107,12 +26,12 @@ TEST_CASE_FIXTURE(Experts, "The experts of fused tensors are units with a slice 
 
 TEST_CASE("Tensors of an expert each are a unit by their name") {
   const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(
-      folder.write("model.safetensors", test::safetensors({{"h.0.experts.10.w2.weight", "a"},
-                                                           {"h.0.experts.10.w1.weight", "b"},
-                                                           {"h.0.shared_experts.w1.weight", "c"},
-                                                           {"h.0.experts.9.w1.weight", "d"},
-                                                           {"h.1.experts.9.w1.weight", "e"}})));
+  const Checkpoint checkpoint =
+      opened(folder.write("model.safetensors", safetensors({{"h.0.experts.10.w2.weight", "a"},
+                                                            {"h.0.experts.10.w1.weight", "b"},
+                                                            {"h.0.shared_experts.w1.weight", "c"},
+                                                            {"h.0.experts.9.w1.weight", "d"},
+                                                            {"h.1.experts.9.w1.weight", "e"}})));
   const std::vector<Unit> units = expert_units(checkpoint, "h.0.*").value();
   REQUIRE(units.size() == 2);
   CHECK(units[0].name == "h.0.experts.10");
@@ -131,7 +50,7 @@ TEST_CASE_FIXTURE(Experts, "A unit that is nowhere is read into a slot, past the
   CHECK(leases[1].unit() == 15);
   for (const Lease& lease : leases) {
     CHECK_FALSE(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
     for (std::size_t part = 0; part < 2; ++part)
       CHECK(reinterpret_cast<std::uintptr_t>(lease.part(part).data()) % unit_alignment == 0);
   }
@@ -148,11 +67,11 @@ TEST_CASE_FIXTURE(Experts, "What is in the page cache is used where it is") {
   const ResidentSet set =
       ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
           .value();
-  std::string all = test::read_file(path);  // caches it
+  std::string all = read_file(path);  // caches it
   const std::vector<Lease> leases = leases_of(set, {1, 2, 9});
   for (const Lease& lease : leases) {
     CHECK(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
   }
   CHECK(set.stats().slot_bytes == 0);
   CHECK(set.stats().hits == 3);
@@ -163,14 +82,14 @@ TEST_CASE_FIXTURE(Experts, "If all fits, the page cache is where units are broug
   const std::vector<Lease> leases = leases_of(set, {5, 6});
   for (const Lease& lease : leases) {
     CHECK(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
   }
   CHECK(set.stats().misses == 2);
 }
 
 TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes});
-  for (const std::size_t unit : {0, 1, 2, 0, 3, 1}) check_lease(leases_of(set, {unit})[0]);
+  for (const std::size_t unit : {0, 1, 2, 0, 3, 1}) CHECK(is_right(leases_of(set, {unit})[0]));
   // 3 took the place of 1, and 1 that of 2.
   CHECK(set.stats().misses == 5);
   CHECK(set.stats().hits == 1);
@@ -187,13 +106,13 @@ TEST_CASE_FIXTURE(Experts, "A slot that is leased is not used again") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes, .wait_ms = 50});
   std::vector<Lease> held = leases_of(set, {0});
   for (const std::size_t unit : {1, 2, 3, 4}) leases_of(set, {unit});
-  check_lease(held[0]);
+  CHECK(is_right(held[0]));
   CHECK(set.acquire(std::vector<std::size_t>{5, 6, 7}).error().code == ErrorCode::limit_exceeded);
   CHECK_FAILS(set.acquire(std::vector<std::size_t>{5, 6, 7}), ErrorCode::limit_exceeded,
               "leases of other calls");
-  check_lease(held[0]);
+  CHECK(is_right(held[0]));
   held.clear();
-  for (const Lease& lease : leases_of(set, {5, 6, 7})) check_lease(lease);
+  for (const Lease& lease : leases_of(set, {5, 6, 7})) CHECK(is_right(lease));
 }
 
 TEST_CASE_FIXTURE(Experts, "A call that needs more than the budget fails at once") {
@@ -209,7 +128,7 @@ TEST_CASE_FIXTURE(Experts, "A call waits until leases of another thread end") {
   std::vector<Lease> held = leases_of(set, {0, 1});
   std::atomic<bool> is_there{false};
   std::thread other([&] {
-    check_lease(leases_of(set, {2})[0]);
+    CHECK(is_right(leases_of(set, {2})[0]));
     is_there = true;
   });
   while (set.history()[2].uses == 0 && !is_there) {
@@ -244,7 +163,7 @@ TEST_CASE_FIXTURE(Experts, "What is read ahead is there, and counts as a hit") {
   const ResidentSet set = cold_set({.budget_bytes = 4 * slot_bytes});
   set.prefetch(std::vector<std::size_t>{8, 9});
   while (set.stats().resident_units < 2) std::this_thread::yield();
-  for (const Lease& lease : leases_of(set, {8, 9})) check_lease(lease);
+  for (const Lease& lease : leases_of(set, {8, 9})) CHECK(is_right(lease));
   CHECK(set.stats().misses == 0);
   CHECK(set.stats().hits == 2);
   CHECK(set.stats().prefetched_units == 2);
@@ -257,7 +176,7 @@ TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {
     for (const std::size_t unit : {4, 11, 12}) leases_of(set, {unit});
     REQUIRE_OK(set.save_profile(profile));
   }
-  CHECK(test::read_file(profile) ==
+  CHECK(read_file(profile) ==
         "# Units by their last use, with their uses\n1 layers.0.experts.4\n1 "
         "layers.0.experts.11\n1 layers.0.experts.12\n");
   const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
@@ -278,9 +197,9 @@ TEST_CASE_FIXTURE(Experts, "A line that is none of a profile is refused") {
 TEST_CASE("Joined parts follow one another in memory, though not in the file") {
   const TemporaryFolder folder;
   const std::filesystem::path path =
-      folder.write("model.safetensors", test::safetensors({{"up", bytes_of('u', 0, 5000)},
-                                                           {"down", bytes_of('d', 0, 3000)},
-                                                           {"gate", bytes_of('g', 0, 7000)}}));
+      folder.write("model.safetensors", safetensors({{"up", bytes_of('u', 0, 5000)},
+                                                     {"down", bytes_of('d', 0, 3000)},
+                                                     {"gate", bytes_of('g', 0, 7000)}}));
   const Checkpoint checkpoint = opened(path);
   const ResidentSet set =
       ResidentSet::of(checkpoint,
@@ -302,7 +221,7 @@ TEST_CASE("Units of different sizes share the budget") {
   for (int i = 0; i < 8; ++i)
     tensors.emplace_back("experts." + std::to_string(i) + ".w",
                          bytes_of('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
-  const std::filesystem::path path = folder.write("model.safetensors", test::safetensors(tensors));
+  const std::filesystem::path path = folder.write("model.safetensors", safetensors(tensors));
   const Checkpoint checkpoint = opened(path);
   evict_file(path);
   const ResidentSet set =
