@@ -16,6 +16,7 @@
 #include "tests/support/failures.hpp"
 #include "tests/support/shards.hpp"
 #include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/on_demand.hpp"
 
@@ -26,7 +27,7 @@ constexpr std::size_t expert_count = 16;
 // Both parts begin at a page, or are moved to a multiple of 64.
 constexpr std::uint64_t slot_bytes = 10 * std::uint64_t{4096};
 
-inline std::string bytes_of(char kind, std::size_t expert, std::size_t count) {
+inline std::string filled(char kind, std::size_t expert, std::size_t count) {
   std::string text = kind + std::to_string(expert) + ".";
   while (text.size() < count) text += text.substr(0, count - text.size());
   return text;
@@ -36,8 +37,8 @@ inline std::string bytes_of(char kind, std::size_t expert, std::size_t count) {
 inline std::string fused_file() {
   std::string gates, downs;
   for (std::size_t expert = 0; expert < expert_count; ++expert) {
-    gates += bytes_of('g', expert, gate_bytes);
-    downs += bytes_of('d', expert, down_bytes);
+    gates += filled('g', expert, gate_bytes);
+    downs += filled('d', expert, down_bytes);
   }
   const std::string end = std::to_string(gates.size() + downs.size());
   return framed(R"({"layers.0.experts.gate":{"dtype":"U8","shape":[16,30000],)"
@@ -52,10 +53,6 @@ inline void evict_file(const std::filesystem::path& path) {
   const os::File file = os::File::open(path, false).value();
   ::fdatasync(file.descriptor());
   REQUIRE_OK(mmap::evict(file));
-}
-
-inline std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 struct Experts {
@@ -81,8 +78,8 @@ inline std::vector<Lease> leases_of(const ResidentSet& set, const std::vector<st
 
 // By name the down slice comes first.
 inline bool is_right(const Lease& lease) {
-  return text_of(lease.part(0)) == bytes_of('d', lease.unit(), down_bytes) &&
-         text_of(lease.part(1)) == bytes_of('g', lease.unit(), gate_bytes);
+  return text_of(lease.part(0)) == filled('d', lease.unit(), down_bytes) &&
+         text_of(lease.part(1)) == filled('g', lease.unit(), gate_bytes);
 }
 
 }  // namespace weightmap::test

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/services/resident/experts_file.hpp"
+#include "tests/support/gguf_builder.hpp"
 
 using namespace weightmap;
 using namespace weightmap::test;
@@ -149,7 +150,7 @@ TEST_CASE_FIXTURE(Experts, "Threads that want the same few slots all get what th
         const std::vector<std::size_t> units{(first + i * 3) % 16, (first * 5 + i) % 16};
         Result<std::vector<Lease>> leases = set.acquire(units);
         for (std::size_t at = 0; at < units.size(); ++at)
-          if (!leases || text_of((*leases)[at].part(1)) != bytes_of('g', units[at], gate_bytes))
+          if (!leases || text_of((*leases)[at].part(1)) != filled('g', units[at], gate_bytes))
             ++wrong;
       }
     });
@@ -197,9 +198,9 @@ TEST_CASE_FIXTURE(Experts, "A line that is none of a profile is refused") {
 TEST_CASE("Joined parts follow one another in memory, though not in the file") {
   const TemporaryFolder folder;
   const std::filesystem::path path =
-      folder.write("model.safetensors", safetensors({{"up", bytes_of('u', 0, 5000)},
-                                                     {"down", bytes_of('d', 0, 3000)},
-                                                     {"gate", bytes_of('g', 0, 7000)}}));
+      folder.write("model.safetensors", safetensors({{"up", filled('u', 0, 5000)},
+                                                     {"down", filled('d', 0, 3000)},
+                                                     {"gate", filled('g', 0, 7000)}}));
   const Checkpoint checkpoint = opened(path);
   const ResidentSet set =
       ResidentSet::of(checkpoint,
@@ -208,9 +209,9 @@ TEST_CASE("Joined parts follow one another in memory, though not in the file") {
           .value();
   const std::vector<Lease> leases = leases_of(set, {0});
   CHECK_FALSE(leases[0].is_mapped());
-  CHECK(text_of(leases[0].part(0)) == bytes_of('g', 0, 7000));
-  CHECK(text_of(leases[0].part(1)) == bytes_of('u', 0, 5000));
-  CHECK(text_of(leases[0].part(2)) == bytes_of('d', 0, 3000));
+  CHECK(text_of(leases[0].part(0)) == filled('g', 0, 7000));
+  CHECK(text_of(leases[0].part(1)) == filled('u', 0, 5000));
+  CHECK(text_of(leases[0].part(2)) == filled('d', 0, 3000));
   CHECK(leases[0].part(1).data() == leases[0].part(0).data() + 7000);
   CHECK(set.unit_bytes(0) == 15000);
 }
@@ -220,7 +221,7 @@ TEST_CASE("Units of different sizes share the budget") {
   std::vector<std::pair<std::string, std::string>> tensors;
   for (int i = 0; i < 8; ++i)
     tensors.emplace_back("experts." + std::to_string(i) + ".w",
-                         bytes_of('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
+                         filled('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
   const std::filesystem::path path = folder.write("model.safetensors", safetensors(tensors));
   const Checkpoint checkpoint = opened(path);
   evict_file(path);
@@ -278,7 +279,7 @@ TEST_CASE_FIXTURE(Experts, "A forked child cannot acquire, and has its parent's 
   std::vector<Lease> leases = leases_of(set, {3});
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool is_same = text_of(leases[0].part(0)) == bytes_of('d', 3, down_bytes);
+    const bool is_same = text_of(leases[0].part(0)) == filled('d', 3, down_bytes);
     const auto refused = set.acquire(std::vector<std::size_t>{3});
     const bool is_refused = !refused && refused.error().code == ErrorCode::unsupported;
     leases.clear();
@@ -288,4 +289,77 @@ TEST_CASE_FIXTURE(Experts, "A forked child cannot acquire, and has its parent's 
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(set.stats().leased_units == 1);
+}
+
+TEST_CASE("The experts of a GGUF file are slices of quantized tensors") {
+  const TemporaryFolder folder;
+  // Q8_0: 34 bytes for 32 elements; three experts of two rows of 32.
+  std::string gate, down;
+  for (std::size_t expert = 0; expert < 3; ++expert) {
+    gate += filled('g', expert, 68);
+    down += filled('d', expert, 68);
+  }
+  GgufBuilder gguf;
+  gguf.tensor("blk.0.ffn_gate_exps.weight", {32, 2, 3}, 8, gate)
+      .tensor("blk.0.ffn_down_exps.weight", {32, 2, 3}, 8, down)
+      .tensor("blk.0.ffn_gate_shexp.weight", {32, 2}, 8, filled('s', 0, 68));
+  const Checkpoint checkpoint = opened(folder.write("model.gguf", gguf.file()));
+  const std::vector<Unit> units = expert_units(checkpoint).value();
+  REQUIRE(units.size() == 3);
+  CHECK(units[2].name == "blk.0.exps.2");
+  const ResidentSet set = ResidentSet::of(checkpoint, units, {.budget_bytes = 1 << 20}).value();
+  const std::vector<Lease> leases = leases_of(set, {2, 1});
+  CHECK(text_of(leases[0].part(0)) == filled('d', 2, 68));
+  CHECK(text_of(leases[0].part(1)) == filled('g', 2, 68));
+  CHECK(text_of(leases[1].part(1)) == filled('g', 1, 68));
+}
+
+TEST_CASE("Tensors of one layer for different numbers of experts are refused") {
+  const TemporaryFolder folder;
+  GgufBuilder gguf;
+  gguf.tensor("blk.4.ffn_gate_exps.weight", {8, 1, 3}, 24, std::string(24, 'g'))
+      .tensor("blk.4.ffn_up_exps.weight", {8, 1, 2}, 24, std::string(16, 'u'));
+  const Checkpoint checkpoint = opened(folder.write("model.gguf", gguf.file()));
+  CHECK_FAILS(expert_units(checkpoint), ErrorCode::unsupported,
+              "\"blk.4.exps.\" has tensors for 3 experts, and \"blk.4.ffn_up_exps.weight\" for 2");
+}
+
+TEST_CASE("Units lie in any file of a set, and in archives of torch") {
+  const TemporaryFolder folder;
+  folder.write("a.safetensors", safetensors({{"experts.0.w", filled('w', 0, 5000)}}));
+  folder.write("b.safetensors", safetensors({{"experts.1.w", filled('w', 1, 5000)}}));
+  folder.write("model.safetensors.index.json",
+               index_of({{"experts.0.w", "a.safetensors"}, {"experts.1.w", "b.safetensors"}}));
+  const std::filesystem::path archive = folder.write(
+      "model.pt",
+      torch_zip({{"experts.0.w", filled('w', 0, 5000)}, {"experts.1.w", filled('w', 1, 5000)}}));
+  for (const std::filesystem::path& path :
+       {folder.path() / "model.safetensors.index.json", archive}) {
+    INFO(path);
+    const Checkpoint checkpoint = opened(path);
+    const ResidentSet set =
+        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = 8192})
+            .value();
+    for (const std::size_t unit : {0, 1, 0})
+      CHECK(text_of(leases_of(set, {unit})[0].part(0)) == filled('w', unit, 5000));
+  }
+}
+
+TEST_CASE("The bytes of a checkpoint in memory are where units are") {
+  const std::string file = fused_file();
+  const Checkpoint checkpoint =
+      Checkpoint::open_memory(std::as_bytes(std::span(file)), nullptr).value();
+  const ResidentSet set =
+      ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
+          .value();
+  for (const Lease& lease : leases_of(set, {0, 5, 15})) {
+    CHECK(lease.is_mapped());
+    CHECK(is_right(lease));
+  }
+}
+
+TEST_CASE_FIXTURE(Experts, "Without a budget there is what the machine can give") {
+  const ResidentSet set = cold_set({});
+  for (const Lease& lease : leases_of(set, {0, 5, 15})) CHECK(is_right(lease));
+  CHECK(set.stats().budget_bytes > expert_count * slot_bytes);
 }
