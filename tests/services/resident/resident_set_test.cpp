@@ -90,7 +90,8 @@ TEST_CASE_FIXTURE(Experts, "If all fits, the page cache is where units are broug
 
 TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes});
-  for (const std::size_t unit : {0, 1, 2, 0, 3, 1}) CHECK(is_right(leases_of(set, {unit})[0]));
+  for (const std::size_t unit : std::vector<std::size_t>{0, 1, 2, 0, 3, 1})
+    CHECK(is_right(leases_of(set, {unit})[0]));
   // 3 took the place of 1, and 1 that of 2.
   CHECK(set.stats().misses == 5);
   CHECK(set.stats().hits == 1);
@@ -106,7 +107,7 @@ TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") 
 TEST_CASE_FIXTURE(Experts, "A slot that is leased is not used again") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes, .wait_ms = 50});
   std::vector<Lease> held = leases_of(set, {0});
-  for (const std::size_t unit : {1, 2, 3, 4}) leases_of(set, {unit});
+  for (const std::size_t unit : std::vector<std::size_t>{1, 2, 3, 4}) leases_of(set, {unit});
   CHECK(is_right(held[0]));
   CHECK(set.acquire(std::vector<std::size_t>{5, 6, 7}).error().code == ErrorCode::limit_exceeded);
   CHECK_FAILS(set.acquire(std::vector<std::size_t>{5, 6, 7}), ErrorCode::limit_exceeded,
@@ -174,7 +175,7 @@ TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {
   const std::string profile = folder.path() / "profile";
   {
     const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
-    for (const std::size_t unit : {4, 11, 12}) leases_of(set, {unit});
+    for (const std::size_t unit : std::vector<std::size_t>{4, 11, 12}) leases_of(set, {unit});
     REQUIRE_OK(set.save_profile(profile));
   }
   CHECK(read_file(profile) ==
@@ -340,7 +341,7 @@ TEST_CASE("Units lie in any file of a set, and in archives of torch") {
     const ResidentSet set =
         ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = 8192})
             .value();
-    for (const std::size_t unit : {0, 1, 0})
+    for (const std::size_t unit : std::vector<std::size_t>{0, 1, 0})
       CHECK(text_of(leases_of(set, {unit})[0].part(0)) == filled('w', unit, 5000));
   }
 }
