@@ -1,0 +1,56 @@
+// Units, files and processes that are not as one would like them to be.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/services/resident/resident_table.hpp"
+#include "tests/services/resident/experts_file.hpp"
+#include "tests/support/variable.hpp"
+
+using namespace weightmap;
+using namespace weightmap::test;
+
+TEST_CASE("A scalar is a part as any other tensor") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint = opened(folder.write(
+      "model.safetensors",
+      framed(R"({"experts.0.w":{"dtype":"U8","shape":[5000],"data_offsets":[0,5000]},)"
+             R"("experts.0.w_scale":{"dtype":"F32","shape":[],"data_offsets":[5000,5004]}})",
+             filled('w', 0, 5000) + "four")));
+  const Result<ResidentSet> set =
+      ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = 1 << 20});
+  REQUIRE_OK(set);
+  const std::vector<Lease> leases = leases_of(*set, {0});
+  CHECK(text_of(leases[0].part(0)) == filled('w', 0, 5000));
+  CHECK(text_of(leases[0].part(1)) == "four");
+}
+
+TEST_CASE("A tensor without elements is a part of no bytes") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.write(
+      "model.safetensors",
+      safetensors(
+          {{"experts.0.a", ""}, {"experts.0.w", filled('w', 0, 5000)}, {"experts.0.z", ""}}));
+  const Checkpoint checkpoint = opened(path);
+  evict_file(path);
+  const Result<ResidentSet> set = ResidentSet::of(
+      checkpoint,
+      {{"e", {{"experts.0.w", {}, false}, {"experts.0.a", {}, true}, {"experts.0.z", {}, false}}},
+       {"none", {{"experts.0.z", {}, false}}}},
+      {.budget_bytes = 8192});
+  REQUIRE_OK(set);
+  const std::vector<Lease> leases = leases_of(*set, {0, 1});
+  CHECK(text_of(leases[0].part(0)) == filled('w', 0, 5000));
+  CHECK(leases[0].part(1).empty());
+  CHECK(leases[0].part(2).empty());
+  CHECK(leases[1].part(0).empty());
+}
