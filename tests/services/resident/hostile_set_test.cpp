@@ -54,3 +54,30 @@ TEST_CASE("A tensor without elements is a part of no bytes") {
   CHECK(leases[0].part(2).empty());
   CHECK(leases[1].part(0).empty());
 }
+
+namespace {
+
+std::filesystem::path one_tensor(const TemporaryFolder& folder, const std::string& name,
+                                 const std::string& shape, const std::string& bytes) {
+  return folder.write("model.safetensors",
+                      framed("{\"" + name + R"(":{"dtype":"U8","shape":[)" + shape +
+                                 R"(],"data_offsets":[0,)" + std::to_string(bytes.size()) + "]}}",
+                             bytes));
+}
+
+}  // namespace
+
+TEST_CASE("A number of experts that no model has is refused") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint =
+      opened(one_tensor(folder, "h.0.experts.gate", "1000000000000,0", ""));
+  CHECK_FAILS(expert_units(checkpoint), ErrorCode::limit_exceeded, "h.0.experts.gate");
+}
+
+TEST_CASE("A name of many words is read once") {
+  const TemporaryFolder folder;
+  std::string name;
+  while (name.size() < 4'000'000) name += "experts.x.";
+  const Checkpoint checkpoint = opened(one_tensor(folder, name + "w", "1", "w"));
+  CHECK_FAILS(expert_units(checkpoint), ErrorCode::not_found, "is one of experts by its name");
+}
