@@ -81,3 +81,17 @@ TEST_CASE("A name of many words is read once") {
   const Checkpoint checkpoint = opened(one_tensor(folder, name + "w", "1", "w"));
   CHECK_FAILS(expert_units(checkpoint), ErrorCode::not_found, "is one of experts by its name");
 }
+
+TEST_CASE_FIXTURE(Experts, "The longest wait is a wait") {
+  const ResidentSet set = cold_set(
+      {.budget_bytes = 2 * slot_bytes, .wait_ms = std::numeric_limits<std::uint64_t>::max()});
+  std::vector<Lease> held = leases_of(set, {0, 1});
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    held.clear();
+  });
+  const Result<std::vector<Lease>> leases = set.acquire(std::vector<std::size_t>{2});
+  other.join();
+  REQUIRE_OK(leases);
+  CHECK(is_right(leases->front()));
+}
