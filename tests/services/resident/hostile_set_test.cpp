@@ -95,3 +95,18 @@ TEST_CASE_FIXTURE(Experts, "The longest wait is a wait") {
   REQUIRE_OK(leases);
   CHECK(is_right(leases->front()));
 }
+
+TEST_CASE("A call that needs no room gets it whatever the budget is") {
+  const SlotPlan plan{{4096, 4096}, 8192};
+  const std::shared_ptr<const EvictionPolicy> policy = eviction_policy("lru");
+  const mmap::SlotMemory slots = mmap::SlotMemory::of_process(plan.memory_bytes()).value();
+  mmap::Reservation memory(ResidentTable::bytes_for(plan), 4096, mmap::Reservation::Access::write);
+  ResidentTable table(memory.bytes(), plan, *policy, slots);
+  REQUIRE_OK(table.begin(os::SharedMutex::Users::process, 8192));
+  const unsigned member = table.join({});
+  const ResidentTable::Lock lock(table);
+  const std::vector<std::uint32_t> both{0, 1};
+  REQUIRE(table.reserve(both, member));
+  table.set_budget(4096);
+  CHECK(table.reserve({}, member));
+}
