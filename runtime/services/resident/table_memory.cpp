@@ -199,9 +199,14 @@ void TableMemory::bury_the_dead() {
   const ResidentTable::Lock lock(*table_);
   for (unsigned each = 0; each < ResidentTable::most_members; ++each) {
     if (each == member_ || !table_->is_member(each)) continue;
-    const auto dead = os::ProcessLock::try_lock(*directory_, lock_name(table_->member(each)));
-    if (dead && *dead) table_->leave(each);
+    if (is_dead(table_->member(each))) table_->leave(each);
   }
+}
+
+// Who has the memory lives, even if somebody has removed its lock file: what it leases must stay.
+bool TableMemory::is_dead(ResidentTable::Member member) const {
+  const auto lock = os::ProcessLock::try_lock(*directory_, lock_name(member));
+  return lock && *lock && !os::is_memory_of(memory_.get(), member.process, member.descriptor);
 }
 
 }  // namespace weightmap

@@ -57,6 +57,7 @@ class TableMemory {
   Result<void> map(const SlotPlan& plan, const EvictionPolicy& policy);
   Result<void> check(const TableTerms& terms, std::uint64_t bytes);
   Result<void> join();
+  bool is_dead(ResidentTable::Member member) const;
   std::string lock_name(ResidentTable::Member member) const;
 
   std::optional<os::RuntimeDirectory> directory_;

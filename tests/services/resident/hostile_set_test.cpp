@@ -110,3 +110,33 @@ TEST_CASE("A call that needs no room gets it whatever the budget is") {
   table.set_budget(4096);
   CHECK(table.reserve({}, member));
 }
+
+namespace {
+
+struct HostileShared : Experts {
+  TemporaryFolder runtime;
+  Variable variable{"WEIGHTMAP_RUNTIME_DIR", runtime.path().string()};
+  ResidentOptions shared{.budget_bytes = 3 * slot_bytes, .share = "team"};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(HostileShared, "Leases outlive the lock files of their process") {
+  const ResidentSet set = cold_set(shared);
+  const std::vector<Lease> held = leases_of(set, {0, 1, 2});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Checkpoint own = Checkpoint::open(path).value();
+    ResidentOptions options = shared;
+    options.wait_ms = 500;
+    const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), options).value();
+    for (const auto& entry : std::filesystem::directory_iterator(runtime.path()))
+      std::filesystem::remove(entry.path());
+    const auto got = other.acquire(std::vector<std::size_t>{3, 4, 5});
+    ::_exit(got ? 1 : 0);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  for (const Lease& lease : held) CHECK(is_right(lease));
+}
