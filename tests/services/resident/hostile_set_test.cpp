@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <limits>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "runtime/services/resident/resident_table.hpp"
+#include "runtime/system/process/process_lock.hpp"
 #include "tests/services/resident/experts_file.hpp"
 #include "tests/support/variable.hpp"
 
@@ -139,4 +141,26 @@ TEST_CASE_FIXTURE(HostileShared, "Leases outlive the lock files of their process
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
   for (const Lease& lease : held) CHECK(is_right(lease));
+}
+
+TEST_CASE_FIXTURE(HostileShared, "A process that ends while another one joins is no obstacle") {
+  std::array<int, 2> ready{};
+  REQUIRE(::pipe(ready.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {  // has its lock still, and its memory no more
+    const os::RuntimeDirectory directory = os::RuntimeDirectory::open().value();
+    const auto lock = os::ProcessLock::try_lock(
+        directory, "resident-team." + std::to_string(::getpid()) + ".999");
+    static_cast<void>(::write(ready[1], lock && *lock ? "y" : "n", 1));
+    ::usleep(30'000);
+    ::_exit(0);
+  }
+  char answer = '?';
+  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  REQUIRE(answer == 'y');
+  const ResidentSet set = cold_set(shared);
+  CHECK(set.stats().processes == 1);
+  ::waitpid(child, nullptr, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
