@@ -191,6 +191,9 @@ Result<void> TableMemory::join() {
   if (!lock_) return failure(ErrorCode::io, "the lock of the shared set is taken");
   bury_the_dead();
   const ResidentTable::Lock table(*table_);
+  // The lock is this set's: who had its name before is dead, as after exec().
+  for (unsigned each = 0; each < ResidentTable::most_members; ++each)
+    if (table_->is_member(each) && table_->member(each) == self) table_->leave(each);
   member_ = table_->join(self);
   if (member_ != ResidentTable::most_members) return {};
   return failure(ErrorCode::limit_exceeded,

@@ -164,3 +164,37 @@ TEST_CASE_FIXTURE(HostileShared, "A process that ends while another one joins is
   ::close(ready[0]);
   ::close(ready[1]);
 }
+
+namespace {
+
+constexpr const char* model_of_second_life = "WEIGHTMAP_TEST_SECOND_LIFE";
+
+}  // namespace
+
+TEST_CASE("A program after exec() has no leases of the one before") {
+  const char* const model = std::getenv(model_of_second_life);
+  const ResidentOptions shared{.budget_bytes = 3 * slot_bytes, .share = "team", .wait_ms = 1000};
+  if (model != nullptr) {
+    const Checkpoint checkpoint = opened(model);
+    const ResidentSet set =
+        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), shared).value();
+    CHECK(set.stats().processes == 2);
+    for (const Lease& lease : leases_of(set, {3, 4, 5})) CHECK(is_right(lease));
+    return;
+  }
+  const HostileShared experts;
+  const ResidentSet set = experts.cold_set(shared);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close_range(3, ~0u, 0);  // so that descriptors have the same numbers both times
+    const Checkpoint own = Checkpoint::open(experts.path).value();
+    const ResidentSet mine = ResidentSet::of(own, expert_units(own).value(), shared).value();
+    const auto held = mine.acquire(std::vector<std::size_t>{0, 1, 2});
+    ::setenv(model_of_second_life, experts.path.c_str(), 1);
+    if (held) ::execl("/proc/self/exe", "test", "-tc=A program after exec()*", nullptr);
+    ::_exit(2);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+}
