@@ -82,6 +82,7 @@ Result<void> ResidentSet::State::start() {
   TRY(reads->start(placed));
   if (!follows) return {};
   pressure = std::make_unique<MemoryPressure>([this] {
+    memory->bury_the_dead();  // the first may be one of them
     const ResidentTable::Lock lock(table());
     if (memory->is_first()) table().set_budget(MemoryPressure::budget_for(table().used_bytes()));
   });

@@ -198,3 +198,25 @@ TEST_CASE("A program after exec() has no leases of the one before") {
   ::waitpid(child, &status, 0);
   CHECK(status == 0);
 }
+
+TEST_CASE_FIXTURE(HostileShared, "A death is noticed without anybody waiting") {
+  std::array<int, 2> ready{};
+  REQUIRE(::pipe(ready.data()) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Checkpoint own = Checkpoint::open(path).value();
+    const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
+    static_cast<void>(::write(ready[1], "y", 1));
+    ::pause();
+    ::_exit(1);
+  }
+  char answer = '?';
+  REQUIRE(::read(ready[0], &answer, 1) == 1);
+  const ResidentSet set = cold_set(shared);
+  CHECK(set.stats().processes == 2);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK(set.stats().processes == 1);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
