@@ -139,7 +139,7 @@ inline constexpr std::size_t unit_alignment = 64;
 //   GGUF's "blk.0.ffn_gate_exps.weight": a unit "layers.0.experts.7" or "blk.0.exps.7" has slice 7
 //   of each, by name.
 // Fails with not_found if there is none, with unsupported if fused tensors of one layer have
-// different numbers of experts.
+// different numbers of experts, with limit_exceeded if they have more than 4 million slices.
 WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint,
                                                      std::string_view pattern = "*");
 
