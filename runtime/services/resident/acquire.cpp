@@ -140,7 +140,14 @@ bool Acquiring::try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& mis
 }
 
 void Acquiring::start_reads(const std::vector<std::uint32_t>& missing) {
-  for (const std::uint32_t unit : missing) set_.begin(set_.make_read(unit, true));
+  std::size_t begun = 0;
+  try {
+    for (; begun < missing.size(); ++begun) set_.begin(set_.make_read(missing[begun], true));
+  } catch (...) {  // no memory: nobody would read the others
+    const ResidentTable::Lock lock(set_.table());
+    for (; begun < missing.size(); ++begun) set_.table().finish(missing[begun], false);
+    throw;
+  }
   for (const std::uint32_t unit : in_slots_)
     if (!contains_unit(missing, unit)) set_.reads->want(unit);
 }
@@ -172,7 +179,7 @@ Result<void> Acquiring::error_of(std::uint32_t unit) {
   {
     const std::scoped_lock lock(set_.mutex);
     const auto found = set_.reading.find(unit);
-    if (found == set_.reading.end()) return {};
+    if (found == set_.reading.end() || !found->second) return {};
     read = found->second;
   }
   const std::scoped_lock lock(read->mutex);

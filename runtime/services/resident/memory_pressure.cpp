@@ -22,7 +22,7 @@ std::uint64_t MemoryPressure::budget_for(std::uint64_t used) noexcept {
   if (limit.available == os::MemoryLimit::unknown) return os::MemoryLimit::unknown;
   const std::uint64_t all = used + limit.available;
   const std::uint64_t budget = all - all / 16;
-  return os::memory_waiting() < too_much_waiting ? budget : std::min(budget, used - used / 16);
+  return os::memory_waiting() < too_much_waiting ? budget : std::min(budget, used - used / 64);
 }
 
 MemoryPressure::~MemoryPressure() {

@@ -170,13 +170,18 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
     }
     if (use_mapping(unit)) continue;
     if (all_fit() && placed[unit].can_be_mapped) return make_read(unit, false);
+    const auto read = make_read(unit, false);
+    {
+      const std::scoped_lock lock(mutex);
+      reading.try_emplace(unit);
+    }
     {
       const ResidentTable::Lock lock(table());
       if (table().state(unit) != UnitState::absent) continue;
       if (!table().reserve(std::span(&unit, 1), memory->member())) continue;
       table().prefetch(unit);
     }
-    const auto read = make_read(unit, true);
+    read->slot = slot_of(unit);
     {
       const std::scoped_lock lock(mutex);
       reading[unit] = read;

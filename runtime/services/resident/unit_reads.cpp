@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -125,7 +126,11 @@ bool UnitReads::take(std::unique_lock<std::mutex>& lock, Task& task) {
   }
   may_have_more_ = false;
   lock.unlock();
-  const std::shared_ptr<UnitRead> read = more_();
+  std::shared_ptr<UnitRead> read;
+  try {
+    read = more_();
+  } catch (const std::bad_alloc&) {  // what was to be read ahead is not
+  }
   lock.lock();
   if (!read) return false;
   may_have_more_ = true;
@@ -138,11 +143,22 @@ void UnitReads::work_on(const Task& task, Scratch& scratch) {
   UnitRead& read = *task.read;
   const SlotRead& part = read.parts[task.part];
   if (!read.has_failed())
-    if (Result<void> done = read_part(read, part, scratch); !done) {
+    if (Result<void> done = read_guarded(read, part, scratch); !done) {
       const std::scoped_lock lock(read.mutex);
-      read.error = part.source->about(std::move(done.error()));
+      read.error = std::move(done.error());
     }
   end_part(read);
+}
+
+Result<void> UnitReads::read_guarded(UnitRead& read, const SlotRead& part,
+                                     Scratch& scratch) noexcept {
+  try {
+    Result<void> done = read_part(read, part, scratch);
+    if (done) return done;
+    return tl::unexpected<Error>(part.source->about(std::move(done.error())));
+  } catch (const std::bad_alloc&) {
+    return tl::unexpected<Error>(Error{ErrorCode::io, "no memory"});  // too short to need some
+  }
 }
 
 Result<void> UnitReads::read_part(UnitRead& read, const SlotRead& part, Scratch& scratch) {
