@@ -147,7 +147,7 @@ WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoin
 // too. Times are numbers of calls of acquire().
 struct UnitHistory {
   std::uint64_t last_used = 0;  // 0: never
-  std::uint64_t entered = 0;    // when it became resident the last time
+  std::uint64_t entered = 0;    // when it became resident the last time, also by a prefetch
   std::uint64_t uses = 0;       // calls that acquired it
   std::uint64_t own = 0;        // of the policy
 };
@@ -161,7 +161,7 @@ class WEIGHTMAP_API EvictionPolicy {
   virtual std::string_view name() const noexcept = 0;
   // A unit was acquired at this time, and was resident. Its history has the use already.
   virtual void hit(UnitHistory& unit, std::uint64_t now) const noexcept = 0;
-  // Likewise, but it was not resident, and is now.
+  // Likewise, but it was not resident, and is now; or it was prefetched, and is not used yet.
   virtual void entered(UnitHistory& unit, std::uint64_t now) const noexcept = 0;
   // Returns the position of the one that is to go. They are resident, and nobody has a lease of
   // them. Precondition: there is one.
@@ -170,7 +170,7 @@ class WEIGHTMAP_API EvictionPolicy {
 };
 
 // Returns "lru" (what was not used for the longest time goes), "lfu" (what was used least, where
-// uses count half after each `units` calls), "sieve" or "s3fifo"; nullptr for any other name.
+// uses count half after each 1,024 calls), "sieve" or "s3fifo"; nullptr for any other name.
 WEIGHTMAP_API std::shared_ptr<const EvictionPolicy> eviction_policy(std::string_view name);
 
 struct ResidentOptions {

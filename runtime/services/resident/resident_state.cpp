@@ -180,7 +180,7 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
       const ResidentTable::Lock lock(table());
       if (table().state(unit) != UnitState::absent) continue;
       if (!table().reserve(std::span(&unit, 1), memory->member())) continue;
-      ++table().counters().prefetched;
+      table().prefetch(unit);
     }
     read->slot = slot_of(unit);
     {

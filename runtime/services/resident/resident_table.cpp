@@ -133,6 +133,13 @@ void ResidentTable::use(std::uint32_t unit, std::uint64_t now, bool is_hit) noex
   ++(is_hit ? head_->counters.hits : head_->counters.misses);
 }
 
+void ResidentTable::prefetch(std::uint32_t unit) noexcept {
+  UnitHistory& history = units_[unit].history;
+  history.entered = head_->now;
+  policy_.entered(history, head_->now);
+  ++head_->counters.prefetched;
+}
+
 // Units in slots that nobody has or reads.
 ResidentTable::Candidates ResidentTable::evictable() const {
   Candidates found;
