@@ -5,9 +5,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <functional>
+#include <algorithm>
+#include <chrono>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,9 +58,9 @@ struct OpenLease {
   std::shared_ptr<const HeldLease> held;
 };
 
-using OpenSetOwner = std::shared_ptr<const OpenSet>;
+// The set as Python has it.
 struct SharedSet {
-  OpenSetOwner open;
+  std::shared_ptr<const OpenSet> open;
 };
 
 std::vector<UnitFields> fields_of(const std::vector<Unit>& units) {
@@ -253,7 +253,6 @@ void bind_lease(nb::module_& module) {
   nb::class_<OpenLease>(module, "Lease")
       .def("unit", [](const OpenLease& self) { return held_by(self).lease.unit(); })
       .def("is_mapped", [](const OpenLease& self) { return held_by(self).lease.is_mapped(); })
-      .def("has_ended", [](const OpenLease& self) { return self.held == nullptr; })
       .def(
           "end", [](OpenLease& self) { self.held = nullptr; }, nb::lock_self())
       .def("numpy", part_to_numpy, nb::lock_self(),
@@ -269,9 +268,6 @@ void bind_lease(nb::module_& module) {
 void bind_experts(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
   bind_lease(module);
   nb::class_<SharedSet>(module, "ResidentSet")
-      .def(
-          "units", [](const SharedSet& self) { return fields_of(self.open->set.units()); },
-          nb::sig("def units(self) -> list[tuple[str, list[tuple[str, int | None, bool]]]]"))
       .def("unit_bytes",
            [](const SharedSet& self) {
              std::vector<std::uint64_t> bytes;
