@@ -1,8 +1,9 @@
 // The profile of a set: which units were used, as lines of text.
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/bytes/escape.hpp"
@@ -48,30 +49,35 @@ Result<void> ResidentSet::save_profile(const std::string& path) const {
   return file.commit();
 }
 
-Result<void> ResidentSet::load_profile(const std::string& path) const {
+Result<std::vector<UnitUses>> read_profile(const std::string& path) {
   const auto about_file = [&path](Error error) {
     if (error.file.empty()) error.file = bytes::escape(path);
     return tl::unexpected<Error>(std::move(error));
   };
   const Result<std::string> text = text_of(path);
   if (!text) return about_file(text.error());
-  std::vector<std::size_t> known;
-  for (std::size_t at = 0; at < text->size();) {
-    const std::size_t end = std::min(text->find('\n', at), text->size());
+  std::vector<UnitUses> lines;
+  for (std::size_t at = 0, end = 0; at < text->size(); at = end + 1) {
+    end = std::min(text->find('\n', at), text->size());
     const std::string_view line = std::string_view(*text).substr(at, end - at);
+    if (line.starts_with('#') || line.empty()) continue;
     const std::size_t blank = line.find(' ');
-    if (line.starts_with('#') || line.empty()) {
-      at = end + 1;
-      continue;
-    }
-    if (blank == std::string_view::npos || !bytes::number(line.substr(0, blank)))
+    const auto uses = bytes::number(line.substr(0, blank));
+    if (blank == std::string_view::npos || !uses)
       return about_file({ErrorCode::corrupt,
                          "a line of the profile is " + bytes::quote(line) +
                              ", expected a number of uses and the name of a unit",
                          at});
-    if (const auto unit = find(line.substr(blank + 1))) known.push_back(*unit);
-    at = end + 1;
+    lines.push_back({std::string(line.substr(blank + 1)), *uses});
   }
+  return lines;
+}
+
+Result<void> ResidentSet::load_profile(const std::string& path) const {
+  TRY_ASSIGN(const std::vector<UnitUses> lines, read_profile(path));
+  std::vector<std::size_t> known;
+  for (const UnitUses& line : lines)
+    if (const auto unit = find(line.name)) known.push_back(*unit);
   prefetch(last_that_fit(known));
   return {};
 }
