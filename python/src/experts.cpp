@@ -89,7 +89,7 @@ PartForm form_of(const Checkpoint& checkpoint, const UnitPart& part) {
   WholeTensor whole = value_or_raise(whole_tensor(checkpoint, part.tensor));
   const TensorView& view = checkpoint.tensors()[whole.first_piece].view;
   if (view.is_conjugate() || view.is_negative())
-    raise(ErrorCode::unsupported, "tensor " + '\"' + part.tensor + '\"' +
+    raise(ErrorCode::unsupported, "tensor \"" + part.tensor + "\"" +
                                       " was saved as a lazy conjugate or negative: its stored "
                                       "values are not its values");
   std::vector<std::int64_t>& shape = whole.sizes;
