@@ -109,7 +109,7 @@ SharedSet make_set(const OpenCheckpoint& self, std::vector<UnitFields> fields,
   ResidentOptions options{budget_bytes, std::move(share), wait_ms, eviction_policy(policy)};
   if (!options.policy)
     raise(ErrorCode::invalid_argument,
-          "there is no policy " + '\"' + policy + '\"' + ", expected lru, lfu, sieve or s3fifo");
+          "there is no policy \"" + policy + "\", expected lru, lfu, sieve or s3fifo");
   std::vector<Unit> units = units_of(std::move(fields));
   ResidentSet set = value_or_raise(
       without_gil([&] { return ResidentSet::of(checkpoint, std::move(units), options); }));
@@ -171,7 +171,7 @@ const HeldLease& held_by(const OpenLease& lease) {
 }
 
 [[noreturn]] void refuse_parts(const Unit& unit, const std::string& why) {
-  raise(ErrorCode::invalid_argument, "unit " + '\"' + unit.name + '\"' + ": " + why);
+  raise(ErrorCode::invalid_argument, "unit \"" + unit.name + "\": " + why);
 }
 
 // The form of the first part with what the next one adds to its first dimension.

@@ -151,7 +151,7 @@ def test_everything_but_the_experts_is_mapped(load):
     model = load()
     names = [name for name, _ in model.named_parameters()]
     assert "model.layers.1.mlp.gate.weight" in names and not any("experts" in each for each in names)
-    assert {permissions(each)[0] for each in model.parameters()} == {"rw-p"}
+    assert {permissions(each) for each in model.parameters()} == {"rw-p"}
     resident = weightmap.transformers.resident_set(model)
     assert [unit.name for unit in resident.units[7:9]] == [
         "model.layers.0.mlp.experts.7", "model.layers.1.mlp.experts.0"
@@ -263,8 +263,9 @@ def test_a_model_refuses_what_needs_its_experts(load, tmp_path, use, message):
 
 
 def test_what_changes_nothing_is_not_refused(load, wholes):
-    model = load().to("cpu").to(torch.bfloat16).eval()
+    model = load().to("cpu").eval()
     assert torch.equal(logits_of(model), logits_of(wholes("Mixtral")))
+    model.to(torch.bfloat16)  # of buffers alone, such as the frequencies of rotary embeddings
 
 
 @pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
