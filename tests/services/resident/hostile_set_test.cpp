@@ -113,6 +113,14 @@ TEST_CASE("A call that needs no room gets it whatever the budget is") {
   CHECK(table.reserve({}, member));
 }
 
+TEST_CASE_FIXTURE(Experts, "A mapped unit is refused once its file was written to") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  read_file(path);
+  CHECK(leases_of(set, {0})[0].is_mapped());
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(100'000) << "other";
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{0}), ErrorCode::io, "layers.0.experts.0");
+}
+
 namespace {
 
 struct HostileShared : Experts {
