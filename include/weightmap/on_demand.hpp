@@ -292,9 +292,10 @@ class WEIGHTMAP_API ResidentSet {
   std::vector<UnitHistory> history() const;
 
   // A profile: the names of the units with their uses, those that were used last at the end, as
-  // lines of text. Loading one prefetches the last of them that the budget has room for; names of
-  // no unit are left out. save_profile() fails with io; load_profile() too, and with corrupt
-  // for a line that is none, which it names.
+  // lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Loading one
+  // prefetches the last of them that the budget has room for; names of no unit are left out.
+  // save_profile() fails with io; load_profile() too, and with corrupt for a line that is none,
+  // which it names.
   Result<void> save_profile(const std::string& path) const;
   Result<void> load_profile(const std::string& path) const;
 

@@ -1,8 +1,9 @@
 // The profile of a set: which units were used, as lines of text.
 #include <algorithm>
-#include <fstream>
+#include <limits>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/base/bytes/escape.hpp"
@@ -32,6 +33,11 @@ Result<std::string> text_of(const std::string& path) {
   return text;
 }
 
+// A name of any bytes, in one line.
+std::string line_of(std::string_view name) {
+  return bytes::escape(name, std::numeric_limits<std::size_t>::max());
+}
+
 }  // namespace
 
 Result<void> ResidentSet::save_profile(const std::string& path) const {
@@ -42,7 +48,7 @@ Result<void> ResidentSet::save_profile(const std::string& path) const {
   std::string text(profile_head);
   for (const std::size_t i : order)
     if (histories[i].uses != 0)
-      text += std::to_string(histories[i].uses) + ' ' + units()[i].name + '\n';
+      text += std::to_string(histories[i].uses) + ' ' + line_of(units()[i].name) + '\n';
   TRY_ASSIGN(NewFile file, NewFile::create(path, {.durable = false}));
   TRY(file.write(std::as_bytes(std::span(text))));
   return file.commit();
@@ -55,6 +61,9 @@ Result<void> ResidentSet::load_profile(const std::string& path) const {
   };
   const Result<std::string> text = text_of(path);
   if (!text) return about_file(text.error());
+  std::unordered_map<std::string, std::size_t> by_line;
+  for (std::size_t unit = 0; unit < units().size(); ++unit)
+    by_line.emplace(line_of(units()[unit].name), unit);
   std::vector<std::size_t> known;
   for (std::size_t at = 0; at < text->size();) {
     const std::size_t end = std::min(text->find('\n', at), text->size());
@@ -69,7 +78,8 @@ Result<void> ResidentSet::load_profile(const std::string& path) const {
                          "a line of the profile is " + bytes::quote(line) +
                              ", expected a number of uses and the name of a unit",
                          at});
-    if (const auto unit = find(line.substr(blank + 1))) known.push_back(*unit);
+    if (const auto unit = by_line.find(std::string(line.substr(blank + 1))); unit != by_line.end())
+      known.push_back(unit->second);
     at = end + 1;
   }
   prefetch(last_that_fit(known));

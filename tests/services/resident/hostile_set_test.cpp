@@ -121,6 +121,19 @@ TEST_CASE_FIXTURE(Experts, "A mapped unit is refused once its file was written t
   CHECK_FAILS(set.acquire(std::vector<std::size_t>{0}), ErrorCode::io, "layers.0.experts.0");
 }
 
+TEST_CASE("A profile has the units of any names") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint =
+      opened(folder.write("model.safetensors", safetensors({{R"(a\nb)", "1"}, {"c", "2"}})));
+  const std::vector<Unit> units{{"a\nb", {{"a\nb", {}}}}, {"c", {{"c", {}}}}};
+  const ResidentSet set = ResidentSet::of(checkpoint, units, {.budget_bytes = 1 << 20}).value();
+  leases_of(set, {0, 1});
+  const std::string profile = folder.path() / "profile";
+  REQUIRE_OK(set.save_profile(profile));
+  CHECK(read_file(profile) == "# Units by their last use, with their uses\n1 a\\x0Ab\n1 c\n");
+  CHECK(set.load_profile(profile).has_value());
+}
+
 namespace {
 
 struct HostileShared : Experts {
