@@ -9,10 +9,12 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/services/resident/memory_pressure.hpp"
 #include "runtime/services/resident/resident_table.hpp"
 #include "runtime/system/process/process_lock.hpp"
 #include "tests/services/resident/experts_file.hpp"
@@ -132,6 +134,16 @@ TEST_CASE("A profile has the units of any names") {
   REQUIRE_OK(set.save_profile(profile));
   CHECK(read_file(profile) == "# Units by their last use, with their uses\n1 a\\x0Ab\n1 c\n");
   CHECK(set.load_profile(profile).has_value());
+}
+
+TEST_CASE("Who follows memory goes on when there is none") {
+  std::atomic<int> looks{0};
+  MemoryPressure pressure([&] {
+    ++looks;
+    throw std::bad_alloc();
+  });
+  REQUIRE_OK(pressure.start());
+  while (looks < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 namespace {
