@@ -300,7 +300,8 @@ class WEIGHTMAP_API ResidentSet {
   std::vector<UnitHistory> history() const;
 
   // Writes a profile: the names of the units with their uses, those that were used last at the end,
-  // as lines of text. Fails with io.
+  // as lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Fails with
+  // io.
   Result<void> save_profile(const std::string& path) const;
   // Prefetches the last units of a profile that the budget has room for; names of no unit are left
   // out. Fails as read_profile() does.

@@ -1,5 +1,6 @@
 // The profile of a set: which units were used, as lines of text.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -33,6 +34,24 @@ Result<std::string> text_of(const std::string& path) {
   return text;
 }
 
+// A name of any bytes, in one line.
+std::string line_of(std::string_view name) {
+  return bytes::escape(name, std::numeric_limits<std::size_t>::max());
+}
+
+// The other way round: each backslash of a line begins \xNN.
+std::string name_in(std::string_view text) {
+  std::string name;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = text.substr(at, 2) == "\\x" && at + 4 <= text.size()
+                          ? bytes::number(text.substr(at + 2, 2), 16)
+                          : std::nullopt;
+    name += byte ? static_cast<char>(*byte) : text[at];
+    if (byte) at += 3;
+  }
+  return name;
+}
+
 }  // namespace
 
 Result<void> ResidentSet::save_profile(const std::string& path) const {
@@ -43,7 +62,7 @@ Result<void> ResidentSet::save_profile(const std::string& path) const {
   std::string text(profile_head);
   for (const std::size_t i : order)
     if (histories[i].uses != 0)
-      text += std::to_string(histories[i].uses) + ' ' + units()[i].name + '\n';
+      text += std::to_string(histories[i].uses) + ' ' + line_of(units()[i].name) + '\n';
   TRY_ASSIGN(NewFile file, NewFile::create(path, {.durable = false}));
   TRY(file.write(std::as_bytes(std::span(text))));
   return file.commit();
@@ -68,7 +87,7 @@ Result<std::vector<UnitUses>> read_profile(const std::string& path) {
                          "a line of the profile is " + bytes::quote(line) +
                              ", expected a number of uses and the name of a unit",
                          at});
-    lines.push_back({std::string(line.substr(blank + 1)), *uses});
+    lines.push_back({name_in(line.substr(blank + 1)), *uses});
   }
   return lines;
 }

@@ -9,10 +9,12 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "runtime/services/resident/memory_pressure.hpp"
 #include "runtime/services/resident/resident_table.hpp"
 #include "runtime/system/process/process_lock.hpp"
 #include "tests/services/resident/experts_file.hpp"
@@ -111,6 +113,37 @@ TEST_CASE("A call that needs no room gets it whatever the budget is") {
   REQUIRE(table.reserve(both, member));
   table.set_budget(4096);
   CHECK(table.reserve({}, member));
+}
+
+TEST_CASE_FIXTURE(Experts, "A mapped unit is refused once its file was written to") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
+  read_file(path);
+  CHECK(leases_of(set, {0})[0].is_mapped());
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(100'000) << "other";
+  CHECK_FAILS(set.acquire(std::vector<std::size_t>{0}), ErrorCode::io, "layers.0.experts.0");
+}
+
+TEST_CASE("A profile has the units of any names") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint =
+      opened(folder.write("model.safetensors", safetensors({{R"(a\nb)", "1"}, {"c", "2"}})));
+  const std::vector<Unit> units{{"a\nb", {{"a\nb", {}}}}, {"c", {{"c", {}}}}};
+  const ResidentSet set = ResidentSet::of(checkpoint, units, {.budget_bytes = 1 << 20}).value();
+  leases_of(set, {0, 1});
+  const std::string profile = folder.path() / "profile";
+  REQUIRE_OK(set.save_profile(profile));
+  CHECK(read_file(profile) == "# Units by their last use, with their uses\n1 a\\x0Ab\n1 c\n");
+  CHECK(set.load_profile(profile).has_value());
+}
+
+TEST_CASE("Who follows memory goes on when there is none") {
+  std::atomic<int> looks{0};
+  MemoryPressure pressure([&] {
+    ++looks;
+    throw std::bad_alloc();
+  });
+  REQUIRE_OK(pressure.start());
+  while (looks < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 namespace {
