@@ -20,17 +20,15 @@ class PlayedPolicy {
       : policy_(std::move(policy)), histories_(units), is_there_(units), room_(room) {}
 
   struct Call {
-    std::size_t hits = 0;
-    std::vector<std::size_t> gone;  // units, in this order
+    std::vector<std::size_t> missing;  // units that came
+    std::vector<std::size_t> gone;     // units that went, in this order
   };
   // Precondition: each unit once.
   Call acquire(std::span<const std::size_t> units) {
     Call call;
-    std::vector<std::size_t> missing;
     for (const std::size_t unit : units)
-      if (!is_there_[unit]) missing.push_back(unit);
-    call.hits = units.size() - missing.size();
-    while (there_ + missing.size() > room_) call.gone.push_back(evict(units));
+      if (!is_there_[unit]) call.missing.push_back(unit);
+    while (there_ + call.missing.size() > room_) call.gone.push_back(evict(units));
     ++now_;
     for (const std::size_t unit : units) use(unit);
     return call;

@@ -21,7 +21,6 @@
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/torch_door.hpp"
-#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/element_format.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/on_demand.hpp"
@@ -90,7 +89,7 @@ PartForm form_of(const Checkpoint& checkpoint, const UnitPart& part) {
   WholeTensor whole = value_or_raise(whole_tensor(checkpoint, part.tensor));
   const TensorView& view = checkpoint.tensors()[whole.first_piece].view;
   if (view.is_conjugate() || view.is_negative())
-    raise(ErrorCode::unsupported, "tensor " + bytes::quote(part.tensor) +
+    raise(ErrorCode::unsupported, "tensor \"" + part.tensor + "\"" +
                                       " was saved as a lazy conjugate or negative: its stored "
                                       "values are not its values");
   std::vector<std::int64_t>& shape = whole.sizes;
@@ -110,7 +109,7 @@ SharedSet make_set(const OpenCheckpoint& self, std::vector<UnitFields> fields,
   ResidentOptions options{budget_bytes, std::move(share), wait_ms, eviction_policy(policy)};
   if (!options.policy)
     raise(ErrorCode::invalid_argument,
-          "there is no policy " + bytes::quote(policy) + ", expected lru, lfu, sieve or s3fifo");
+          "there is no policy \"" + policy + "\", expected lru, lfu, sieve or s3fifo");
   std::vector<Unit> units = units_of(std::move(fields));
   ResidentSet set = value_or_raise(
       without_gil([&] { return ResidentSet::of(checkpoint, std::move(units), options); }));
@@ -172,7 +171,7 @@ const HeldLease& held_by(const OpenLease& lease) {
 }
 
 [[noreturn]] void refuse_parts(const Unit& unit, const std::string& why) {
-  raise(ErrorCode::invalid_argument, "unit " + bytes::quote(unit.name) + ": " + why);
+  raise(ErrorCode::invalid_argument, "unit \"" + unit.name + "\": " + why);
 }
 
 // The form of the first part with what the next one adds to its first dimension.

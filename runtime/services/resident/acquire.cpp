@@ -10,6 +10,9 @@
 namespace weightmap {
 namespace {
 
+// A hundred years, so that the end of a wait fits the clock.
+constexpr std::uint64_t longest_wait_ms = std::uint64_t{100} * 366 * 24 * 3600 * 1000;
+
 bool contains_unit(const std::vector<std::uint32_t>& units, std::uint32_t unit) {
   return std::ranges::binary_search(units, unit);
 }
@@ -95,7 +98,8 @@ Result<void> Acquiring::map_rest() {
 
 // All of them or none, so that no two calls wait for one another.
 Result<void> Acquiring::hold_slots() {
-  const auto end = begin_ + std::chrono::milliseconds(set_.options.wait_ms);
+  const auto end =
+      begin_ + std::chrono::milliseconds(std::min(set_.options.wait_ms, longest_wait_ms));
   for (;;) {
     std::uint32_t seen = 0;
     std::vector<std::uint32_t> missing;

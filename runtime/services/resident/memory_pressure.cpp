@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <system_error>
 
 #include "runtime/system/memory/memory_limit.hpp"
@@ -48,7 +49,10 @@ void MemoryPressure::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, between_looks, [this] { return is_stopped_; })) {
     lock.unlock();
-    look_();
+    try {
+      look_();
+    } catch (const std::bad_alloc&) {  // the next look may have some
+    }
     lock.lock();
   }
 }

@@ -155,6 +155,7 @@ ResidentTable::Candidates ResidentTable::evictable() const {
 }
 
 bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned member) {
+  if (units.empty()) return true;  // whatever the budget has become
   std::uint64_t need = 0;
   for (const std::uint32_t unit : units) need += plan_.slot_bytes(unit);
   const auto is_above = [&] { return head_->used_bytes + need > head_->budget_bytes; };

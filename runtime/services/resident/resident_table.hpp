@@ -88,6 +88,7 @@ class ResidentTable {
   // One of those that use the table; how others find its memory (table_memory.hpp).
   struct Member {
     std::uint32_t process, descriptor;
+    bool operator==(const Member&) const = default;
   };
   // Returns a number for one more; most_members if there is none left.
   unsigned join(Member member) noexcept;

@@ -61,7 +61,7 @@ struct Experts {
   Checkpoint checkpoint = opened(path);
 
   // The file is not cached, so that each unit has to be read.
-  ResidentSet cold_set(ResidentOptions options) {
+  ResidentSet cold_set(const ResidentOptions& options) const {
     evict_file(path);
     Result<ResidentSet> set =
         ResidentSet::of(checkpoint, expert_units(checkpoint).value(), options);
