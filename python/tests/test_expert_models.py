@@ -121,7 +121,7 @@ def test_answers_are_those_of_the_whole_model(name, folders, wholes, tmp_path):
     if name not in ("Mixtral", "GptOss"):  # whose files are so anyway, and cannot be so
         folder = apart(folder, tmp_path / "apart")
     logits, text = logits_of(whole), text_of(whole)
-    assert len(set(text)) > TOKENS // 4
+    assert len(set(text[-TOKENS:])) > min(TOKENS, 32) // 4  # it is no loop of a few tokens
     for budget in BUDGETS:
         model = weightmap.transformers.load(folder, experts=budget)
         assert type(model).__name__ == f"{name}ForCausalLM" and isinstance(model, type(whole))
