@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <random>
+#include <span>
 #include <sstream>
 
 namespace {
@@ -17,11 +19,13 @@ class Recency {
     std::iota(order_.begin(), order_.end(), 0);
   }
 
+  // Precondition: count <= experts.
   std::vector<std::size_t> choose(std::size_t count, std::mt19937_64& random) {
     std::vector<std::size_t> chosen;
     while (chosen.size() < count) {
-      const std::size_t expert = order_[place(random)];
-      if (std::ranges::find(chosen, expert) == chosen.end()) chosen.push_back(expert);
+      // Drawn once a choice, so that the shares stand although experts are not chosen twice.
+      const std::vector<std::size_t> others = without(range(random), chosen);
+      if (!others.empty()) chosen.push_back(others[random() % others.size()]);
     }
     for (const std::size_t expert : chosen) {
       const auto found = std::ranges::find(order_, expert);
@@ -31,13 +35,22 @@ class Recency {
   }
 
  private:
-  std::size_t place(std::mt19937_64& random) const {
+  std::span<const std::size_t> range(std::mt19937_64& random) const {
     const std::size_t eighth = std::max<std::size_t>(order_.size() / 8, 1);
     const std::size_t quarter = std::max<std::size_t>(order_.size() / 4, 2);
+    const std::span all(order_);
     const std::uint64_t percent = random() % 100;
-    if (percent < 67) return random() % eighth;
-    if (percent < 81) return eighth + random() % (quarter - eighth);
-    return quarter + random() % (order_.size() - quarter);
+    if (percent < 67) return all.first(eighth);
+    if (percent < 81) return all.subspan(eighth, quarter - eighth);
+    return all.subspan(quarter);
+  }
+  static std::vector<std::size_t> without(std::span<const std::size_t> experts,
+                                          const std::vector<std::size_t>& chosen) {
+    std::vector<std::size_t> others;
+    std::ranges::copy_if(experts, std::back_inserter(others), [&](std::size_t expert) {
+      return std::ranges::find(chosen, expert) == chosen.end();
+    });
+    return others;
   }
 
   std::vector<std::size_t> order_;

@@ -326,7 +326,7 @@ double disk_rate(const ExpertFile& experts, std::uint64_t bytes) {
     std::vector<std::jthread> threads;
     for (unsigned thread = 0; thread < set_threads; ++thread)
       threads.emplace_back([&] {
-        const Mapped buffer(read_bytes);
+        const Mapped buffer(large_page);  // a whole one, which a disk fills sooner
         for (std::uint64_t at = next++; at < count * reads_each; at = next++) {
           const std::size_t unit = at / reads_each * experts.ranges.size() / count;
           const ssize_t got = pread(

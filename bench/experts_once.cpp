@@ -2,7 +2,7 @@
 // prints what a token costs as one JSON object.
 //
 //   experts_once FILE --way WAY [--budget BYTES] [--trace FILE] [--tokens 60] [--processes N]
-//                [--press BYTES] [--cgroup FOLDER]
+//                [--warm] [--press BYTES] [--cgroup FOLDER]
 //
 // The ways: mapping (page faults), random (with MADV_RANDOM), populate (MADV_POPULATE_READ of each
 // expert), pread (two threads read each expert into the page cache, then the mapping), pread_lru
@@ -30,6 +30,7 @@
 #include <fstream>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,7 @@ struct Arguments {
   std::string file, way = "weightmap", trace, cgroup;
   std::uint64_t budget = 0, press = 0, disk_sample = std::uint64_t{256} << 20;
   std::size_t layers = 8, experts = 64, chosen = 4, tokens = 60, processes = 1;
+  bool warm = false;
 };
 
 // Of the tokens that count, of one process.
@@ -136,10 +138,20 @@ void note_slots(const ExpertWay& way, Figures& figures) {
   figures.most_slots = std::max(figures.most_slots, figures.last_slots);
 }
 
+// Once, in the order of the file, so that what fits is resident before the first token.
+void use_each(ExpertWay& way, const ExpertFile& experts) {
+  for (std::size_t unit = 0; unit < experts.units.size(); ++unit) {
+    way.bring(std::span(&unit, 1));
+    way.use(unit);
+    way.end_use();
+  }
+}
+
 void run(const Arguments& arguments, const Checkpoint& checkpoint, const ExpertFile& experts,
          const ExpertTrace& trace, Common& common, Figures& figures) {
   const std::string share = arguments.processes > 1 ? "experts-" + std::to_string(getppid()) : "";
   const auto way = expert_way(arguments.way, checkpoint, experts, {arguments.budget, share});
+  if (arguments.warm) use_each(*way, experts);
   common.wait();
   figures.least_slots = 1e18;
   long long disk_before = 0, missed_before = 0;
@@ -321,6 +333,7 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", arguments.tokens, "At most")->check(CLI::Range(3, 1'000'000));
   app.add_option("--processes", arguments.processes)->check(CLI::Range(1u, most_processes));
   app.add_option("--press", arguments.press, "Bytes that another process takes and gives back");
+  app.add_flag("--warm", arguments.warm, "Use each expert once before the first token");
   app.add_option("--cgroup", arguments.cgroup, "Folder of a control group to join");
   app.add_option("--disk-sample", arguments.disk_sample,
                  "Bytes read to know the disk's rate, twice");

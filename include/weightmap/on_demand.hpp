@@ -203,6 +203,14 @@ struct ResidentStats {
   std::string why_not_direct;   // the file system's refusal of reads past the page cache, if it did
 };
 
+// A line of a profile, as ResidentSet::save_profile() writes them.
+struct UnitUses {
+  std::string name;
+  std::uint64_t uses = 0;
+};
+// Fails with io, and with corrupt for a line that is none, which it names.
+WEIGHTMAP_API Result<std::vector<UnitUses>> read_profile(const std::string& path);
+
 class ResidentSet;
 
 // Keeps the bytes of one unit where they are until it is destroyed. Belongs to one thread at a
@@ -291,12 +299,12 @@ class WEIGHTMAP_API ResidentSet {
   // The history of each unit, as of now.
   std::vector<UnitHistory> history() const;
 
-  // A profile: the names of the units with their uses, those that were used last at the end, as
-  // lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Loading one
-  // prefetches the last of them that the budget has room for; names of no unit are left out.
-  // save_profile() fails with io; load_profile() too, and with corrupt for a line that is none,
-  // which it names.
+  // Writes a profile: the names of the units with their uses, those that were used last at the end,
+  // as lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Fails with
+  // io.
   Result<void> save_profile(const std::string& path) const;
+  // Prefetches the last units of a profile that the budget has room for; names of no unit are left
+  // out. Fails as read_profile() does.
   Result<void> load_profile(const std::string& path) const;
 
  private:

@@ -5,9 +5,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <functional>
+#include <algorithm>
+#include <chrono>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +21,6 @@
 #include "python/src/errors.hpp"
 #include "python/src/mapped_bytes.hpp"
 #include "python/src/torch_door.hpp"
-#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/element_format.hpp"
 #include "weightmap/chunks.hpp"
 #include "weightmap/on_demand.hpp"
@@ -58,9 +57,9 @@ struct OpenLease {
   std::shared_ptr<const HeldLease> held;
 };
 
-using OpenSetOwner = std::shared_ptr<const OpenSet>;
+// The set as Python has it.
 struct SharedSet {
-  OpenSetOwner open;
+  std::shared_ptr<const OpenSet> open;
 };
 
 std::vector<UnitFields> fields_of(const std::vector<Unit>& units) {
@@ -90,7 +89,7 @@ PartForm form_of(const Checkpoint& checkpoint, const UnitPart& part) {
   WholeTensor whole = value_or_raise(whole_tensor(checkpoint, part.tensor));
   const TensorView& view = checkpoint.tensors()[whole.first_piece].view;
   if (view.is_conjugate() || view.is_negative())
-    raise(ErrorCode::unsupported, "tensor " + bytes::quote(part.tensor) +
+    raise(ErrorCode::unsupported, "tensor \"" + part.tensor + "\"" +
                                       " was saved as a lazy conjugate or negative: its stored "
                                       "values are not its values");
   std::vector<std::int64_t>& shape = whole.sizes;
@@ -110,7 +109,7 @@ SharedSet make_set(const OpenCheckpoint& self, std::vector<UnitFields> fields,
   ResidentOptions options{budget_bytes, std::move(share), wait_ms, eviction_policy(policy)};
   if (!options.policy)
     raise(ErrorCode::invalid_argument,
-          "there is no policy " + bytes::quote(policy) + ", expected lru, lfu, sieve or s3fifo");
+          "there is no policy \"" + policy + "\", expected lru, lfu, sieve or s3fifo");
   std::vector<Unit> units = units_of(std::move(fields));
   ResidentSet set = value_or_raise(
       without_gil([&] { return ResidentSet::of(checkpoint, std::move(units), options); }));
@@ -172,7 +171,7 @@ const HeldLease& held_by(const OpenLease& lease) {
 }
 
 [[noreturn]] void refuse_parts(const Unit& unit, const std::string& why) {
-  raise(ErrorCode::invalid_argument, "unit " + bytes::quote(unit.name) + ": " + why);
+  raise(ErrorCode::invalid_argument, "unit \"" + unit.name + "\": " + why);
 }
 
 // The form of the first part with what the next one adds to its first dimension.
@@ -253,7 +252,6 @@ void bind_lease(nb::module_& module) {
   nb::class_<OpenLease>(module, "Lease")
       .def("unit", [](const OpenLease& self) { return held_by(self).lease.unit(); })
       .def("is_mapped", [](const OpenLease& self) { return held_by(self).lease.is_mapped(); })
-      .def("has_ended", [](const OpenLease& self) { return self.held == nullptr; })
       .def(
           "end", [](OpenLease& self) { self.held = nullptr; }, nb::lock_self())
       .def("numpy", part_to_numpy, nb::lock_self(),
@@ -269,9 +267,6 @@ void bind_lease(nb::module_& module) {
 void bind_experts(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
   bind_lease(module);
   nb::class_<SharedSet>(module, "ResidentSet")
-      .def(
-          "units", [](const SharedSet& self) { return fields_of(self.open->set.units()); },
-          nb::sig("def units(self) -> list[tuple[str, list[tuple[str, int | None, bool]]]]"))
       .def("unit_bytes",
            [](const SharedSet& self) {
              std::vector<std::uint64_t> bytes;

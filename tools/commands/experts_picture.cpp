@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/bytes/number.hpp"
 #include "runtime/base/try.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/on_demand.hpp"
@@ -32,29 +30,6 @@ struct Layer {
     return all;
   }
 };
-
-tl::unexpected<Error> about_profile(const std::string& profile, ErrorCode code, std::string why) {
-  Error error{code, std::move(why)};
-  error.file = printable(profile);
-  return tl::unexpected<Error>(std::move(error));
-}
-
-Result<std::map<std::string, std::uint64_t>> read_profile(const std::string& profile) {
-  std::ifstream file(profile);
-  if (!file) return about_profile(profile, ErrorCode::io, "cannot open the profile");
-  std::map<std::string, std::uint64_t> uses;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line.front() == '#') continue;
-    const std::size_t blank = line.find(' ');
-    const auto number = bytes::number(std::string_view(line).substr(0, blank));
-    if (blank == std::string::npos || !number)
-      return about_profile(profile, ErrorCode::corrupt,
-                           "a line of the profile is " + bytes::quote(line) +
-                               ", expected a number of uses and the name of a unit");
-    uses[line.substr(blank + 1)] = *number;
-  }
-  return uses;
-}
 
 // In the order of the units.
 std::vector<Layer> layers_of(const std::vector<Unit>& units,
@@ -93,7 +68,9 @@ Json describe_layers(const std::vector<Layer>& layers) {
 Result<Json> show_experts(Output& out, const Checkpoint& checkpoint, const std::string& profile,
                           const TableStyle& style, bool json) {
   TRY_ASSIGN(const std::vector<Unit> units, expert_units(checkpoint));
-  TRY_ASSIGN(const auto uses, read_profile(profile));
+  TRY_ASSIGN(const std::vector<UnitUses> lines, read_profile(profile));
+  std::map<std::string, std::uint64_t> uses;
+  for (const UnitUses& line : lines) uses[line.name] = line.uses;
   const std::vector<Layer> layers = layers_of(units, uses);
   if (json) return describe_layers(layers);
   std::uint64_t most = 1;

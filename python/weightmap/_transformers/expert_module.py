@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import mmap
@@ -14,7 +15,7 @@ import torch
 from weightmap._errors import LimitExceededError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from weightmap import _core
     from weightmap.experts import ResidentSet
@@ -111,11 +112,13 @@ class ExpertLayer:
         ]
         self._limit = 0
 
-    def run(self, forward: Callable[..., Any], ids: torch.Tensor, arguments: tuple[Any, ...]) -> Any:
+    @contextlib.contextmanager
+    def call(self, ids: torch.Tensor) -> Iterator[None]:
+        """While the module goes through these experts, in this thread."""
         before = getattr(self._calls, "now", None)
         self._calls.now = call = _Call(_experts_in(ids, len(self._positions)))
         try:
-            return forward(*arguments)
+            yield
         finally:
             self._calls.now = before
             call.end()
@@ -197,23 +200,21 @@ class _WithoutGradient(torch.autograd.Function):
 def on_demand_class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     """A module of experts of this class, whose own forward runs over leases. It has its ExpertLayer
     as `_weightmap_layer`."""
-    names = list(inspect.signature(kind.forward).parameters)
+    name_of_ids = list(inspect.signature(kind.forward).parameters)[2]
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        ids = args[1] if len(args) > 1 else kwargs.get(names[2])
-        arguments = (*args, *kwargs.values())
-
-        def run(*values: Any) -> Any:
-            return kind.forward(self, *values[:len(args)], **dict(zip(kwargs, values[len(args):])))
-
         layer: ExpertLayer = self._weightmap_layer
+        ids = args[1] if len(args) > 1 else kwargs[name_of_ids]
+        values = (*args, *kwargs.values())
+
+        def run(*given: Any) -> Any:
+            return kind.forward(self, *given[:len(args)], **dict(zip(kwargs, given[len(args):])))
+
         is_recorded = torch.is_grad_enabled() and any(
-            isinstance(each, torch.Tensor) and each.requires_grad for each in arguments
+            isinstance(each, torch.Tensor) and each.requires_grad for each in values
         )
-        if is_recorded:
-            run = functools.partial(_WithoutGradient.apply, run)
-            return layer.run(run, ids, arguments)
-        return layer.run(run, ids, arguments)
+        with layer.call(ids):
+            return _WithoutGradient.apply(run, *values) if is_recorded else run(*values)
 
     functools.update_wrapper(forward, kind.forward)
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})

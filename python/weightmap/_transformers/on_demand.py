@@ -12,7 +12,7 @@ from weightmap._open import open
 from weightmap._transformers.expert_files import WAY_OUT, ExpertFiles, ModuleParts
 from weightmap._transformers.expert_module import ExpertLayer, ExpertParameter, on_demand_class
 from weightmap._transformers.refusing import refusing_class
-from weightmap.experts import ResidentSet
+from weightmap.experts import ResidentSet, budget_bytes
 
 # Arguments of from_pretrained() by which parameters come to other places than the CPU's memory.
 _PLACED = ("device_map", "tp_plan", "tp_size", "device_mesh", "distributed_config",
@@ -24,6 +24,7 @@ def from_pretrained(
 ) -> Any:
     """What cls.from_pretrained(place, **options) returns, with experts that are read when they are
     needed."""
+    budget_bytes(budget)
     _check_options(cls, options)
     loader = _Loader(budget, share)
     loaded = loader.class_of(cls).from_pretrained(
@@ -105,20 +106,18 @@ class _Loader:
             for key, parameter in module.named_parameters(recurse=False)
             if parameter.ndim > 0 and len(parameter) == module.num_experts
         }
+        parts = {name: ModuleParts(name, module.num_experts) for name, module in modules.items()}
         with open(paths if len(paths) > 1 else paths[0], verify="chain") as checkpoint:
             files = ExpertFiles(checkpoint, model, metas, load_config)
-            layers = []
-            for name, module in modules.items():
-                layers.append(ModuleParts(name, module.num_experts))
-                for full, parameter in metas.items():
-                    if full.rpartition(".")[0] == name:
-                        layers[-1].add(full.rpartition(".")[2], files.parts_of(full, parameter))
-            units = [unit for layer in layers for unit in layer.units()]
+            for full, meta in metas.items():
+                name, _, key = full.rpartition(".")
+                parts[name].add(key, files.parts_of(full, meta))
+            units = [unit for each in parts.values() for unit in each.units()]
             resident = ResidentSet(checkpoint, units, budget=self._budget, share=self._share)
         first = 0
-        for parts in layers:
-            positions = range(first, first := first + parts.count)
-            self._put_in(modules[parts.name], parts, ExpertLayer(resident, positions))
+        for each in parts.values():
+            positions = range(first, first := first + each.count)
+            self._put_in(modules[each.name], each, ExpertLayer(resident, positions))
         return files.names_in(model.state_dict())
 
     def _put_in(self, module: Any, parts: ModuleParts, layer: ExpertLayer) -> None:

@@ -37,7 +37,11 @@ def refusing_class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("no state_dict()", "weightmap.open() has the tensors of the files")
 
-    functions = {"_apply": _apply, "train": train, "state_dict": state_dict}
+    def __reduce_ex__(self: Any, _protocol: Any) -> NoReturn:
+        _refuse("no copy and no pickle", "load it again: the processes that do share its memory")
+
+    functions = {"_apply": _apply, "train": train, "state_dict": state_dict,
+                 "__reduce_ex__": __reduce_ex__}
     if hasattr(kind, "save_pretrained"):
 
         @functools.wraps(kind.save_pretrained)

@@ -3,7 +3,8 @@
 #include <limits>
 #include <numeric>
 #include <string>
-#include <unordered_map>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/bytes/escape.hpp"
@@ -38,6 +39,19 @@ std::string line_of(std::string_view name) {
   return bytes::escape(name, std::numeric_limits<std::size_t>::max());
 }
 
+// The other way round: each backslash of a line begins \xNN.
+std::string name_in(std::string_view text) {
+  std::string name;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = text.substr(at, 2) == "\\x" && at + 4 <= text.size()
+                          ? bytes::number(text.substr(at + 2, 2), 16)
+                          : std::nullopt;
+    name += byte ? static_cast<char>(*byte) : text[at];
+    if (byte) at += 3;
+  }
+  return name;
+}
+
 }  // namespace
 
 Result<void> ResidentSet::save_profile(const std::string& path) const {
@@ -54,34 +68,35 @@ Result<void> ResidentSet::save_profile(const std::string& path) const {
   return file.commit();
 }
 
-Result<void> ResidentSet::load_profile(const std::string& path) const {
+Result<std::vector<UnitUses>> read_profile(const std::string& path) {
   const auto about_file = [&path](Error error) {
     if (error.file.empty()) error.file = bytes::escape(path);
     return tl::unexpected<Error>(std::move(error));
   };
   const Result<std::string> text = text_of(path);
   if (!text) return about_file(text.error());
-  std::unordered_map<std::string, std::size_t> by_line;
-  for (std::size_t unit = 0; unit < units().size(); ++unit)
-    by_line.emplace(line_of(units()[unit].name), unit);
-  std::vector<std::size_t> known;
-  for (std::size_t at = 0; at < text->size();) {
-    const std::size_t end = std::min(text->find('\n', at), text->size());
+  std::vector<UnitUses> lines;
+  for (std::size_t at = 0, end = 0; at < text->size(); at = end + 1) {
+    end = std::min(text->find('\n', at), text->size());
     const std::string_view line = std::string_view(*text).substr(at, end - at);
+    if (line.starts_with('#') || line.empty()) continue;
     const std::size_t blank = line.find(' ');
-    if (line.starts_with('#') || line.empty()) {
-      at = end + 1;
-      continue;
-    }
-    if (blank == std::string_view::npos || !bytes::number(line.substr(0, blank)))
+    const auto uses = bytes::number(line.substr(0, blank));
+    if (blank == std::string_view::npos || !uses)
       return about_file({ErrorCode::corrupt,
                          "a line of the profile is " + bytes::quote(line) +
                              ", expected a number of uses and the name of a unit",
                          at});
-    if (const auto unit = by_line.find(std::string(line.substr(blank + 1))); unit != by_line.end())
-      known.push_back(unit->second);
-    at = end + 1;
+    lines.push_back({name_in(line.substr(blank + 1)), *uses});
   }
+  return lines;
+}
+
+Result<void> ResidentSet::load_profile(const std::string& path) const {
+  TRY_ASSIGN(const std::vector<UnitUses> lines, read_profile(path));
+  std::vector<std::size_t> known;
+  for (const UnitUses& line : lines)
+    if (const auto unit = find(line.name)) known.push_back(*unit);
   prefetch(last_that_fit(known));
   return {};
 }

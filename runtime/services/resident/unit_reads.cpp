@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "mmap/memory/copy_file.hpp"
+#include "mmap/memory/slot_memory.hpp"
 #include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/reservation.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
@@ -18,9 +18,10 @@
 namespace weightmap {
 
 // What each thread has for itself: memory for pages of which a part is wanted, and small enough to
-// stay in the processor's cache until it is copied.
+// stay in the processor's cache until it is copied. A huge page: a disk reads into small ones at
+// half the rate, each being an address of its own for it.
 struct UnitReads::Scratch {
-  mmap::Reservation memory{os::large_page, os::large_page, mmap::Reservation::Access::write};
+  Result<mmap::SlotMemory> memory = mmap::SlotMemory::of_process(os::large_page);
 };
 
 UnitReads::UnitReads(const Checkpoint::State& checkpoint, Finished finished, More more)
@@ -162,8 +163,7 @@ Result<void> UnitReads::read_guarded(UnitRead& read, const SlotRead& part,
 }
 
 Result<void> UnitReads::read_part(UnitRead& read, const SlotRead& part, Scratch& scratch) {
-  if (scratch.memory.is_empty())
-    return failure(ErrorCode::io, "there is no memory for a thread that reads");
+  if (!scratch.memory) return failure(ErrorCode::io, "there is no memory for a thread that reads");
   const mmap::MappedFile mapped = part.source->in(checkpoint_.mapping);
   TRY(mapped.check_not_lost());
   if (read.slot != nullptr) return read_into_slot(read, part, scratch);
@@ -184,7 +184,7 @@ Result<void> UnitReads::read_into_slot(UnitRead& read, const SlotRead& part, Scr
   os::DirectReader& reader = *readers_.at(part.source);
   const std::span<std::byte> pages = part.is_congruent
                                          ? std::span(to - part.skipped, part.pages.length)
-                                         : scratch.memory.bytes().first(part.pages.length);
+                                         : scratch.memory->bytes().first(part.pages.length);
   TRY_ASSIGN(const bool is_past_cache, reader.read(part.pages.offset, pages));
   if (!is_past_cache)
     mmap::drop_range(part.source->in(checkpoint_.mapping), part.pages.offset,

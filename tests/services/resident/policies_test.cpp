@@ -21,7 +21,9 @@ std::string played(std::string_view policy, std::size_t room, std::string_view c
   for (const char name : calls) {
     const std::size_t unit = static_cast<std::size_t>(name - 'a');
     const PlayedPolicy::Call call = playing.acquire(std::span(&unit, 1));
-    done += call.hits != 0 ? '+' : call.gone.empty() ? '-' : static_cast<char>('a' + call.gone[0]);
+    done += call.missing.empty() ? '+'
+            : call.gone.empty()  ? '-'
+                                 : static_cast<char>('a' + call.gone[0]);
   }
   return done;
 }
