@@ -71,6 +71,9 @@ void Acquiring::find_in_mapping() {
 
 Result<void> Acquiring::check_room() const {
   std::uint64_t bytes = 0;
+  for (const std::uint32_t unit : in_slots_) bytes += set_.plan.slot_bytes(unit);
+  set_.follow_memory(bytes);
+  bytes = 0;
   for (const std::uint32_t unit : in_slots_) {
     bytes += set_.plan.slot_bytes(unit);
     if (bytes <= set_.table().budget_bytes()) continue;

@@ -18,12 +18,18 @@ constexpr double too_much_waiting = 10;
 }  // namespace
 
 // A sixteenth of what can be had stays free, for page tables and for what others need at once.
-std::uint64_t MemoryPressure::budget_for(std::uint64_t used) noexcept {
+std::uint64_t MemoryPressure::budget_within(std::uint64_t available, double waiting,
+                                            std::uint64_t used, std::uint64_t needed) noexcept {
+  const std::uint64_t all = used + available;
+  const std::uint64_t budget = all - all / 16;
+  if (waiting < too_much_waiting) return budget;
+  return std::min(budget, std::max(used - used / 64, needed));
+}
+
+std::uint64_t MemoryPressure::budget_for(std::uint64_t used, std::uint64_t needed) noexcept {
   const os::MemoryLimit limit = os::memory_limit();
   if (limit.available == os::MemoryLimit::unknown) return os::MemoryLimit::unknown;
-  const std::uint64_t all = used + limit.available;
-  const std::uint64_t budget = all - all / 16;
-  return os::memory_waiting() < too_much_waiting ? budget : std::min(budget, used - used / 64);
+  return budget_within(limit.available, os::memory_waiting(), used, needed);
 }
 
 MemoryPressure::~MemoryPressure() {

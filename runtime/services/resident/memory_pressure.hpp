@@ -13,8 +13,12 @@ namespace weightmap {
 
 class MemoryPressure {
  public:
-  // Returns what may be used, if `used` is: less if processes wait for memory.
-  static std::uint64_t budget_for(std::uint64_t used) noexcept;
+  // Returns what may be used, if `used` is: less if processes wait for memory, but what one call
+  // has `needed`, since the waits of others do not end by its failure.
+  static std::uint64_t budget_for(std::uint64_t used, std::uint64_t needed) noexcept;
+  // Likewise, if so many bytes can be had, and processes wait for so many percent of the time.
+  static std::uint64_t budget_within(std::uint64_t available, double waiting, std::uint64_t used,
+                                     std::uint64_t needed) noexcept;
 
   // Calls `look` four times a second, in a thread of its own.
   explicit MemoryPressure(std::function<void()> look) : look_(std::move(look)) {}

@@ -73,7 +73,7 @@ ResidentSet::State::State(const Checkpoint::State& opened, std::vector<Unit> nam
 
 Result<void> ResidentSet::State::start() {
   const bool follows = options.budget_bytes == 0;
-  const std::uint64_t budget = follows ? MemoryPressure::budget_for(0) : options.budget_bytes;
+  const std::uint64_t budget = follows ? MemoryPressure::budget_for(0, 0) : options.budget_bytes;
   const TableTerms terms{sum_of(checkpoint, placed, units), options.budget_bytes,
                          std::string(policy->name())};
   TRY_ASSIGN(memory, TableMemory::of(options.share, terms, plan, *policy, budget));
@@ -84,9 +84,18 @@ Result<void> ResidentSet::State::start() {
   pressure = std::make_unique<MemoryPressure>([this] {
     memory->bury_the_dead();  // the first may be one of them
     const ResidentTable::Lock lock(table());
-    if (memory->is_first()) table().set_budget(MemoryPressure::budget_for(table().used_bytes()));
+    if (memory->is_first())
+      table().set_budget(MemoryPressure::budget_for(table().used_bytes(), table().most_needed()));
   });
   return pressure->start();
+}
+
+void ResidentSet::State::follow_memory(std::uint64_t needed) {
+  const ResidentTable::Lock lock(table());
+  std::uint64_t& most = table().most_needed();
+  if (options.budget_bytes != 0 || needed <= most) return;
+  most = needed;
+  table().set_budget(MemoryPressure::budget_for(table().used_bytes(), most));
 }
 
 bool ResidentSet::State::is_of_parent() const noexcept { return forks != os::fork_count(); }

@@ -59,6 +59,9 @@ struct ResidentSet::State {
   // True if all units have room, so that the page cache is the place for those that can be mapped.
   bool all_fit() const noexcept { return table().budget_bytes() >= plan.all_bytes(); }
 
+  // Without a budget given: makes it that of now, of which one call needs so much.
+  void follow_memory(std::uint64_t needed);
+
   // Precondition: the table says that this set reads the unit, or it is read through the mapping.
   std::shared_ptr<UnitRead> make_read(std::uint32_t unit, bool into_slot);
   Result<void> allocate(std::uint32_t unit);  // memory for its slot

@@ -122,6 +122,8 @@ class ResidentTable {
   std::uint64_t budget_bytes() const noexcept { return head_->budget_bytes; }
   // What is above it and can go goes at once.
   void set_budget(std::uint64_t bytes);
+  // The most that a single call has needed.
+  std::uint64_t& most_needed() noexcept { return head_->most_needed; }
   std::uint64_t used_bytes() const noexcept { return head_->used_bytes; }
   Counters& counters() noexcept { return head_->counters; }
   struct Count {
@@ -142,7 +144,8 @@ class ResidentTable {
     Terms terms;
     os::SharedMutex mutex;
     std::atomic<std::uint32_t> changes, waiters;
-    std::uint64_t budget_bytes, used_bytes, memory_bytes, now;
+    std::atomic<std::uint64_t> budget_bytes;  // read without the lock, too
+    std::uint64_t used_bytes, memory_bytes, now, most_needed;
     Counters counters;
     bool is_member[most_members];
     Member members[most_members];

@@ -136,6 +136,14 @@ TEST_CASE("A profile has the units of any names") {
   CHECK(set.load_profile(profile).has_value());
 }
 
+TEST_CASE("Processes that wait for memory leave what one call needs") {
+  CHECK(MemoryPressure::budget_within(160'000, 0, 6400, 0) == 156'000);
+  CHECK(MemoryPressure::budget_within(160'000, 50, 6400, 0) == 6300);
+  CHECK(MemoryPressure::budget_within(160'000, 50, 6400, 8192) == 8192);
+  CHECK(MemoryPressure::budget_within(160'000, 50, 0, 4096) == 4096);
+  CHECK(MemoryPressure::budget_within(3200, 50, 0, 4096) == 3000);
+}
+
 TEST_CASE("Who follows memory goes on when there is none") {
   std::atomic<int> looks{0};
   MemoryPressure pressure([&] {
