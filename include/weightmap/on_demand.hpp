@@ -135,7 +135,7 @@ inline constexpr std::size_t unit_alignment = 64;
 //   GGUF's "blk.0.ffn_gate_exps.weight": a unit "layers.0.experts.7" or "blk.0.exps.7" has slice 7
 //   of each, by name.
 // Fails with not_found if there is none, with unsupported if fused tensors of one layer have
-// different numbers of experts.
+// different numbers of experts, with limit_exceeded if they have more than 4 million slices.
 WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint,
                                                      std::string_view pattern = "*");
 
@@ -143,7 +143,7 @@ WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoin
 // too. Times are numbers of calls of acquire().
 struct UnitHistory {
   std::uint64_t last_used = 0;  // 0: never
-  std::uint64_t entered = 0;    // when it became resident the last time
+  std::uint64_t entered = 0;    // when it became resident the last time, also by a prefetch
   std::uint64_t uses = 0;       // calls that acquired it
   std::uint64_t own = 0;        // of the policy
 };
@@ -157,7 +157,7 @@ class WEIGHTMAP_API EvictionPolicy {
   virtual std::string_view name() const noexcept = 0;
   // A unit was acquired at this time, and was resident. Its history has the use already.
   virtual void hit(UnitHistory& unit, std::uint64_t now) const noexcept = 0;
-  // Likewise, but it was not resident, and is now.
+  // Likewise, but it was not resident, and is now; or it was prefetched, and is not used yet.
   virtual void entered(UnitHistory& unit, std::uint64_t now) const noexcept = 0;
   // Returns the position of the one that is to go. They are resident, and nobody has a lease of
   // them. Precondition: there is one.
@@ -166,7 +166,7 @@ class WEIGHTMAP_API EvictionPolicy {
 };
 
 // Returns "lru" (what was not used for the longest time goes), "lfu" (what was used least, where
-// uses count half after each `units` calls), "sieve" or "s3fifo"; nullptr for any other name.
+// uses count half after each 1,024 calls), "sieve" or "s3fifo"; nullptr for any other name.
 WEIGHTMAP_API std::shared_ptr<const EvictionPolicy> eviction_policy(std::string_view name);
 
 struct ResidentOptions {
@@ -198,6 +198,14 @@ struct ResidentStats {
   std::uint64_t processes = 1;  // that have the set now
   std::string why_not_direct;   // the file system's refusal of reads past the page cache, if it did
 };
+
+// A line of a profile, as ResidentSet::save_profile() writes them.
+struct UnitUses {
+  std::string name;
+  std::uint64_t uses = 0;
+};
+// Fails with io, and with corrupt for a line that is none, which it names.
+WEIGHTMAP_API Result<std::vector<UnitUses>> read_profile(const std::string& path);
 
 class ResidentSet;
 
@@ -287,11 +295,12 @@ class WEIGHTMAP_API ResidentSet {
   // The history of each unit, as of now.
   std::vector<UnitHistory> history() const;
 
-  // A profile: the names of the units with their uses, those that were used last at the end, as
-  // lines of text. Loading one prefetches the last of them that the budget has room for; names of
-  // no unit are left out. save_profile() fails with io; load_profile() too, and with corrupt
-  // for a line that is none, which it names.
+  // Writes a profile: the names of the units with their uses, those that were used last at the end,
+  // as lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Fails with
+  // io.
   Result<void> save_profile(const std::string& path) const;
+  // Prefetches the last units of a profile that the budget has room for; names of no unit are left
+  // out. Fails as read_profile() does.
   Result<void> load_profile(const std::string& path) const;
 
  private:

@@ -472,6 +472,7 @@ void bind_checkpoint(nb::module_& module) {
            "Storages checked, storages without a sum, bytes read.");
   bind_pages(checkpoint);
   bind_rows(module, checkpoint);
+  bind_experts(module, checkpoint);
   module.def("open", open, nb::arg("path"), nb::arg("options"), nb::arg("like_torch") = false,
              nb::arg("progress") = nb::none(),
              nb::sig("def open(path: bytes, options: dict[str, typing.Any], like_torch: bool = "

@@ -23,6 +23,7 @@ void bind_checkpoint(nanobind::module_& module);
 // What concerns pages: of warming, of residency.
 void bind_pages(nanobind::class_<OpenCheckpoint>& checkpoint);
 void bind_rows(nanobind::module_& module, nanobind::class_<OpenCheckpoint>& checkpoint);
+void bind_experts(nanobind::module_& module, nanobind::class_<OpenCheckpoint>& checkpoint);
 
 nanobind::tuple generation_fields(const Generation& generation);
 

@@ -28,38 +28,38 @@ struct ManagedTensor {
 constexpr const char* capsule_name = "dltensor";  // another one as soon as it is taken
 
 // A ManagedTensor and what it points to. Its last owner may let go in any thread, without the GIL.
-struct Lease {
+struct LentTensor {
   ManagedTensor managed;
-  Owner owner;
+  std::shared_ptr<const void> owner;
   std::array<std::int64_t, 2 * TensorView::max_slice_rank> dims;  // shape, then strides
 };
 
-void end_lease(ManagedTensor* managed) { delete static_cast<Lease*>(managed->context); }
+void end_loan(ManagedTensor* managed) { delete static_cast<LentTensor*>(managed->context); }
 
 void end_unused(PyObject* capsule) {
   if (void* managed = PyCapsule_IsValid(capsule, capsule_name) != 0
                           ? PyCapsule_GetPointer(capsule, capsule_name)
                           : nullptr)
-    end_lease(static_cast<ManagedTensor*>(managed));
+    end_loan(static_cast<ManagedTensor*>(managed));
 }
 
 nb::object lend(const TorchMemory& memory, std::uint8_t dlpack_code) {
-  auto lease = std::make_unique<Lease>();
-  lease->owner = memory.owner;
-  std::int64_t* const shape = lease->dims.data();
+  auto lent = std::make_unique<LentTensor>();
+  lent->owner = memory.owner;
+  std::int64_t* const shape = lent->dims.data();
   std::int64_t* const strides = std::copy(memory.shape.begin(), memory.shape.end(), shape);
   std::copy(memory.strides.begin(), memory.strides.end(), strides);
-  nb::dlpack::dltensor& tensor = lease->managed.tensor;
+  nb::dlpack::dltensor& tensor = lent->managed.tensor;
   tensor.data = memory.data;
   tensor.device = {nb::device::cpu::value, 0};
   tensor.ndim = static_cast<std::int32_t>(memory.shape.size());
   tensor.dtype = {dlpack_code, static_cast<std::uint8_t>(8 * element_size(memory.dtype)), 1};
   tensor.shape = shape;
   tensor.strides = strides;
-  lease->managed.context = lease.get();
-  lease->managed.deleter = end_lease;
-  nb::object capsule = checked(PyCapsule_New(&lease->managed, capsule_name, end_unused));
-  lease.release();
+  lent->managed.context = lent.get();
+  lent->managed.deleter = end_loan;
+  nb::object capsule = checked(PyCapsule_New(&lent->managed, capsule_name, end_unused));
+  lent.release();
   return capsule;
 }
 

@@ -9,16 +9,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
-#include "python/src/holder.hpp"
+#include "weightmap/tensor_view.hpp"
 
 namespace weightmap::python {
 
 // The memory and the shape of a tensor to be made.
 struct TorchMemory {
-  const Owner& owner;  // of which the tensor keeps a share
-  std::byte* data;     // the first element, in this machine's byte order; of Backing::lend()
+  std::shared_ptr<const void> owner;  // of which the tensor keeps a share
+  std::byte* data;                    // the first element, in this machine's byte order
   DType dtype;
   std::span<const std::int64_t> shape;    // at least one element
   std::span<const std::int64_t> strides;  // in elements

@@ -44,7 +44,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from weightmap import accelerate, cuda, ray, remote, reports, sglang, torch, transformers, vllm
+    from weightmap import (
+        accelerate,
+        cuda,
+        experts,
+        ray,
+        remote,
+        reports,
+        sglang,
+        torch,
+        transformers,
+        vllm,
+    )
     from weightmap._chunked import ChunkedTensor
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
@@ -148,6 +159,7 @@ _MODULE_OF = {
 _SUBMODULES = (
     "accelerate",
     "cuda",
+    "experts",
     "ray",
     "remote",
     "reports",

@@ -13,11 +13,17 @@ import errno
 import json
 import logging
 import os
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from weightmap import config
 from weightmap._checkpoint import Checkpoint
-from weightmap._errors import Error, InvalidArgumentError, MissingFileError, MissingPackageError
+from weightmap._errors import (
+    Error,
+    InvalidArgumentError,
+    MissingFileError,
+    MissingPackageError,
+    UnsupportedError,
+)
 from weightmap._open import open
 from weightmap._patching.patch import patch
 from weightmap._patching.report import settings_here
@@ -36,7 +42,10 @@ import torch
 from weightmap._torch.served_memory import bytes_in_no_file
 from weightmap._torch.served_model import finish, refuse_conversion
 
-__all__ = ["load"]
+if TYPE_CHECKING:
+    from weightmap.experts import ResidentSet
+
+__all__ = ["load", "resident_set"]
 
 _logger = logging.getLogger("weightmap")
 
@@ -46,6 +55,8 @@ def load(
     *,
     cls: Any = None,
     copy_on_write: bool | Literal["small"] | None = None,
+    experts: int | str | None = None,
+    share: str | None = None,
     **options: Any,
 ) -> Any:
     """What cls.from_pretrained(model, **options) returns in the dtype of the files, over their mapping.
@@ -58,6 +69,11 @@ def load(
     cls: the class; that which config.json names unless given.
     copy_on_write: as in weightmap.torch.load_model(): by default the parameters may be written to,
         and only what was written to costs memory. False: a write ends the process.
+    experts: the experts of a mixture-of-experts model are not mapped, but read when the router asks,
+        within this budget: a number of bytes, text such as "8GiB", or "auto" (weightmap.experts).
+        Answers are bit-equal to those of experts_implementation="eager" with all in memory. Such a
+        model refuses to be saved, converted, moved and trained, and has no state_dict().
+    share: with experts=, processes of one user that give the same name have one set of them.
     options: of from_pretrained(), variant="fp16" among them. dtype is "auto" or the one that the file
         has; another, which would have each process convert all parameters into memory of its own, is
         an UnsupportedError.
@@ -67,6 +83,8 @@ def load(
     Any thread may call it, also several at once. Children that are forked after it share the
     mapping.
     """
+    if share is not None and experts is None:
+        raise InvalidArgumentError("share= is about experts=")
     options["dtype"] = _dtype(options.pop("torch_dtype", None) or options.get("dtype"))
     place = name = os.fspath(model)
     if options["dtype"] != "auto" or options.get("local_files_only", True):
@@ -74,6 +92,10 @@ def load(
     adapter, of_adapter = None, {}
     base = _base_of(place)
     if base is not None:
+        if experts is not None:
+            raise UnsupportedError(
+                "is an adapter, and experts= takes none: save the model with the adapter merged", file=name
+            )
         adapter = place
         of_adapter = {key: options.pop(key) for key in _OF_THE_ADAPTER if key in options}
         # What chose a revision chose that of the adapter.
@@ -88,12 +110,25 @@ def load(
         chosen = config.load.copy_on_write if copy_on_write is None else copy_on_write
     # Always said, so that no other block that is open meanwhile says anything else.
     with config.override("load.copy_on_write", chosen), patch():
-        loaded = cls.from_pretrained(place, **options)
+        if experts is None:
+            loaded = cls.from_pretrained(place, **options)
+        else:
+            from weightmap._transformers.on_demand import from_pretrained
+
+            loaded = from_pretrained(cls, place, options, experts, share)
         _warn_of_conversion(loaded, dtypes)
         if adapter is not None:
             loaded.load_adapter(adapter, **of_adapter)
     _give_name(loaded, place, name)
     return finish(loaded)
+
+
+def resident_set(model: Any) -> ResidentSet:
+    """The experts of a model that was loaded with experts=: what of them is in memory, its statistics
+    and profiles."""
+    from weightmap._transformers.on_demand import resident_set_of
+
+    return resident_set_of(model)
 
 
 _OF_THE_ADAPTER = ("adapter_name", "adapter_kwargs")

@@ -5,6 +5,7 @@
 """
 
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,32 @@ FIXTURE = ROOT / "tests" / "data" / "state_dict.pt"
 def run(example, *arguments):
     command = [FOLDER / example, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True)
+
+
+def text(name):
+    return struct.pack("<Q", len(name)) + name.encode()
+
+
+def gguf_of(tensors):
+    """A GGUF file of float32 tensors, given with their sizes from the fastest one on."""
+    descriptions = data = b""
+    for name, sizes, values in tensors:
+        descriptions += text(name) + struct.pack(f"<I{len(sizes)}Q", len(sizes), *sizes)
+        descriptions += struct.pack("<IQ", 0, len(data))
+        data += struct.pack(f"<{len(values)}f", *values)
+        data += bytes(-len(data) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 0) + descriptions
+    return head + bytes(-len(head) % 32) + data
+
+
+# Token 1 is [1, 2]. The router's logits are 0, 10 and 20, so expert 2 has the weight 0.99995.
+LAYER = gguf_of([
+    ("token_embd.weight", (2, 2), (9, 9, 1, 2)),
+    ("blk.3.ffn_gate_inp.weight", (2, 3), (0, 0, 10, 0, 0, 10)),
+    ("blk.3.ffn_gate_exps.weight", (2, 2, 3), (0,) * 8 + (0, 0, 1, 0)),
+    ("blk.3.ffn_up_exps.weight", (2, 2, 3), (0,) * 8 + (5, 5, 1, 1)),
+    ("blk.3.ffn_down_exps.weight", (2, 2, 3), (0,) * 8 + (1, 0, 0, 2)),
+])
 
 
 class Examples(unittest.TestCase):
@@ -65,6 +92,21 @@ class Examples(unittest.TestCase):
         done = run("save", "/nonexistent/model.pt")
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot open the directory: No such file or directory", done.stderr)
+
+    def test_experts_runs_those_that_the_router_chooses(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "model.gguf")
+            path.write_bytes(LAYER)
+            done = run("experts", path, 3, 1, 1, 1)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+            chosen, result, counts = done.stdout.splitlines()
+            self.assertEqual(chosen, "blk.3.exps.2 0.999955")
+            # silu(1) * 3 * 2 * 0.999955
+            self.assertEqual(result.split(), ["0", "4.38615"])
+            self.assertEqual(counts, "0 experts read, 1 there before")
+            done = run("experts", path, 4, 1, 1, 1)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("blk.4.ffn_gate_inp.weight", done.stderr)
 
     def test_print_slice_prints_rows(self):
         done = run("print_slice", FIXTURE, "embedding.weight", 1, 2)

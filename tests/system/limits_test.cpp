@@ -37,9 +37,24 @@ struct Machine {
     std::ofstream(folder.path() / name) << text;
   }
   os::MemoryLimit limit() const { return os::memory_limit(folder.path()); }
+  double waiting() const { return os::memory_waiting(folder.path()); }
 };
 
 }  // namespace
+
+TEST_CASE_FIXTURE(Machine,
+                  "of the machine and the group the one that waits more for memory counts") {
+  CHECK(waiting() == 0);  // the kernel has no PSI
+  write("proc/pressure/memory",
+        "some avg10=1.50 avg60=7.00 avg300=8.00 total=9\nfull avg10=5.00\n");
+  CHECK(waiting() == 1.5);
+  write("sys/fs/cgroup/serve/memory.pressure", "some avg10=12.25 avg60=0.00 avg300=0.00 total=1\n");
+  CHECK(waiting() == 12.25);
+  write("sys/fs/cgroup/serve/memory.pressure", "some avg10=0.75 avg60=0.00 avg300=0.00 total=1\n");
+  CHECK(waiting() == 1.5);
+  write("proc/pressure/memory", "nothing of the kind\n");
+  CHECK(waiting() == 0.75);
+}
 
 TEST_CASE_FIXTURE(Machine,
                   "the less of memory.high and memory.max counts, and what is over it has none") {

@@ -6,6 +6,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
+#include "tools/commands/experts_picture.hpp"
 #include "tools/output/each_file.hpp"
 #include "tools/output/terminal.hpp"
 #include "tools/support/json_out.hpp"
@@ -23,6 +24,7 @@ struct ResidencyOptions {
   TensorSelection selection;
   TableStyle style;
   std::optional<std::size_t> depth;
+  std::string experts;  // a profile of their use
   bool by_tensor = false;
   bool repair = false;
   bool evict = false;
@@ -276,6 +278,11 @@ Result<int> run_residency(Output& out, ResidencyOptions options) {
   const auto examine = [&](const std::string& file) -> Result<OfFile> {
     options.file = file;
     TRY_ASSIGN(const OpenedPart chosen, open_part(options));
+    if (!options.experts.empty()) {
+      TRY_ASSIGN(Json layers, show_experts(out, chosen.checkpoint, options.experts, options.style,
+                                           options.json));
+      return OfFile{exit_good, {{"file", file}, {"layers", std::move(layers)}}};
+    }
     if (options.repair) return run_repair(out, chosen.checkpoint, chosen.indices, options);
     TRY_ASSIGN(const Picture picture, look(chosen.checkpoint, chosen.indices, options));
     return OfFile{exit_good, show(out, picture, options, std::nullopt)};
@@ -327,11 +334,17 @@ void add_residency(CLI::App& app, Run& run) {
       command.add_flag("--by-tensor", options->by_tensor, "A bar for each tensor")->excludes(depth);
   CLI::Option* const repair = command.add_flag("--repair", options->repair,
                                                "Evict what is cached and read it in huge pages");
+  CLI::Option* const experts =
+      command
+          .add_option("--experts", options->experts,
+                      "Show what of its experts was used instead, by a profile of a ResidentSet")
+          ->type_name("PROFILE")
+          ->excludes(depth, by_tensor, repair);
   add_table_options(command, options->style);
   command
       .add_flag("--evict", options->evict,
                 "Drop what is cached instead, of any FILEs: the next read of one is a cold one")
-      ->excludes(depth, by_tensor, repair, command.get_option("--tsv"));
+      ->excludes(depth, by_tensor, repair, experts, command.get_option("--tsv"));
   command.footer(
       "Opening the file for this reads its metadata, which is cached afterwards. With --evict the\n"
       "exit status is 1 if any of a file stays, and it is said why: a process has it mapped, or "
@@ -342,6 +355,7 @@ void add_residency(CLI::App& app, Run& run) {
       "  weightmap residency --depth 1 *.safetensors\n"
       "  weightmap residency --by-tensor model.pt 'model.layers.0.*'\n"
       "  weightmap residency --evict *.pt\n"
+      "  weightmap residency --experts used.profile model.gguf\n"
       "  weightmap residency --repair model.pt");
   command.callback([options, &run] {
     take_files(*options);

@@ -10,6 +10,9 @@
 namespace weightmap {
 namespace {
 
+// A hundred years, so that the end of a wait fits the clock.
+constexpr std::uint64_t longest_wait_ms = std::uint64_t{100} * 366 * 24 * 3600 * 1000;
+
 bool contains_unit(const std::vector<std::uint32_t>& units, std::uint32_t unit) {
   return std::ranges::binary_search(units, unit);
 }
@@ -95,7 +98,8 @@ Result<void> Acquiring::map_rest() {
 
 // All of them or none, so that no two calls wait for one another.
 Result<void> Acquiring::hold_slots() {
-  const auto end = begin_ + std::chrono::milliseconds(set_.options.wait_ms);
+  const auto end =
+      begin_ + std::chrono::milliseconds(std::min(set_.options.wait_ms, longest_wait_ms));
   for (;;) {
     std::uint32_t seen = 0;
     std::vector<std::uint32_t> missing;
@@ -140,7 +144,14 @@ bool Acquiring::try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& mis
 }
 
 void Acquiring::start_reads(const std::vector<std::uint32_t>& missing) {
-  for (const std::uint32_t unit : missing) set_.begin(set_.make_read(unit, true));
+  std::size_t begun = 0;
+  try {
+    for (; begun < missing.size(); ++begun) set_.begin(set_.make_read(missing[begun], true));
+  } catch (...) {  // no memory: nobody would read the others
+    const ResidentTable::Lock lock(set_.table());
+    for (; begun < missing.size(); ++begun) set_.table().finish(missing[begun], false);
+    throw;
+  }
   for (const std::uint32_t unit : in_slots_)
     if (!contains_unit(missing, unit)) set_.reads->want(unit);
 }
@@ -172,7 +183,7 @@ Result<void> Acquiring::error_of(std::uint32_t unit) {
   {
     const std::scoped_lock lock(set_.mutex);
     const auto found = set_.reading.find(unit);
-    if (found == set_.reading.end()) return {};
+    if (found == set_.reading.end() || !found->second) return {};
     read = found->second;
   }
   const std::scoped_lock lock(read->mutex);

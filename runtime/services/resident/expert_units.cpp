@@ -16,6 +16,9 @@
 namespace weightmap {
 namespace {
 
+// Of all fused tensors; no model has so many. Tensors without bytes could ask for any number.
+constexpr std::uint64_t most_slices = std::uint64_t{1} << 22;
+
 // What the name of a tensor says of the experts that it has.
 struct ExpertName {
   std::string before;                   // "layers.0.experts." or "blk.0.exps."
@@ -30,9 +33,10 @@ std::optional<ExpertName> name_in_experts(std::string_view name) {
     if (at != 0 && name[at - 1] != '.') continue;
     const std::size_t begin = at + word.size();
     const std::string_view next = name.substr(begin, name.find('.', begin) - begin);
-    const std::string before(name.substr(0, begin));
-    if (begin + next.size() == name.size()) return ExpertName{before, std::nullopt};
-    if (const auto expert = bytes::number(next)) return ExpertName{before, expert};
+    const auto expert = bytes::number(next);
+    const bool is_last = begin + next.size() == name.size();
+    if (is_last || expert)
+      return ExpertName{std::string(name.substr(0, begin)), is_last ? std::nullopt : expert};
   }
   return std::nullopt;
 }
@@ -112,8 +116,15 @@ Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint, std::string
   std::vector<Unit> units;
   for (const auto& [name, tensors] : single.take())
     units.push_back(unit_of(name, tensors, std::nullopt));
+  std::uint64_t left = most_slices;
   for (const auto& [layer, tensors] : fused.take()) {
     TRY_ASSIGN(const std::int64_t experts, experts_of(checkpoint, layer, tensors));
+    if (static_cast<std::uint64_t>(experts) > left / tensors.size())
+      return failure(ErrorCode::limit_exceeded, bytes::quote(tensors.front()) + " has " +
+                                                    std::to_string(experts) +
+                                                    " experts; all together there are more than " +
+                                                    std::to_string(most_slices) + " slices");
+    left -= static_cast<std::uint64_t>(experts) * tensors.size();
     for (std::int64_t expert = 0; expert < experts; ++expert)
       units.push_back(unit_of(layer + std::to_string(expert), tensors, expert));
   }

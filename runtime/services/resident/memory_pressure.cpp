@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <system_error>
 
 #include "runtime/system/memory/memory_limit.hpp"
@@ -22,7 +23,7 @@ std::uint64_t MemoryPressure::budget_for(std::uint64_t used) noexcept {
   if (limit.available == os::MemoryLimit::unknown) return os::MemoryLimit::unknown;
   const std::uint64_t all = used + limit.available;
   const std::uint64_t budget = all - all / 16;
-  return os::memory_waiting() < too_much_waiting ? budget : std::min(budget, used - used / 16);
+  return os::memory_waiting() < too_much_waiting ? budget : std::min(budget, used - used / 64);
 }
 
 MemoryPressure::~MemoryPressure() {
@@ -48,7 +49,10 @@ void MemoryPressure::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, between_looks, [this] { return is_stopped_; })) {
     lock.unlock();
-    look_();
+    try {
+      look_();
+    } catch (const std::bad_alloc&) {  // the next look may have some
+    }
     lock.lock();
   }
 }

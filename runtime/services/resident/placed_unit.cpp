@@ -18,18 +18,12 @@ tl::unexpected<Error> wrong_part(const Unit& unit, const std::string& why) {
 }
 
 Result<ByteRange> range_of(const Checkpoint& checkpoint, const Unit& unit, const UnitPart& part) {
+  if (!part.index) return RowTable::range_of_whole(checkpoint, part.tensor);
   TRY_ASSIGN(const RowTable table, RowTable::of(checkpoint, part.tensor));
-  if (part.index) {
-    if (*part.index >= 0 && *part.index < table.rows()) return table.range_of(*part.index);
-    return wrong_part(unit, "there is no slice " + std::to_string(*part.index) + " of " +
-                                bytes::quote(part.tensor) + ", which has " +
-                                std::to_string(table.rows()));
-  }
-  if (table.pieces().size() == 1)
-    return ByteRange{table.pieces().front().position, table.pieces().front().bytes};
-  return failure(ErrorCode::unsupported, "unit " + bytes::quote(unit.name) + ": " +
-                                             bytes::quote(part.tensor) +
-                                             " does not lie in one piece");
+  if (*part.index >= 0 && *part.index < table.rows()) return table.range_of(*part.index);
+  return wrong_part(unit, "there is no slice " + std::to_string(*part.index) + " of " +
+                              bytes::quote(part.tensor) + ", which has " +
+                              std::to_string(table.rows()));
 }
 
 bool is_joined(const Unit& unit, std::size_t part) {
@@ -45,9 +39,11 @@ Result<PlacedUnit> place_unit(const Checkpoint& checkpoint, const Unit& unit) {
   PlacedUnit placed;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < unit.parts.size(); ++i) {
-    TRY_ASSIGN(const ByteRange range, range_of(checkpoint, unit, unit.parts[i]));
-    const std::uint64_t offset = range.offset - sources.at(range.offset).base();
+    TRY_ASSIGN(ByteRange range, range_of(checkpoint, unit, unit.parts[i]));
     const bool joined = unit.parts[i].is_joined;
+    if (joined && range.length == 0)  // is anywhere
+      range.offset = placed.parts.back().position + placed.parts.back().bytes;
+    const std::uint64_t offset = range.offset - sources.at(range.offset).base();
     const bool congruent =
         !joined && !is_joined(unit, i + 1) && offset % unit_alignment == 0 && range.length != 0;
     if (joined) {

@@ -1,8 +1,10 @@
 // The profile of a set: which units were used, as lines of text.
 #include <algorithm>
-#include <fstream>
+#include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/bytes/escape.hpp"
@@ -32,6 +34,24 @@ Result<std::string> text_of(const std::string& path) {
   return text;
 }
 
+// A name of any bytes, in one line.
+std::string line_of(std::string_view name) {
+  return bytes::escape(name, std::numeric_limits<std::size_t>::max());
+}
+
+// The other way round: each backslash of a line begins \xNN.
+std::string name_in(std::string_view text) {
+  std::string name;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto byte = text.substr(at, 2) == "\\x" && at + 4 <= text.size()
+                          ? bytes::number(text.substr(at + 2, 2), 16)
+                          : std::nullopt;
+    name += byte ? static_cast<char>(*byte) : text[at];
+    if (byte) at += 3;
+  }
+  return name;
+}
+
 }  // namespace
 
 Result<void> ResidentSet::save_profile(const std::string& path) const {
@@ -42,36 +62,41 @@ Result<void> ResidentSet::save_profile(const std::string& path) const {
   std::string text(profile_head);
   for (const std::size_t i : order)
     if (histories[i].uses != 0)
-      text += std::to_string(histories[i].uses) + ' ' + units()[i].name + '\n';
+      text += std::to_string(histories[i].uses) + ' ' + line_of(units()[i].name) + '\n';
   TRY_ASSIGN(NewFile file, NewFile::create(path, {.durable = false}));
   TRY(file.write(std::as_bytes(std::span(text))));
   return file.commit();
 }
 
-Result<void> ResidentSet::load_profile(const std::string& path) const {
+Result<std::vector<UnitUses>> read_profile(const std::string& path) {
   const auto about_file = [&path](Error error) {
     if (error.file.empty()) error.file = bytes::escape(path);
     return tl::unexpected<Error>(std::move(error));
   };
   const Result<std::string> text = text_of(path);
   if (!text) return about_file(text.error());
-  std::vector<std::size_t> known;
-  for (std::size_t at = 0; at < text->size();) {
-    const std::size_t end = std::min(text->find('\n', at), text->size());
+  std::vector<UnitUses> lines;
+  for (std::size_t at = 0, end = 0; at < text->size(); at = end + 1) {
+    end = std::min(text->find('\n', at), text->size());
     const std::string_view line = std::string_view(*text).substr(at, end - at);
+    if (line.starts_with('#') || line.empty()) continue;
     const std::size_t blank = line.find(' ');
-    if (line.starts_with('#') || line.empty()) {
-      at = end + 1;
-      continue;
-    }
-    if (blank == std::string_view::npos || !bytes::number(line.substr(0, blank)))
+    const auto uses = bytes::number(line.substr(0, blank));
+    if (blank == std::string_view::npos || !uses)
       return about_file({ErrorCode::corrupt,
                          "a line of the profile is " + bytes::quote(line) +
                              ", expected a number of uses and the name of a unit",
                          at});
-    if (const auto unit = find(line.substr(blank + 1))) known.push_back(*unit);
-    at = end + 1;
+    lines.push_back({name_in(line.substr(blank + 1)), *uses});
   }
+  return lines;
+}
+
+Result<void> ResidentSet::load_profile(const std::string& path) const {
+  TRY_ASSIGN(const std::vector<UnitUses> lines, read_profile(path));
+  std::vector<std::size_t> known;
+  for (const UnitUses& line : lines)
+    if (const auto unit = find(line.name)) known.push_back(*unit);
   prefetch(last_that_fit(known));
   return {};
 }

@@ -169,6 +169,7 @@ ResidentStats ResidentSet::stats() const {
   stats.why_not_direct = state_->reads->why_not_direct();
   for (std::size_t unit = 0; unit < state_->units.size(); ++unit)
     stats.mapped_units += state_->cached_at[unit] != 0 ? 1 : 0;
+  state_->memory->bury_the_dead();
   ResidentTable& table = state_->table();
   const ResidentTable::Lock lock(table);
   const ResidentTable::Counters& counters = table.counters();

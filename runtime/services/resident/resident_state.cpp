@@ -82,6 +82,7 @@ Result<void> ResidentSet::State::start() {
   TRY(reads->start(placed));
   if (!follows) return {};
   pressure = std::make_unique<MemoryPressure>([this] {
+    memory->bury_the_dead();  // the first may be one of them
     const ResidentTable::Lock lock(table());
     if (memory->is_first()) table().set_budget(MemoryPressure::budget_for(table().used_bytes()));
   });
@@ -93,19 +94,26 @@ bool ResidentSet::State::is_of_parent() const noexcept { return forks != os::for
 bool ResidentSet::State::use_mapping(std::uint32_t unit) {
   if (!placed[unit].can_be_mapped) return false;
   const std::uint32_t before = cached_at[unit], now = now_ms();
-  if (before != 0 && now - before < cached_for_ms) return true;
-  cached_at[unit] = 0;
+  const bool was_cached = before != 0 && now - before < cached_for_ms;
+  if (!was_cached) cached_at[unit] = 0;
+  const SourceFile* unchanged = nullptr;
   for (const PlacedPart& part : placed[unit].parts) {
     const SourceFile& source = checkpoint.sources.at(part.position);
     if (part.bytes == 0 || source.file.is_in_memory()) continue;
     const mmap::MappedFile mapped = source.in(checkpoint.mapping);
     const std::uint64_t offset = part.position - source.base();
-    if (!mapped.check_not_lost() || !source.file.check_unchanged()) return false;
+    // Always: what was written meanwhile is in the mapping.
+    if (&source != std::exchange(unchanged, &source) &&
+        (!mapped.check_not_lost() || !source.file.check_unchanged())) {
+      cached_at[unit] = 0;
+      return false;
+    }
+    if (was_cached) continue;
     if (!mmap::is_surely_cached(mapped, offset, part.bytes)) return false;
     mmap::PageLoader loader(mapped, mmap::best_load_method(checkpoint.mapping));
     if (!loader.load_exactly(offset, part.bytes)) return false;
   }
-  cached_at[unit] = now;
+  if (!was_cached) cached_at[unit] = now;
   return true;
 }
 
@@ -170,13 +178,18 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
     }
     if (use_mapping(unit)) continue;
     if (all_fit() && placed[unit].can_be_mapped) return make_read(unit, false);
+    const auto read = make_read(unit, false);
+    {
+      const std::scoped_lock lock(mutex);
+      reading.try_emplace(unit);
+    }
     {
       const ResidentTable::Lock lock(table());
       if (table().state(unit) != UnitState::absent) continue;
       if (!table().reserve(std::span(&unit, 1), memory->member())) continue;
-      ++table().counters().prefetched;
+      table().prefetch(unit);
     }
-    const auto read = make_read(unit, true);
+    read->slot = slot_of(unit);
     {
       const std::scoped_lock lock(mutex);
       reading[unit] = read;

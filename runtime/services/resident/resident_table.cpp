@@ -133,6 +133,13 @@ void ResidentTable::use(std::uint32_t unit, std::uint64_t now, bool is_hit) noex
   ++(is_hit ? head_->counters.hits : head_->counters.misses);
 }
 
+void ResidentTable::prefetch(std::uint32_t unit) noexcept {
+  UnitHistory& history = units_[unit].history;
+  history.entered = head_->now;
+  policy_.entered(history, head_->now);
+  ++head_->counters.prefetched;
+}
+
 // Units in slots that nobody has or reads.
 ResidentTable::Candidates ResidentTable::evictable() const {
   Candidates found;
@@ -148,6 +155,7 @@ ResidentTable::Candidates ResidentTable::evictable() const {
 }
 
 bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned member) {
+  if (units.empty()) return true;  // whatever the budget has become
   std::uint64_t need = 0;
   for (const std::uint32_t unit : units) need += plan_.slot_bytes(unit);
   const auto is_above = [&] { return head_->used_bytes + need > head_->budget_bytes; };

@@ -88,6 +88,7 @@ class ResidentTable {
   // One of those that use the table; how others find its memory (table_memory.hpp).
   struct Member {
     std::uint32_t process, descriptor;
+    bool operator==(const Member&) const = default;
   };
   // Returns a number for one more; most_members if there is none left.
   unsigned join(Member member) noexcept;
@@ -111,6 +112,8 @@ class ResidentTable {
   // Gives slots to absent units, for whom others may have to go; they are being read by the member
   // then. False, and nothing has changed, if leases and reads leave no room.
   bool reserve(std::span<const std::uint32_t> units, unsigned member);
+  // The policy is told of a unit that is read before it is acquired.
+  void prefetch(std::uint32_t unit) noexcept;
   bool has_memory(std::uint32_t unit) const noexcept { return slots_[slot(unit)].has_memory; }
   void got_memory(std::uint32_t unit) noexcept;
   // The end of a read.

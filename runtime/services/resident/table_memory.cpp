@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::chrono::milliseconds between_tries{5};
 constexpr int most_tries = 2000;  // 10 s
+constexpr int most_opens = 40;
 
 // Dots end it in the names of lock files.
 Result<void> check_name(const std::string& name) {
@@ -127,11 +128,29 @@ Result<os::UniqueFd> TableMemory::find_memory() {
     if (!name.starts_with(prefix_ + ".")) continue;
     const auto member = member_of(std::string_view(name).substr(prefix_.size() + 1));
     if (!member) continue;
-    TRY_ASSIGN(const std::optional<os::ProcessLock> dead,
-               os::ProcessLock::try_lock(*directory_, name));
-    if (dead) continue;
-    return os::open_memory_of(member->process, member->descriptor);
+    TRY_ASSIGN(os::UniqueFd found, memory_of(name, *member));
+    if (found.get() >= 0) return found;
   }
+  return os::UniqueFd();
+}
+
+// -1 if its set has ended, or ends meanwhile.
+Result<os::UniqueFd> TableMemory::memory_of(const std::string& lock_file,
+                                            ResidentTable::Member member) {
+  const auto is_held = [&]() -> Result<bool> {
+    TRY_ASSIGN(const std::optional<os::ProcessLock> lock,
+               os::ProcessLock::try_lock(*directory_, lock_file));
+    return !lock;
+  };
+  TRY_ASSIGN(bool lives, is_held());
+  Result<os::UniqueFd> memory = os::UniqueFd();
+  for (int tries = 0; lives && tries < most_opens; ++tries) {
+    memory = os::open_memory_of(member.process, member.descriptor);
+    if (!memory) std::this_thread::sleep_for(between_tries);  // it has closed it, and ends
+    TRY_ASSIGN(lives, is_held());
+    if (memory && lives) return memory;
+  }
+  if (lives) return memory;
   return os::UniqueFd();
 }
 
@@ -172,6 +191,9 @@ Result<void> TableMemory::join() {
   if (!lock_) return failure(ErrorCode::io, "the lock of the shared set is taken");
   bury_the_dead();
   const ResidentTable::Lock table(*table_);
+  // The lock is this set's: who had its name before is dead, as after exec().
+  for (unsigned each = 0; each < ResidentTable::most_members; ++each)
+    if (table_->is_member(each) && table_->member(each) == self) table_->leave(each);
   member_ = table_->join(self);
   if (member_ != ResidentTable::most_members) return {};
   return failure(ErrorCode::limit_exceeded,
@@ -199,9 +221,14 @@ void TableMemory::bury_the_dead() {
   const ResidentTable::Lock lock(*table_);
   for (unsigned each = 0; each < ResidentTable::most_members; ++each) {
     if (each == member_ || !table_->is_member(each)) continue;
-    const auto dead = os::ProcessLock::try_lock(*directory_, lock_name(table_->member(each)));
-    if (dead && *dead) table_->leave(each);
+    if (is_dead(table_->member(each))) table_->leave(each);
   }
+}
+
+// Who has the memory lives, even if somebody has removed its lock file: what it leases must stay.
+bool TableMemory::is_dead(ResidentTable::Member member) const {
+  const auto lock = os::ProcessLock::try_lock(*directory_, lock_name(member));
+  return lock && *lock && !os::is_memory_of(memory_.get(), member.process, member.descriptor);
 }
 
 }  // namespace weightmap

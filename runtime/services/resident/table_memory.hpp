@@ -54,9 +54,11 @@ class TableMemory {
   Result<void> share(const std::string& name, const TableTerms& terms, const SlotPlan& plan,
                      const EvictionPolicy& policy, std::uint64_t budget_bytes);
   Result<os::UniqueFd> find_memory();
+  Result<os::UniqueFd> memory_of(const std::string& lock_file, ResidentTable::Member member);
   Result<void> map(const SlotPlan& plan, const EvictionPolicy& policy);
   Result<void> check(const TableTerms& terms, std::uint64_t bytes);
   Result<void> join();
+  bool is_dead(ResidentTable::Member member) const;
   std::string lock_name(ResidentTable::Member member) const;
 
   std::optional<os::RuntimeDirectory> directory_;

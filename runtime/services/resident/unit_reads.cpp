@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "mmap/memory/copy_file.hpp"
+#include "mmap/memory/slot_memory.hpp"
 #include "mmap/page_loader.hpp"
 #include "mmap/pages/page_cache.hpp"
-#include "mmap/reservation.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/page_size.hpp"
@@ -17,9 +18,10 @@
 namespace weightmap {
 
 // What each thread has for itself: memory for pages of which a part is wanted, and small enough to
-// stay in the processor's cache until it is copied.
+// stay in the processor's cache until it is copied. A huge page: a disk reads into small ones at
+// half the rate, each being an address of its own for it.
 struct UnitReads::Scratch {
-  mmap::Reservation memory{os::large_page, os::large_page, mmap::Reservation::Access::write};
+  Result<mmap::SlotMemory> memory = mmap::SlotMemory::of_process(os::large_page);
 };
 
 UnitReads::UnitReads(const Checkpoint::State& checkpoint, Finished finished, More more)
@@ -125,7 +127,11 @@ bool UnitReads::take(std::unique_lock<std::mutex>& lock, Task& task) {
   }
   may_have_more_ = false;
   lock.unlock();
-  const std::shared_ptr<UnitRead> read = more_();
+  std::shared_ptr<UnitRead> read;
+  try {
+    read = more_();
+  } catch (const std::bad_alloc&) {  // what was to be read ahead is not
+  }
   lock.lock();
   if (!read) return false;
   may_have_more_ = true;
@@ -138,16 +144,26 @@ void UnitReads::work_on(const Task& task, Scratch& scratch) {
   UnitRead& read = *task.read;
   const SlotRead& part = read.parts[task.part];
   if (!read.has_failed())
-    if (Result<void> done = read_part(read, part, scratch); !done) {
+    if (Result<void> done = read_guarded(read, part, scratch); !done) {
       const std::scoped_lock lock(read.mutex);
-      read.error = part.source->about(std::move(done.error()));
+      read.error = std::move(done.error());
     }
   end_part(read);
 }
 
+Result<void> UnitReads::read_guarded(UnitRead& read, const SlotRead& part,
+                                     Scratch& scratch) noexcept {
+  try {
+    Result<void> done = read_part(read, part, scratch);
+    if (done) return done;
+    return tl::unexpected<Error>(part.source->about(std::move(done.error())));
+  } catch (const std::bad_alloc&) {
+    return tl::unexpected<Error>(Error{ErrorCode::io, "no memory"});  // too short to need some
+  }
+}
+
 Result<void> UnitReads::read_part(UnitRead& read, const SlotRead& part, Scratch& scratch) {
-  if (scratch.memory.is_empty())
-    return failure(ErrorCode::io, "there is no memory for a thread that reads");
+  if (!scratch.memory) return failure(ErrorCode::io, "there is no memory for a thread that reads");
   const mmap::MappedFile mapped = part.source->in(checkpoint_.mapping);
   TRY(mapped.check_not_lost());
   if (read.slot != nullptr) return read_into_slot(read, part, scratch);
@@ -168,7 +184,7 @@ Result<void> UnitReads::read_into_slot(UnitRead& read, const SlotRead& part, Scr
   os::DirectReader& reader = *readers_.at(part.source);
   const std::span<std::byte> pages = part.is_congruent
                                          ? std::span(to - part.skipped, part.pages.length)
-                                         : scratch.memory.bytes().first(part.pages.length);
+                                         : scratch.memory->bytes().first(part.pages.length);
   TRY_ASSIGN(const bool is_past_cache, reader.read(part.pages.offset, pages));
   if (!is_past_cache)
     mmap::drop_range(part.source->in(checkpoint_.mapping), part.pages.offset,

@@ -73,6 +73,7 @@ class UnitReads {
   bool take(std::unique_lock<std::mutex>& lock, Task& task);
   void enqueue(std::deque<Task>& tasks, const std::shared_ptr<UnitRead>& read);
   void work_on(const Task& task, Scratch& scratch);
+  Result<void> read_guarded(UnitRead& read, const SlotRead& part, Scratch& scratch) noexcept;
   Result<void> read_part(UnitRead& read, const SlotRead& part, Scratch& scratch);
   Result<void> read_into_slot(UnitRead& read, const SlotRead& part, Scratch& scratch);
   Result<void> check_files(const UnitRead& read) const;

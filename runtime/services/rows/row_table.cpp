@@ -21,7 +21,26 @@ bool is_plain(const TensorView& view) noexcept {
          !view.is_negative();
 }
 
+// Where the bytes of a view lie in the mapping.
+Result<ByteRange> place_of(const Checkpoint::State& state, const TensorView& view,
+                           std::string_view name) {
+  if (!is_plain(view))
+    return refused(ErrorCode::unsupported, name,
+                   "its rows do not lie one after the other, in whole bytes of this machine's "
+                   "byte order");
+  const std::optional<std::uint64_t> position = state.position_of(view.bytes());
+  if (!position) return refused(ErrorCode::unsupported, name, "its bytes are in no file");
+  return ByteRange{*position, view.nbytes()};
+}
+
 }  // namespace
+
+Result<ByteRange> RowTable::range_of_whole(const Checkpoint& checkpoint, std::string_view name) {
+  TRY_ASSIGN(const std::vector<TensorPiece> pieces, weightmap::pieces(checkpoint, name));
+  if (pieces.empty()) return ByteRange{};
+  if (pieces.size() > 1) return refused(ErrorCode::unsupported, name, "lies in several pieces");
+  return place_of(Checkpoint::Access::state(checkpoint), pieces.front().view, name);
+}
 
 Result<RowTable> RowTable::of(const Checkpoint& checkpoint, std::string_view name) {
   TRY_ASSIGN(const WholeTensor whole, whole_tensor(checkpoint, name));
@@ -46,15 +65,12 @@ Result<RowTable> RowTable::of(const Checkpoint& checkpoint, std::string_view nam
 
 Result<void> RowTable::add(const Checkpoint::State& state, const TensorView& view,
                            std::int64_t first_row) {
+  TRY_ASSIGN(const ByteRange range, place_of(state, view, name_));
   const std::uint64_t rows = static_cast<std::uint64_t>(view.shape().front());
-  if (!is_plain(view) || view.nbytes() % rows != 0)
-    return refused(ErrorCode::unsupported, name_,
-                   "its rows do not lie one after the other, in whole bytes of this machine's "
-                   "byte order");
-  const std::optional<std::uint64_t> position = state.position_of(view.bytes());
-  if (!position) return refused(ErrorCode::unsupported, name_, "its bytes are in no file");
-  row_bytes_ = view.nbytes() / rows;
-  pieces_.push_back({first_row, *position, view.nbytes()});
+  if (range.length % rows != 0)
+    return refused(ErrorCode::unsupported, name_, "its rows are not whole bytes");
+  row_bytes_ = range.length / rows;
+  pieces_.push_back({first_row, range.offset, range.length});
   return {};
 }
 

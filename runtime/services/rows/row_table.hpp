@@ -16,6 +16,10 @@ class RowTable {
  public:
   // See RowReader::of().
   static Result<RowTable> of(const Checkpoint& checkpoint, std::string_view name);
+  // Returns where all of a tensor lies in the mapping, also that of a scalar; no bytes at 0 if it
+  // has no elements. Fails as whole_tensor() does, and with unsupported as of() does, or if it lies
+  // in several pieces.
+  static Result<ByteRange> range_of_whole(const Checkpoint& checkpoint, std::string_view name);
 
   struct Piece {
     std::int64_t first_row;

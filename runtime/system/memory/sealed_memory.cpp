@@ -31,6 +31,10 @@ Result<void> add_seals(int descriptor, int against_writing) {
   return os_failure("seal shared memory");
 }
 
+std::string path_in(std::uint32_t process, std::uint32_t descriptor) {
+  return "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+}
+
 }  // namespace
 
 Result<UniqueFd> make_memfd(std::uint64_t bytes, const std::string& label) {
@@ -58,12 +62,19 @@ Result<UniqueFd> reopen_for_reading(int descriptor) {
 }
 
 Result<UniqueFd> open_memory_of(std::uint32_t process, std::uint32_t descriptor) {
-  const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+  const std::string path = path_in(process, descriptor);
   UniqueFd memory(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (memory.get() < 0) return os_failure("open shared memory of process " + path);
   constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
   if ((::fcntl(memory.get(), F_GET_SEALS) & size_seals) == size_seals) return memory;
   return failure(ErrorCode::io, path + " is no shared memory of a sealed size");
+}
+
+bool is_memory_of(int own, std::uint32_t process, std::uint32_t descriptor) {
+  struct stat here {
+  }, there{};
+  return ::fstat(own, &here) == 0 && ::stat(path_in(process, descriptor).c_str(), &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
 
 Result<std::uint64_t> size_of_memory(int descriptor) {
@@ -73,7 +84,7 @@ Result<std::uint64_t> size_of_memory(int descriptor) {
 }
 
 std::filesystem::path path_of_descriptor(int descriptor) {
-  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor);
+  return path_in(static_cast<std::uint32_t>(::getpid()), static_cast<std::uint32_t>(descriptor));
 }
 
 }  // namespace weightmap::os

@@ -36,6 +36,8 @@ Result<UniqueFd> reopen_for_reading(int descriptor);
 // Opens, for writing, what another process of this user has as this descriptor, if it is memory of
 // sealed size. Fails with io if it is not, or cannot be reached (another container).
 Result<UniqueFd> open_memory_of(std::uint32_t process, std::uint32_t descriptor);
+// True if that is the memory that this process has as `own`.
+bool is_memory_of(int own, std::uint32_t process, std::uint32_t descriptor);
 Result<std::uint64_t> size_of_memory(int descriptor);
 
 // Returns "/proc/PID/fd/N", for other processes of this user while this one has it open.

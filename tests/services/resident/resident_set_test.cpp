@@ -1,99 +1,19 @@
 // Units of a checkpoint that are resident within a budget.
 #include <doctest/doctest.h>
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "mmap/pages/page_cache.hpp"
-#include "runtime/services/resident/placed_unit.hpp"
-#include "runtime/system/file/file.hpp"
-#include "tests/support/checkpoints.hpp"
-#include "tests/support/failures.hpp"
-#include "tests/support/shards.hpp"
-#include "tests/support/temporary_file.hpp"
-#include "tests/support/variable.hpp"
-#include "weightmap/checkpoint.hpp"
-#include "weightmap/on_demand.hpp"
+#include "tests/services/resident/experts_file.hpp"
+#include "tests/support/gguf_builder.hpp"
 
 using namespace weightmap;
-using test::opened;
-using test::TemporaryFolder;
-
-namespace {
-
-constexpr std::size_t gate_bytes = 30'000, down_bytes = 9'000;
-constexpr std::size_t expert_count = 16;
-// Both parts begin at a page, or are moved to a multiple of 64.
-constexpr std::uint64_t slot_bytes = 10 * std::uint64_t{4096};
-
-std::string bytes_of(char kind, std::size_t expert, std::size_t count) {
-  std::string text = kind + std::to_string(expert) + ".";
-  while (text.size() < count) text += text.substr(0, count - text.size());
-  return text;
-}
-
-// Fused tensors of one layer: [16, 30000] and [16, 9000] bytes.
-std::string fused_file() {
-  std::string gates, downs;
-  for (std::size_t expert = 0; expert < expert_count; ++expert) {
-    gates += bytes_of('g', expert, gate_bytes);
-    downs += bytes_of('d', expert, down_bytes);
-  }
-  const std::string end = std::to_string(gates.size() + downs.size());
-  return test::framed(R"({"layers.0.experts.gate":{"dtype":"U8","shape":[16,30000],)"
-                      R"("data_offsets":[0,480000]},)"
-                      R"("layers.0.experts.down":{"dtype":"U8","shape":[16,9000],)"
-                      R"("data_offsets":[480000,)" +
-                          end + "]}}",
-                      gates + downs);
-}
-
-void evict_file(const std::filesystem::path& path) {
-  const os::File file = os::File::open(path, false).value();
-  ::fdatasync(file.descriptor());
-  REQUIRE_OK(mmap::evict(file));
-}
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-struct Experts {
-  TemporaryFolder folder;
-  std::filesystem::path path = folder.write("model.safetensors", fused_file());
-  Checkpoint checkpoint = opened(path);
-
-  // The file is not cached, so that each unit has to be read.
-  ResidentSet cold_set(ResidentOptions options) {
-    evict_file(path);
-    Result<ResidentSet> set =
-        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), options);
-    REQUIRE_OK(set);
-    return std::move(*set);
-  }
-};
-
-std::vector<Lease> leases_of(const ResidentSet& set, const std::vector<std::size_t>& units) {
-  Result<std::vector<Lease>> leases = set.acquire(units);
-  REQUIRE_OK(leases);
-  return std::move(*leases);
-}
-
-// By name the down slice comes first.
-void check_lease(const Lease& lease) {
-  CHECK(text_of(lease.part(0)) == bytes_of('d', lease.unit(), down_bytes));
-  CHECK(text_of(lease.part(1)) == bytes_of('g', lease.unit(), gate_bytes));
-}
-
-}  // namespace
+using namespace weightmap::test;
 
 TEST_CASE_FIXTURE(Experts, "The experts of fused tensors are units with a slice of each") {
   const std::vector<Unit> units = expert_units(checkpoint).value();
@@ -107,12 +27,12 @@ TEST_CASE_FIXTURE(Experts, "The experts of fused tensors are units with a slice 
 
 TEST_CASE("Tensors of an expert each are a unit by their name") {
   const TemporaryFolder folder;
-  const Checkpoint checkpoint = opened(
-      folder.write("model.safetensors", test::safetensors({{"h.0.experts.10.w2.weight", "a"},
-                                                           {"h.0.experts.10.w1.weight", "b"},
-                                                           {"h.0.shared_experts.w1.weight", "c"},
-                                                           {"h.0.experts.9.w1.weight", "d"},
-                                                           {"h.1.experts.9.w1.weight", "e"}})));
+  const Checkpoint checkpoint =
+      opened(folder.write("model.safetensors", safetensors({{"h.0.experts.10.w2.weight", "a"},
+                                                            {"h.0.experts.10.w1.weight", "b"},
+                                                            {"h.0.shared_experts.w1.weight", "c"},
+                                                            {"h.0.experts.9.w1.weight", "d"},
+                                                            {"h.1.experts.9.w1.weight", "e"}})));
   const std::vector<Unit> units = expert_units(checkpoint, "h.0.*").value();
   REQUIRE(units.size() == 2);
   CHECK(units[0].name == "h.0.experts.10");
@@ -131,7 +51,7 @@ TEST_CASE_FIXTURE(Experts, "A unit that is nowhere is read into a slot, past the
   CHECK(leases[1].unit() == 15);
   for (const Lease& lease : leases) {
     CHECK_FALSE(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
     for (std::size_t part = 0; part < 2; ++part)
       CHECK(reinterpret_cast<std::uintptr_t>(lease.part(part).data()) % unit_alignment == 0);
   }
@@ -148,11 +68,11 @@ TEST_CASE_FIXTURE(Experts, "What is in the page cache is used where it is") {
   const ResidentSet set =
       ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
           .value();
-  std::string all = test::read_file(path);  // caches it
+  std::string all = read_file(path);  // caches it
   const std::vector<Lease> leases = leases_of(set, {1, 2, 9});
   for (const Lease& lease : leases) {
     CHECK(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
   }
   CHECK(set.stats().slot_bytes == 0);
   CHECK(set.stats().hits == 3);
@@ -163,14 +83,15 @@ TEST_CASE_FIXTURE(Experts, "If all fits, the page cache is where units are broug
   const std::vector<Lease> leases = leases_of(set, {5, 6});
   for (const Lease& lease : leases) {
     CHECK(lease.is_mapped());
-    check_lease(lease);
+    CHECK(is_right(lease));
   }
   CHECK(set.stats().misses == 2);
 }
 
 TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes});
-  for (const std::size_t unit : {0, 1, 2, 0, 3, 1}) check_lease(leases_of(set, {unit})[0]);
+  for (const std::size_t unit : std::vector<std::size_t>{0, 1, 2, 0, 3, 1})
+    CHECK(is_right(leases_of(set, {unit})[0]));
   // 3 took the place of 1, and 1 that of 2.
   CHECK(set.stats().misses == 5);
   CHECK(set.stats().hits == 1);
@@ -186,14 +107,14 @@ TEST_CASE_FIXTURE(Experts, "What was not used for the longest time makes room") 
 TEST_CASE_FIXTURE(Experts, "A slot that is leased is not used again") {
   const ResidentSet set = cold_set({.budget_bytes = 3 * slot_bytes, .wait_ms = 50});
   std::vector<Lease> held = leases_of(set, {0});
-  for (const std::size_t unit : {1, 2, 3, 4}) leases_of(set, {unit});
-  check_lease(held[0]);
+  for (const std::size_t unit : std::vector<std::size_t>{1, 2, 3, 4}) leases_of(set, {unit});
+  CHECK(is_right(held[0]));
   CHECK(set.acquire(std::vector<std::size_t>{5, 6, 7}).error().code == ErrorCode::limit_exceeded);
   CHECK_FAILS(set.acquire(std::vector<std::size_t>{5, 6, 7}), ErrorCode::limit_exceeded,
               "leases of other calls");
-  check_lease(held[0]);
+  CHECK(is_right(held[0]));
   held.clear();
-  for (const Lease& lease : leases_of(set, {5, 6, 7})) check_lease(lease);
+  for (const Lease& lease : leases_of(set, {5, 6, 7})) CHECK(is_right(lease));
 }
 
 TEST_CASE_FIXTURE(Experts, "A call that needs more than the budget fails at once") {
@@ -209,7 +130,7 @@ TEST_CASE_FIXTURE(Experts, "A call waits until leases of another thread end") {
   std::vector<Lease> held = leases_of(set, {0, 1});
   std::atomic<bool> is_there{false};
   std::thread other([&] {
-    check_lease(leases_of(set, {2})[0]);
+    CHECK(is_right(leases_of(set, {2})[0]));
     is_there = true;
   });
   while (set.history()[2].uses == 0 && !is_there) {
@@ -230,7 +151,7 @@ TEST_CASE_FIXTURE(Experts, "Threads that want the same few slots all get what th
         const std::vector<std::size_t> units{(first + i * 3) % 16, (first * 5 + i) % 16};
         Result<std::vector<Lease>> leases = set.acquire(units);
         for (std::size_t at = 0; at < units.size(); ++at)
-          if (!leases || text_of((*leases)[at].part(1)) != bytes_of('g', units[at], gate_bytes))
+          if (!leases || text_of((*leases)[at].part(1)) != filled('g', units[at], gate_bytes))
             ++wrong;
       }
     });
@@ -244,7 +165,7 @@ TEST_CASE_FIXTURE(Experts, "What is read ahead is there, and counts as a hit") {
   const ResidentSet set = cold_set({.budget_bytes = 4 * slot_bytes});
   set.prefetch(std::vector<std::size_t>{8, 9});
   while (set.stats().resident_units < 2) std::this_thread::yield();
-  for (const Lease& lease : leases_of(set, {8, 9})) check_lease(lease);
+  for (const Lease& lease : leases_of(set, {8, 9})) CHECK(is_right(lease));
   CHECK(set.stats().misses == 0);
   CHECK(set.stats().hits == 2);
   CHECK(set.stats().prefetched_units == 2);
@@ -254,10 +175,10 @@ TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {
   const std::string profile = folder.path() / "profile";
   {
     const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
-    for (const std::size_t unit : {4, 11, 12}) leases_of(set, {unit});
+    for (const std::size_t unit : std::vector<std::size_t>{4, 11, 12}) leases_of(set, {unit});
     REQUIRE_OK(set.save_profile(profile));
   }
-  CHECK(test::read_file(profile) ==
+  CHECK(read_file(profile) ==
         "# Units by their last use, with their uses\n1 layers.0.experts.4\n1 "
         "layers.0.experts.11\n1 layers.0.experts.12\n");
   const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes});
@@ -278,9 +199,9 @@ TEST_CASE_FIXTURE(Experts, "A line that is none of a profile is refused") {
 TEST_CASE("Joined parts follow one another in memory, though not in the file") {
   const TemporaryFolder folder;
   const std::filesystem::path path =
-      folder.write("model.safetensors", test::safetensors({{"up", bytes_of('u', 0, 5000)},
-                                                           {"down", bytes_of('d', 0, 3000)},
-                                                           {"gate", bytes_of('g', 0, 7000)}}));
+      folder.write("model.safetensors", safetensors({{"up", filled('u', 0, 5000)},
+                                                     {"down", filled('d', 0, 3000)},
+                                                     {"gate", filled('g', 0, 7000)}}));
   const Checkpoint checkpoint = opened(path);
   const ResidentSet set =
       ResidentSet::of(checkpoint,
@@ -289,9 +210,9 @@ TEST_CASE("Joined parts follow one another in memory, though not in the file") {
           .value();
   const std::vector<Lease> leases = leases_of(set, {0});
   CHECK_FALSE(leases[0].is_mapped());
-  CHECK(text_of(leases[0].part(0)) == bytes_of('g', 0, 7000));
-  CHECK(text_of(leases[0].part(1)) == bytes_of('u', 0, 5000));
-  CHECK(text_of(leases[0].part(2)) == bytes_of('d', 0, 3000));
+  CHECK(text_of(leases[0].part(0)) == filled('g', 0, 7000));
+  CHECK(text_of(leases[0].part(1)) == filled('u', 0, 5000));
+  CHECK(text_of(leases[0].part(2)) == filled('d', 0, 3000));
   CHECK(leases[0].part(1).data() == leases[0].part(0).data() + 7000);
   CHECK(set.unit_bytes(0) == 15000);
 }
@@ -301,8 +222,8 @@ TEST_CASE("Units of different sizes share the budget") {
   std::vector<std::pair<std::string, std::string>> tensors;
   for (int i = 0; i < 8; ++i)
     tensors.emplace_back("experts." + std::to_string(i) + ".w",
-                         bytes_of('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
-  const std::filesystem::path path = folder.write("model.safetensors", test::safetensors(tensors));
+                         filled('w', static_cast<std::size_t>(i), i % 2 == 0 ? 4000 : 20000));
+  const std::filesystem::path path = folder.write("model.safetensors", safetensors(tensors));
   const Checkpoint checkpoint = opened(path);
   evict_file(path);
   const ResidentSet set =
@@ -359,7 +280,7 @@ TEST_CASE_FIXTURE(Experts, "A forked child cannot acquire, and has its parent's 
   std::vector<Lease> leases = leases_of(set, {3});
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool is_same = text_of(leases[0].part(0)) == bytes_of('d', 3, down_bytes);
+    const bool is_same = text_of(leases[0].part(0)) == filled('d', 3, down_bytes);
     const auto refused = set.acquire(std::vector<std::size_t>{3});
     const bool is_refused = !refused && refused.error().code == ErrorCode::unsupported;
     leases.clear();
@@ -369,4 +290,77 @@ TEST_CASE_FIXTURE(Experts, "A forked child cannot acquire, and has its parent's 
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(set.stats().leased_units == 1);
+}
+
+TEST_CASE("The experts of a GGUF file are slices of quantized tensors") {
+  const TemporaryFolder folder;
+  // Q8_0: 34 bytes for 32 elements; three experts of two rows of 32.
+  std::string gate, down;
+  for (std::size_t expert = 0; expert < 3; ++expert) {
+    gate += filled('g', expert, 68);
+    down += filled('d', expert, 68);
+  }
+  GgufBuilder gguf;
+  gguf.tensor("blk.0.ffn_gate_exps.weight", {32, 2, 3}, 8, gate)
+      .tensor("blk.0.ffn_down_exps.weight", {32, 2, 3}, 8, down)
+      .tensor("blk.0.ffn_gate_shexp.weight", {32, 2}, 8, filled('s', 0, 68));
+  const Checkpoint checkpoint = opened(folder.write("model.gguf", gguf.file()));
+  const std::vector<Unit> units = expert_units(checkpoint).value();
+  REQUIRE(units.size() == 3);
+  CHECK(units[2].name == "blk.0.exps.2");
+  const ResidentSet set = ResidentSet::of(checkpoint, units, {.budget_bytes = 1 << 20}).value();
+  const std::vector<Lease> leases = leases_of(set, {2, 1});
+  CHECK(text_of(leases[0].part(0)) == filled('d', 2, 68));
+  CHECK(text_of(leases[0].part(1)) == filled('g', 2, 68));
+  CHECK(text_of(leases[1].part(1)) == filled('g', 1, 68));
+}
+
+TEST_CASE("Tensors of one layer for different numbers of experts are refused") {
+  const TemporaryFolder folder;
+  GgufBuilder gguf;
+  gguf.tensor("blk.4.ffn_gate_exps.weight", {8, 1, 3}, 24, std::string(24, 'g'))
+      .tensor("blk.4.ffn_up_exps.weight", {8, 1, 2}, 24, std::string(16, 'u'));
+  const Checkpoint checkpoint = opened(folder.write("model.gguf", gguf.file()));
+  CHECK_FAILS(expert_units(checkpoint), ErrorCode::unsupported,
+              "\"blk.4.exps.\" has tensors for 3 experts, and \"blk.4.ffn_up_exps.weight\" for 2");
+}
+
+TEST_CASE("Units lie in any file of a set, and in archives of torch") {
+  const TemporaryFolder folder;
+  folder.write("a.safetensors", safetensors({{"experts.0.w", filled('w', 0, 5000)}}));
+  folder.write("b.safetensors", safetensors({{"experts.1.w", filled('w', 1, 5000)}}));
+  folder.write("model.safetensors.index.json",
+               index_of({{"experts.0.w", "a.safetensors"}, {"experts.1.w", "b.safetensors"}}));
+  const std::filesystem::path archive = folder.write(
+      "model.pt",
+      torch_zip({{"experts.0.w", filled('w', 0, 5000)}, {"experts.1.w", filled('w', 1, 5000)}}));
+  for (const std::filesystem::path& path :
+       {folder.path() / "model.safetensors.index.json", archive}) {
+    INFO(path);
+    const Checkpoint checkpoint = opened(path);
+    const ResidentSet set =
+        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = 8192})
+            .value();
+    for (const std::size_t unit : std::vector<std::size_t>{0, 1, 0})
+      CHECK(text_of(leases_of(set, {unit})[0].part(0)) == filled('w', unit, 5000));
+  }
+}
+
+TEST_CASE("The bytes of a checkpoint in memory are where units are") {
+  const std::string file = fused_file();
+  const Checkpoint checkpoint =
+      Checkpoint::open_memory(std::as_bytes(std::span(file)), nullptr).value();
+  const ResidentSet set =
+      ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
+          .value();
+  for (const Lease& lease : leases_of(set, {0, 5, 15})) {
+    CHECK(lease.is_mapped());
+    CHECK(is_right(lease));
+  }
+}
+
+TEST_CASE_FIXTURE(Experts, "Without a budget there is what the machine can give") {
+  const ResidentSet set = cold_set({});
+  for (const Lease& lease : leases_of(set, {0, 5, 15})) CHECK(is_right(lease));
+  CHECK(set.stats().budget_bytes > expert_count * slot_bytes);
 }

@@ -1,0 +1,408 @@
+"""weightmap.transformers.load(experts=...): models that take their experts from leases."""
+
+import copy
+import json
+import os
+import pickle
+import shutil
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+import weightmap
+from memory_maps import permissions
+
+torch = pytest.importorskip("torch", reason="this test runs models")
+transformers = pytest.importorskip("transformers", "5", reason="these tests make its models")
+
+# Of the text that must be the same. scripts/test --engines asks for 200.
+TOKENS = int(os.environ.get("WEIGHTMAP_EXPERT_TOKENS", "12"))
+COMMON = dict(
+    vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, pad_token_id=None,
+    num_key_value_heads=2, max_position_embeddings=512, bos_token_id=None, eos_token_id=None,
+)
+DEEPSEEK = dict(
+    COMMON, intermediate_size=64, moe_intermediate_size=24, n_routed_experts=8, n_shared_experts=1,
+    num_experts_per_tok=2, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=16, v_head_dim=16,
+    qk_rope_head_dim=8, qk_nope_head_dim=8, n_group=2, topk_group=1,
+)
+CONFIGS = {
+    "Mixtral": dict(COMMON, intermediate_size=48, num_local_experts=8, num_experts_per_tok=2),
+    "Qwen2Moe": dict(COMMON, intermediate_size=64, moe_intermediate_size=24, num_experts=8,
+                     num_experts_per_tok=2, shared_expert_intermediate_size=48),
+    "Qwen3Moe": dict(COMMON, intermediate_size=64, moe_intermediate_size=24, num_experts=8,
+                     num_experts_per_tok=2, head_dim=16),
+    "Olmoe": dict(COMMON, intermediate_size=24, num_experts=8, num_experts_per_tok=2),
+    "DeepseekV2": dict(DEEPSEEK, q_lora_rank=None, n_group=1),
+    "DeepseekV3": DEEPSEEK,
+    "GptOss": dict(COMMON, intermediate_size=24, num_local_experts=8, num_experts_per_tok=2,
+                   head_dim=16, sliding_window=8),
+}
+# Of two experts, and of some more: a slot is of whole pages.
+BUDGETS = [24 << 10, "64KiB"]
+PROMPT = [[3, 17, 90, 5, 64, 33, 101, 8, 77, 45, 12, 126, 54, 88, 21, 9, 111, 70, 39, 2]]
+
+
+def saved(name, path):
+    torch.manual_seed(5)
+    config = getattr(transformers, f"{name}Config")(**CONFIGS[name])
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:  # so that each token has other experts, and the text is no loop
+                parameter.normal_(std=0.25)
+    model.save_pretrained(path)
+    return path
+
+
+def text_of(model):
+    return model.generate(
+        torch.tensor(PROMPT), do_sample=False, min_new_tokens=TOKENS, max_new_tokens=TOKENS
+    )[0].tolist()
+
+
+def logits_of(model):
+    with torch.no_grad():
+        return model(torch.tensor(PROMPT)).logits
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    made = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = saved(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wholes(folders):
+    """Models with all in memory, as transformers has them."""
+    made = {}
+
+    def whole(name):
+        if name not in made:
+            made[name] = transformers.AutoModelForCausalLM.from_pretrained(
+                folders(name), dtype="auto", experts_implementation="eager"
+            )
+        return made[name]
+
+    return whole
+
+
+@pytest.fixture
+def load(folders):
+    def load(name="Mixtral", experts=BUDGETS[0], **options):
+        return weightmap.transformers.load(folders(name), experts=experts, **options)
+
+    return load
+
+
+def apart(folder, to):
+    """The same model with the tensors in such an order that no two of an expert are neighbours."""
+    shutil.copytree(folder, to)
+    with weightmap.open(folder) as opened:
+        order = sorted(opened, key=lambda name: (name.split(".")[-2], name))
+        weightmap.save_safetensors({name: opened[name].torch() for name in order},
+                                   to / "model.safetensors", metadata={"format": "pt"})
+    return to
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_answers_are_those_of_the_whole_model(name, folders, wholes, tmp_path):
+    whole = wholes(name)
+    folder = folders(name)
+    if name not in ("Mixtral", "GptOss"):  # whose files are so anyway, and cannot be so
+        folder = apart(folder, tmp_path / "apart")
+    logits, text = logits_of(whole), text_of(whole)
+    assert len(set(text)) > TOKENS // 4
+    for budget in BUDGETS:
+        model = weightmap.transformers.load(folder, experts=budget)
+        assert type(model).__name__ == f"{name}ForCausalLM" and isinstance(model, type(whole))
+        assert torch.equal(logits_of(model), logits)
+        assert text_of(model) == text
+        stats = weightmap.transformers.resident_set(model).stats()
+        assert stats.leased_units == 0
+        if name != "GptOss":
+            assert stats.misses > 0 and stats.evicted_units > 0
+
+
+def test_experts_that_are_in_the_page_cache_are_used_there(load, wholes):
+    model = load("GptOss")
+    assert torch.equal(logits_of(model), logits_of(wholes("GptOss")))
+    stats = weightmap.transformers.resident_set(model).stats()
+    assert stats.mapped_units > 0 and stats.slot_bytes == 0
+
+
+def test_each_expert_is_visited_once_a_call(load):
+    model = load(experts=BUDGETS[0])
+    logits_of(model)
+    resident = weightmap.transformers.resident_set(model)
+    assert len(resident) == 16 and resident.stats().budget_bytes < 3 * resident.unit_bytes[0]
+    uses = [each.uses for each in resident.history()]
+    assert set(uses) == {0, 1} and sum(uses) > 12
+
+
+def test_everything_but_the_experts_is_mapped(load):
+    model = load()
+    names = [name for name, _ in model.named_parameters()]
+    assert "model.layers.1.mlp.gate.weight" in names and not any("experts" in each for each in names)
+    assert {permissions(each) for each in model.parameters()} == {"rw-p"}
+    resident = weightmap.transformers.resident_set(model)
+    assert [unit.name for unit in resident.units[7:9]] == [
+        "model.layers.0.mlp.experts.7", "model.layers.1.mlp.experts.0"
+    ]
+    assert [(part.tensor.rpartition("experts.")[2], part.joined)
+            for part in resident.units[7].parts] == [
+        ("7.w1.weight", False), ("7.w3.weight", True), ("7.w2.weight", False)
+    ]
+    assert repr(model.model.layers[0].mlp.experts.down_proj) == (
+        "<model.layers.0.mlp.experts.down_proj of 8 experts, read when they are needed>"
+    )
+
+
+def test_nothing_is_told_to_be_missing(load, caplog):
+    transformers.utils.logging.enable_propagation()
+    try:
+        load()
+    finally:
+        transformers.utils.logging.disable_propagation()
+    assert not [each.getMessage() for each in caplog.records if "experts" in each.getMessage()]
+
+
+def test_files_in_shards_and_pickles_are_read_likewise(folders, wholes, tmp_path):
+    whole = wholes("Mixtral")
+    whole.save_pretrained(tmp_path / "shards", max_shard_size="40KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    (tmp_path / "pickled").mkdir()
+    shutil.copy(folders("Mixtral") / "config.json", tmp_path / "pickled")
+    with weightmap.open(folders("Mixtral")) as opened:
+        torch.save({name: each.torch() for name, each in opened.items()},
+                   tmp_path / "pickled" / "pytorch_model.bin")
+    for folder in ("shards", "pickled"):
+        model = weightmap.transformers.load(tmp_path / folder, experts="24KiB")
+        assert torch.equal(logits_of(model), logits_of(whole))
+
+
+def test_files_of_the_model_below_the_head_are_found(folders, wholes, tmp_path):
+    """Their names lack a prefix that those of the model have."""
+    wholes("Mixtral").model.save_pretrained(tmp_path)
+    model = weightmap.transformers.load(
+        tmp_path, experts="24KiB", cls=transformers.MixtralForCausalLM
+    )
+    tokens = torch.tensor(PROMPT)
+    with torch.no_grad():
+        assert torch.equal(model.model(tokens)[0], wholes("Mixtral").model(tokens)[0])
+
+
+def test_threads_have_leases_of_their_own(load, wholes):
+    model, expected = load(experts="64KiB"), text_of(wholes("Mixtral"))
+    texts = []
+    threads = [threading.Thread(target=lambda: texts.append(text_of(model))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [expected] * 3
+
+
+def test_models_of_one_name_share_their_experts(load):
+    models = [load(experts="1MiB", share=f"models-{os.getpid()}") for _ in range(2)]
+    for model in models:
+        logits_of(model)
+    stats = weightmap.transformers.resident_set(models[1]).stats()
+    assert stats.misses == stats.hits > 8
+
+
+def test_a_model_that_is_gone_has_closed_its_set(load):
+    model = load()
+    logits_of(model)
+    name, count = "weightmap", lambda: sum(each.name.startswith(name)
+                                           for each in threading.enumerate())
+    before = count()
+    del model
+    assert count() <= before
+
+
+# --- what such a model does not do
+
+
+def test_a_gradient_is_refused_and_a_forward_without_no_grad_is_not(load, wholes):
+    model = load()
+    answer = model(torch.tensor(PROMPT), labels=torch.tensor(PROMPT))
+    assert torch.equal(answer.logits, logits_of(wholes("Mixtral")))
+    assert weightmap.transformers.resident_set(model).stats().leased_units == 0
+    with pytest.raises(weightmap.UnsupportedError, match="no backward.*without experts= to train"):
+        answer.loss.backward()
+
+
+@pytest.mark.parametrize("use, message", [
+    (lambda model, path: model.save_pretrained(path), "no save_pretrained.*or copy its files"),
+    (lambda model, path: model.state_dict(), "no state_dict.*weightmap.open"),
+    (lambda model, path: model.model.layers[0].state_dict(), "no state_dict"),
+    (lambda model, path: model.to(torch.float16), "no conversion to float16.*convert the files"),
+    (lambda model, path: model.float(), "no conversion to float32.*convert the files"),
+    (lambda model, path: model.model.layers.half(), "no conversion to float16"),
+    (lambda model, path: model.to("meta"), "no move to meta.*without experts="),
+    (lambda model, path: model.train(), "no training.*without experts= to train it"),
+    (lambda model, path: copy.deepcopy(model), "no copy and no pickle.*load it again"),
+    (lambda model, path: pickle.dumps(model), "no copy and no pickle"),
+    (lambda model, path: torch.save(model, path / "model.pt"), "no copy and no pickle"),
+], ids=["save_pretrained", "state_dict", "state_dict of a layer", "to", "float", "half of layers",
+        "device", "train", "deepcopy", "pickle", "torch.save"])
+def test_a_model_refuses_what_needs_its_experts(load, tmp_path, use, message):
+    model = load()
+    before = {name: each.dtype for name, each in model.named_parameters()}
+    with pytest.raises(weightmap.UnsupportedError, match=message):
+        use(model, tmp_path)
+    assert {name: each.dtype for name, each in model.named_parameters()} == before
+
+
+def test_what_changes_nothing_is_not_refused(load, wholes):
+    model = load().to("cpu").eval()
+    assert torch.equal(logits_of(model), logits_of(wholes("Mixtral")))
+    model.to(torch.bfloat16)  # of buffers alone, such as the frequencies of rotary embeddings
+
+
+@pytest.mark.parametrize("implementation", ["grouped_mm", "batched_mm"])
+def test_other_implementations_are_refused(load, implementation):
+    model = load()
+    model.set_experts_implementation(implementation)
+    with pytest.raises(weightmap.UnsupportedError, match='for experts_implementation="eager"'):
+        logits_of(model)
+
+
+@pytest.mark.parametrize("use, message", [
+    (lambda weights: weights[0], "expert 0 is read when its module is called"),
+    (lambda weights: weights[8], r"\[8\] is not there"),
+    (lambda weights: weights[torch.tensor([1])], r"\[tensor.*is not there"),
+    (lambda weights: weights[0:2], r"\[slice.*is not there"),
+    (lambda weights: weights.data, r"\.data is not there"),
+    (lambda weights: torch.bmm(weights, weights), r"bmm\(\) takes the weights of all experts"),
+], ids=["outside of a call", "number", "numbers", "slice", "attribute", "function of torch"])
+def test_weights_of_experts_are_taken_one_by_one(load, use, message):
+    weights = load().model.layers[0].mlp.experts.gate_up_proj
+    assert weights.shape == (8, 96, 32) and len(weights) == 8 and not hasattr(weights, "grad")
+    with pytest.raises(weightmap.UnsupportedError, match=message):
+        use(weights)
+
+
+@pytest.mark.parametrize("options, error, message", [
+    ({"device_map": "auto"}, weightmap.UnsupportedError, "goes without device_map="),
+    ({"tp_plan": "auto"}, weightmap.UnsupportedError, "goes without tp_plan="),
+    ({"quantization_config": {"load_in_8bit": True}}, weightmap.UnsupportedError,
+     "goes without quantization_config="),
+    ({"experts_implementation": "grouped_mm"}, weightmap.UnsupportedError, "not with 'grouped_mm'"),
+    ({"cls": transformers.AutoModelForCausalLM}, weightmap.InvalidArgumentError,
+     "class of a model, not AutoModelForCausalLM"),
+    ({"experts": "all"}, weightmap.InvalidArgumentError, "the budget is 'all', expected"),
+    ({"experts": 4096}, weightmap.LimitExceededError, "model.layers.0.mlp.experts.0"),
+    ({"experts": None, "share": "a"}, weightmap.InvalidArgumentError, "share= is about experts="),
+], ids=str)
+def test_a_load_is_refused(load, options, error, message):
+    with pytest.raises(error, match=message):
+        load(**options)
+
+
+def test_a_model_without_experts_is_refused(tmp_path):
+    config = transformers.LlamaConfig(**COMMON, intermediate_size=64)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(weightmap.UnsupportedError, match="LlamaForCausalLM has no modules of experts"):
+        weightmap.transformers.load(tmp_path, experts="1GiB")
+    with pytest.raises(weightmap.InvalidArgumentError, match="was loaded without experts="):
+        weightmap.transformers.resident_set(weightmap.transformers.load(tmp_path))
+
+
+def test_an_adapter_is_refused(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "org/name"}')
+    with pytest.raises(weightmap.UnsupportedError, match="is an adapter, and experts= takes none"):
+        weightmap.transformers.load(tmp_path, experts="1GiB")
+
+
+@pytest.fixture
+def changed(folders, tmp_path):
+    """Makes a copy of a model with another config and other tensors."""
+
+    def change(name, config=lambda fields: None, tensors=lambda tensors: None):
+        folder = shutil.copytree(folders(name), tmp_path / "changed")
+        fields = json.loads((folder / "config.json").read_text())
+        config(fields)
+        (folder / "config.json").write_text(json.dumps(fields))
+        with weightmap.open(folders(name)) as opened:
+            state = dict(opened.torch())
+            tensors(state)
+            weightmap.save_safetensors(state, folder / "model.safetensors",
+                                       metadata={"format": "pt"})
+        return folder
+
+    return change
+
+
+def test_a_quantized_model_is_refused(changed):
+    folder = changed("GptOss", lambda fields: fields.update(
+        quantization_config={"quant_method": "mxfp4", "dequantize": True}
+    ))
+    with pytest.raises(weightmap.UnsupportedError, match="one of mxfp4; .* or save it dequantized once"):
+        weightmap.transformers.load(folder, experts="1GiB")
+
+
+def convert(state):
+    for name in state:
+        if "experts" in name:
+            state[name] = state[name].float()
+
+
+def leave_out(name):
+    def change(state):
+        del state[name]
+
+    return change
+
+
+def narrow(name):
+    def change(state):
+        state[name] = state[name][:-1].clone()
+
+    return change
+
+
+EXPERT = "model.layers.1.block_sparse_moe.experts.6.w3.weight"
+
+
+@pytest.mark.parametrize("name, change, error, message", [
+    ("Mixtral", convert, weightmap.UnsupportedError,
+     "is float32 and the model computes in bfloat16; convert the files once"),
+    ("Mixtral", leave_out(EXPERT), weightmap.UnsupportedError, "the files have 7 of 8 experts"),
+    ("Mixtral", narrow(EXPERT), weightmap.UnsupportedError, r"does not fit \[96, 32\]"),
+    ("GptOss", leave_out("model.layers.1.mlp.experts.down_proj"), weightmap.InvalidArgumentError,
+     "the files have nothing for model.layers.1.mlp.experts.down_proj"),
+    ("GptOss", narrow("model.layers.1.mlp.experts.down_proj"), weightmap.UnsupportedError,
+     r"of shape \[7, 24, 32\] is not \[8, 24, 32\]"),
+], ids=["dtype", "an expert is missing", "shape", "a parameter is missing", "shape of fused"])
+def test_files_that_do_not_fit_are_refused(changed, name, change, error, message):
+    with pytest.raises(error, match=message) as refused:
+        weightmap.transformers.load(changed(name, tensors=change), experts="1GiB")
+    assert refused.value.file.endswith("model.safetensors")
+
+
+def test_a_conversion_that_is_more_than_slices_is_refused(folders):
+    from transformers.core_model_loading import MergeModulelist, Transpose, WeightConverter
+
+    from weightmap._transformers.expert_files import ExpertFiles
+
+    parameter = torch.empty(8, 48, 32, dtype=torch.bfloat16, device="meta")
+    name = "model.layers.0.mlp.experts.down_proj"
+    model = SimpleNamespace(base_model_prefix="model", state_dict=lambda: {name: parameter})
+    mapping = WeightConverter(
+        "block_sparse_moe.experts.*.w2.weight", "mlp.experts.down_proj",
+        [MergeModulelist(0), Transpose(1, 2)],
+    )
+    config = SimpleNamespace(weight_mapping=[mapping], dtype_plan={})
+    with weightmap.open(folders("Mixtral")) as opened:
+        files = ExpertFiles(opened, model, {name: parameter}, config)
+        with pytest.raises(weightmap.UnsupportedError, match="go through MergeModulelist, Transpose"):
+            files.parts_of(name, parameter)

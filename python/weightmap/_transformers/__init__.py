@@ -1,0 +1,1 @@
+"""Models of transformers whose experts are read when they are needed."""

@@ -1,0 +1,85 @@
+// A small file with the experts of one layer, and sets of them.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/system/file/file.hpp"
+#include "tests/support/checkpoints.hpp"
+#include "tests/support/failures.hpp"
+#include "tests/support/shards.hpp"
+#include "tests/support/temporary_file.hpp"
+#include "tests/support/texts.hpp"
+#include "weightmap/checkpoint.hpp"
+#include "weightmap/on_demand.hpp"
+
+namespace weightmap::test {
+
+constexpr std::size_t gate_bytes = 30'000, down_bytes = 9'000;
+constexpr std::size_t expert_count = 16;
+// Both parts begin at a page, or are moved to a multiple of 64.
+constexpr std::uint64_t slot_bytes = 10 * std::uint64_t{4096};
+
+inline std::string filled(char kind, std::size_t expert, std::size_t count) {
+  std::string text = kind + std::to_string(expert) + ".";
+  while (text.size() < count) text += text.substr(0, count - text.size());
+  return text;
+}
+
+// Fused tensors of one layer: [16, 30000] and [16, 9000] bytes.
+inline std::string fused_file() {
+  std::string gates, downs;
+  for (std::size_t expert = 0; expert < expert_count; ++expert) {
+    gates += filled('g', expert, gate_bytes);
+    downs += filled('d', expert, down_bytes);
+  }
+  const std::string end = std::to_string(gates.size() + downs.size());
+  return framed(R"({"layers.0.experts.gate":{"dtype":"U8","shape":[16,30000],)"
+                R"("data_offsets":[0,480000]},)"
+                R"("layers.0.experts.down":{"dtype":"U8","shape":[16,9000],)"
+                R"("data_offsets":[480000,)" +
+                    end + "]}}",
+                gates + downs);
+}
+
+inline void evict_file(const std::filesystem::path& path) {
+  const os::File file = os::File::open(path, false).value();
+  ::fdatasync(file.descriptor());
+  REQUIRE_OK(mmap::evict(file));
+}
+
+struct Experts {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.write("model.safetensors", fused_file());
+  Checkpoint checkpoint = opened(path);
+
+  // The file is not cached, so that each unit has to be read.
+  ResidentSet cold_set(const ResidentOptions& options) const {
+    evict_file(path);
+    Result<ResidentSet> set =
+        ResidentSet::of(checkpoint, expert_units(checkpoint).value(), options);
+    REQUIRE_OK(set);
+    return std::move(*set);
+  }
+};
+
+inline std::vector<Lease> leases_of(const ResidentSet& set, const std::vector<std::size_t>& units) {
+  Result<std::vector<Lease>> leases = set.acquire(units);
+  REQUIRE_OK(leases);
+  return std::move(*leases);
+}
+
+// By name the down slice comes first.
+inline bool is_right(const Lease& lease) {
+  return text_of(lease.part(0)) == filled('d', lease.unit(), down_bytes) &&
+         text_of(lease.part(1)) == filled('g', lease.unit(), gate_bytes);
+}
+
+}  // namespace weightmap::test
