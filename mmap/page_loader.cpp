@@ -186,10 +186,10 @@ void allow_readahead(const Mapping& mapping, bool allowed) noexcept {
             allowed ? MADV_NORMAL : MADV_RANDOM);
 }
 
-Result<void> allow_readahead(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length,
+Result<void> allow_readahead(const Mapping& mapping, std::uint64_t position, std::uint64_t length,
                              bool allowed) {
-  const std::uint64_t start = page_start(offset);
-  if (::madvise(mapped.address_of(start), offset + length - start,
+  const std::uint64_t start = page_start(position);
+  if (::madvise(const_cast<std::byte*>(mapping.bytes().data()) + start, position + length - start,
                 allowed ? MADV_NORMAL : MADV_RANDOM) == 0)
     return {};
   return os::os_failure("advise " + std::to_string(length) + " bytes of the mapping");

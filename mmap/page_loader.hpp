@@ -90,8 +90,8 @@ void yield_range(const MappedFile& mapped, std::uint64_t offset, std::uint64_t l
 // Sets whether a page fault may read more than its own page, or its 2 MiB if the mapping has huge
 // pages. Allowed for a new mapping.
 void allow_readahead(const Mapping& mapping, bool allowed) noexcept;
-// Sets it for the pages of a range. Fails with io if the system refuses.
-Result<void> allow_readahead(const MappedFile& mapped, std::uint64_t offset, std::uint64_t length,
+// Sets it for the pages of a range of the mapping. Fails with io if the system refuses.
+Result<void> allow_readahead(const Mapping& mapping, std::uint64_t position, std::uint64_t length,
                              bool allowed);
 
 }  // namespace weightmap::mmap

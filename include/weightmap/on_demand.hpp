@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "weightmap/options.hpp"
 #include "weightmap/result.hpp"
 #include "weightmap/tensor_view.hpp"
 #include "weightmap/version.hpp"
@@ -41,16 +42,11 @@ namespace weightmap {
 
 class Checkpoint;
 
-// How the pages of a tensor are read when they are first touched.
-enum class Access : std::uint8_t {
-  normal,  // with the system's read-ahead, as everything that is mapped: tensors that are read
-           // whole
-  random,  // each page alone (MADV_RANDOM): tables of which scattered rows are read
-};
-
-// Sets it for the pages of a tensor, also those that it shares with its neighbours. Reads nothing;
-// replaces what was set before. Without effect on a checkpoint in memory. Fails with
-// invalid_argument for a view of another checkpoint, with io if the system refuses. Any thread.
+// Sets how the pages of a tensor are read, also those that it shares with its neighbours, in each
+// mapping of the checkpoint. Reads nothing; replaces what was set before. A Warmer of the whole
+// checkpoint leaves out what is Access::random. Without effect on a checkpoint in memory. Fails
+// with invalid_argument for a view of another checkpoint, with io if the system refuses. Any
+// thread.
 WEIGHTMAP_API Result<void> advise(const Checkpoint& checkpoint, const TensorView& view,
                                   Access access);
 

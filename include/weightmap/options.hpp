@@ -13,6 +13,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "weightmap/dtype.hpp"
 #include "weightmap/result.hpp"
@@ -69,6 +71,13 @@ enum class Repeats : std::uint8_t {
   any,
 };
 
+// How the pages of a tensor are read when they are first touched.
+enum class Access : std::uint8_t {
+  normal,  // with the system's read-ahead, as everything that is mapped: tensors that are read
+           // whole
+  random,  // each page alone (MADV_RANDOM): tables of which scattered rows are read
+};
+
 // Bounds on the cost of one file. Exceeding one gives ErrorCode::limit_exceeded and names it.
 struct Limits {
   std::uint64_t pickle_bytes = std::uint64_t{1} << 30;     // size of data.pkl; must be below 4 GiB
@@ -120,6 +129,11 @@ struct OpenOptions {
   // The dtypes of arrays in a .npz or .npy file that are listed as opaque[1] or opaque[2], by name.
   // The open fails with invalid_argument if there is no such array or the sizes differ.
   std::map<std::string, DType, std::less<>> dtypes = {};
+  // How tensors are read whose names match a pattern (match_tensors()), as advise() of
+  // on_demand.hpp says it at the end of the open, the last pattern of a tensor's after the others.
+  // `populate` and `locked` read all of the file nevertheless. The open fails with invalid_argument
+  // for a pattern that matches nothing.
+  std::vector<std::pair<std::string, Access>> access = {};
   // With Protection::guard: a descriptor such as eventfd()'s that receives the number 1 as 8 bytes
   // as soon as the guard finds a file lost, for event loops. Borrowed: it must stay open until this
   // Checkpoint and those from its reopen() are destroyed. -1: none.
@@ -157,5 +171,6 @@ WEIGHTMAP_API std::string_view to_string(Protection protection) noexcept;  // "m
 WEIGHTMAP_API std::string_view to_string(CopyOnWrite how) noexcept;        // "0", "1", "small"
 WEIGHTMAP_API std::string_view to_string(Globals globals) noexcept;        // "opaque", ...
 WEIGHTMAP_API std::string_view to_string(Repeats repeats) noexcept;        // "bounded", "any"
+WEIGHTMAP_API std::string_view to_string(Access access) noexcept;          // "normal", "random"
 
 }  // namespace weightmap

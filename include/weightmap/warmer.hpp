@@ -33,7 +33,8 @@ namespace weightmap {
 class WarmWork;
 
 struct WarmOptions {
-  // Positions in Checkpoint::tensors(), in the order of use. Empty: the whole file, in order.
+  // Positions in Checkpoint::tensors(), in the order of use. Empty: the whole file, in order, but
+  // for what advise() has made Access::random, as far as it shares no large page with the rest.
   std::vector<std::size_t> tensors = {};
   // Instead of `tensors`, and not with `follow`: parts of tensors of this checkpoint, from
   // narrow(), select() or pieces() of chunks.hpp, in the order of use, for a rank that needs only a

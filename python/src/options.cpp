@@ -54,6 +54,7 @@ std::size_t read_word(const OptionRow& option, nb::handle value) {
 constexpr std::string_view safe_globals = "safe_globals";
 constexpr std::string_view variant = "variant";
 constexpr std::string_view dtypes = "dtypes";
+constexpr std::string_view access_ = "access";
 
 void read_safe_globals(OpenOptions& options, nb::handle value) {
   if (nb::isinstance<nb::str>(value))
@@ -90,9 +91,26 @@ void read_dtypes(OpenOptions& options, nb::handle value) {
   }
 }
 
+void read_access(OpenOptions& options, nb::handle value) {
+  nb::dict told;
+  if (!nb::try_cast(value, told))
+    raise(ErrorCode::invalid_argument, std::string("access is ") + nb::repr(value).c_str() +
+                                           ", expected a dict such as {\"*ngram*\": \"random\"}");
+  for (const auto& [pattern, how] : told) {
+    const std::string word = nb::isinstance<nb::str>(how) ? to_utf8(how) : "";
+    const bool is_random = word == to_string(Access::random);
+    if (!nb::isinstance<nb::str>(pattern) || (!is_random && word != to_string(Access::normal)))
+      raise(ErrorCode::invalid_argument,
+            std::string("access has ") + nb::repr(pattern).c_str() + ": " + nb::repr(how).c_str() +
+                ", expected a pattern of names and \"normal\" or \"random\"");
+    options.access.emplace_back(to_utf8(pattern), is_random ? Access::random : Access::normal);
+  }
+}
+
 void read_option(OpenOptions& options, const char* name, nb::handle value) {
   if (name == variant) return value.is_none() ? void() : read_variant(options, value);
   if (name == dtypes) return value.is_none() ? void() : read_dtypes(options, value);
+  if (name == access_) return value.is_none() ? void() : read_access(options, value);
   if (name == safe_globals) return value.is_none() ? void() : read_safe_globals(options, value);
   const OptionRow* option = find_option(name);
   if (option == nullptr) {
@@ -148,6 +166,12 @@ nb::dict to_dict(const OpenOptions& options) {
     nb::dict told;
     for (const auto& [name, dtype] : options.dtypes) told[to_str(name)] = to_str(to_string(dtype));
     set[to_str(dtypes)] = told;
+  }
+  if (!options.access.empty()) {
+    nb::dict told;
+    for (const auto& [pattern, how] : options.access)
+      told[to_str(pattern)] = to_str(to_string(how));
+    set[to_str(access_)] = told;
   }
   return set;
 }

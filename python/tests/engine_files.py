@@ -105,6 +105,21 @@ def write(folder, file, tensors):
     weightmap.save_safetensors(tensors, folder / file)
 
 
+def asked_to_warm(monkeypatch):
+    """What an engine's load has of each file warmed, from now on."""
+    import weightmap._engines.load as module
+
+    asked = []
+
+    class Watched(module.WarmingAhead):
+        def __init__(self, plan, *rest):
+            asked.extend(wanted for _, wanted in plan)
+            super().__init__(plan, *rest)
+
+    monkeypatch.setattr(module, "WarmingAhead", Watched)
+    return asked
+
+
 def names(pairs):
     return [name for name, _ in pairs]
 

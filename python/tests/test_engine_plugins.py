@@ -10,9 +10,9 @@ import fake_sglang
 import fake_vllm
 import pytest
 from engine_files import (
-    check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
+    asked_to_warm, check_import_is_light, file_with_dtype_beyond_torch, imported_anew, names, write,
 )
-from memory_maps import permissions
+from memory_maps import mapping_at, permissions
 
 import weightmap
 
@@ -70,6 +70,26 @@ def test_constructor_leaves_the_config_alone(fake, engine):
         assert type(engine.make(config)).__name__ == "WeightmapModelLoader"
     assert config.load_format is load_format
     assert config.model_loader_extra_config is given and given == {"warm": "off"}
+
+
+def test_what_is_random_is_not_warmed(engine, torch, tmp_path, monkeypatch):
+    write(tmp_path, "model.safetensors",
+          {"a": torch.ones(4), "ngram": torch.ones(1 << 19), "z": torch.ones(4)})
+    asked = asked_to_warm(monkeypatch)
+    taken = dict(engine.load(tmp_path, {"access": {"ng*": "random"}}))
+    in_file = list(weightmap.open(tmp_path / "model.safetensors"))
+    assert asked == [[in_file.index(name) for name in in_file if name != "ngram"]]
+    assert "rr" in mapping_at(taken["ngram"][1 << 18:].data_ptr())["flags"]
+    assert "rr" not in mapping_at(taken["z"].data_ptr())["flags"]
+
+
+def test_a_pattern_of_access_that_matches_nothing_is_an_error(engine, torch, tmp_path):
+    write(tmp_path, "model-1.safetensors", {"a": torch.ones(4)})
+    write(tmp_path, "model-2.safetensors", {"b": torch.ones(4)})
+    assert names(engine.load(tmp_path, {"access": {"a": "random", "b": "normal"}})) == ["a", "b"]
+    with pytest.raises(weightmap.InvalidArgumentError) as refused:
+        engine.load(tmp_path, {"access": {"a": "random", "c*": "random"}})
+    assert refused.value.message == "access has 'c*', which matches the name of no tensor"
 
 
 def test_unknown_key_is_refused_by_name(fake, engine):

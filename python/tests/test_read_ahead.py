@@ -106,6 +106,8 @@ def test_the_tool_is_asked_where_a_word_may_name_a_model(monkeypatch, spawned, w
     (["sglang", "serve", "--load-format=weightmap"], True),
     (["vllm", "serve", "weightmap", "--load-format", "auto"], False),
     (["vllm", "serve", "org/name", "--load-format"], False),
+    (["vllm", "serve", "org/name", "--load-format=weightmap",
+      """--model-loader-extra-config={"access": {"*ngram*": "random"}}"""], False),
 ])
 def test_an_engine_asks_for_weightmap(words, asks):
     assert asks_for_weightmap(words) is asks

@@ -3,6 +3,7 @@
 import array
 
 import pytest
+from memory_maps import mapping_at
 
 import weightmap
 
@@ -104,6 +105,44 @@ def test_tensors_are_advised_by_their_names(opened, table):
     assert opened.advise("none*", "normal") == []
     with pytest.raises(weightmap.InvalidArgumentError, match="access is 'normal' or 'random'"):
         opened.advise("table", "r")
+
+
+def is_random(array):
+    """Whether the system reads nothing ahead where the middle of an array is mapped."""
+    return "rr" in mapping_at(array.ctypes.data + array.nbytes // 2)["flags"]
+
+
+def test_an_open_advises_what_matches(opened):
+    with weightmap.open(opened.path, access={"*": "normal", "tab*": "random"}) as advised:
+        assert is_random(advised["table"].numpy())
+    with weightmap.open(opened.path, access={"tab*": "random", "table": "normal"}) as advised:
+        assert not is_random(advised["table"].numpy())
+
+
+@pytest.mark.parametrize("access, message", [
+    ({"tabel*": "random"}, 'the option access has "tabel*", which matches the name of no tensor'),
+    ({"table": "rand"}, "access has 'table': 'rand', expected a pattern of names and "
+                        '"normal" or "random"'),
+    ({3: "random"}, "access has 3: 'random', expected a pattern of names and"),
+    (["table"], "access is ['table'], expected a dict such as"),
+], ids=str)
+def test_a_wrong_access_is_refused(opened, access, message):
+    with pytest.raises(weightmap.InvalidArgumentError) as refused:
+        weightmap.open(opened.path, access=access)
+    assert message in str(refused.value)
+
+
+def test_what_is_random_is_not_warmed(opened):
+    whole = opened.warm(["*"]).bytes
+    with weightmap.open(opened.path, access={"*": "random"}) as advised:
+        assert whole > 1_000_000 > advised.warm().bytes
+
+
+def test_torch_maps_what_is_random_so(opened):
+    pytest.importorskip("torch", reason="this test makes tensors")
+    for access, expected in (({"tab*": "random"}, True), (None, False)):
+        loaded = weightmap.torch.load(opened.path, access=access)["table"]
+        assert is_random(loaded.numpy()) == expected
 
 
 def test_rows_keep_their_checkpoint_open(opened, table):

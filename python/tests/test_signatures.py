@@ -133,5 +133,5 @@ def test_what_chooses_for_open_chooses_for_torch_as_well():
     pytest.importorskip("torch", reason="imports weightmap.torch")
     for function in (weightmap.torch.load, weightmap.torch.load_model):
         shown = inspect.signature(function).parameters
-        for name in ("variant", "dtypes"):
+        for name in ("variant", "dtypes", "access"):
             assert shown[name].annotation == inspect.signature(weightmap.open).parameters[name].annotation

@@ -45,12 +45,12 @@ def test_registers_once(vllm):
 
 def test_options_have_defaults():
     options = parse_engine_options({})
-    assert options._values() == ("auto", "node", None, "auto", "keep", "auto", False)
+    assert options._values() == ("auto", "node", None, "auto", "keep", "auto", False, None)
 
 
 def test_options_are_taken():
     given = {"warm": "off", "reader": "rank", "window_bytes": 3 << 29, "upload": "copied",
-             "release": "node", "slices": "off", "strict": True}
+             "release": "node", "slices": "off", "strict": True, "access": {"*ngram*": "random"}}
     assert parse_engine_options(given)._values() == tuple(given.values())
     assert parse_engine_options({"window_bytes": None}).window_bytes is None
     assert parse_engine_options({"window_bytes": 8 << 30}).window_bytes == 8 << 30
@@ -73,10 +73,16 @@ BYTES = "None or a number of bytes"
         ("release", None, "'keep' or 'node' or 'hold'"),
         ("strict", 0, "False or True"),
         ("strict", "yes", "False or True"),
+        ("access", ["*"], "None or a dict of patterns and 'normal' or 'random'"),
+        ("access", {"*": "rand"}, "None or a dict of patterns and 'normal' or 'random'"),
     ]),
     ({"warm": "stage", "release": "hold"},
      "release is 'hold', which keeps files in the page cache, but warm is 'stage', which reads them "
      "past it"),
+    ({"warm": "stage", "access": {"*": "random"}},
+     "access is for parts of files, but warm is 'stage', which reads whole files"),
+    ({"release": "hold", "access": {"*": "random"}},
+     "access is for parts of files, but release is 'hold', which reads whole files"),
     ("warm", "the loader's keys are a dict, not a str"),
 ], ids=str)
 def test_wrong_keys_are_refused(given, message):

@@ -338,7 +338,8 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         one_reader: bool = False,
         progress: Progress | None = None,
     ) -> WarmReport:
-        """Brings the file, or the tensors of these names in this order, into memory and waits.
+        """Brings the file, or the tensors of these names in this order, into memory and waits. Of
+        the file what advise() has not made "random".
 
         names: or patterns, as find() takes them. TensorNotFoundError if one matches none. Or a dict
             of names and of what is needed of each tensor: None for all of it, else what it takes in
@@ -400,7 +401,8 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         returns the names.
 
         "random": each page alone, for tables of which scattered rows are read other than by rows();
-        "normal", as everything is opened: with the system's read-ahead.
+        "normal", as everything is opened: with the system's read-ahead. warm() of all leaves out what
+        is "random". Counts for what is mapped already, too.
         """
         from weightmap._chunked import parts_of
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from inspect import Signature
-    from typing import Any
+    from typing import Any, Literal
 
     from typing_extensions import Buffer, Unpack
 
@@ -51,6 +51,7 @@ def open(
     safe_globals: Iterable[str] = (),
     variant: str | None = None,
     dtypes: Mapping[str, str] | None = None,
+    access: Mapping[str, Literal["normal", "random"]] | None = None,
     **options: Unpack[OpenOptions],
 ) -> Checkpoint:
     """Maps a checkpoint. Nothing is loaded and nothing in the file is run.
@@ -95,6 +96,9 @@ def open(
         none come first; info["not_opened"] names other checkpoints of the folder.
     dtypes: the dtypes of arrays in an .npz or .npy file that are listed as "opaque[1]" or
         "opaque[2]", since numpy forgot them: {"a": "bfloat16"}.
+    access: how the pages of the tensors are read whose names match a pattern, as advise() sets it:
+        {"*ngram*": "random"} for tables of which scattered rows are read. The last pattern of a
+        tensor's counts; one that matches nothing is an InvalidArgumentError.
     progress: is called with the bytes done and the bytes in all while verify="crc", populate or
         locked reads the file. What it raises, and Ctrl-C, ends the open.
 
@@ -107,7 +111,7 @@ def open(
     completed = config._with_defaults(options)
     if safe_globals:
         completed["safe_globals"] = safe_globals
-    completed |= {"variant": variant, "dtypes": dtypes}
+    completed |= {"variant": variant, "dtypes": dtypes, "access": access}
     if isinstance(path, (list, tuple)):
         files = [file_of(each) for each in path]
         if not files:

@@ -72,6 +72,7 @@ def load(
     safe_globals: Iterable[Any] = (),
     variant: str | None = None,
     dtypes: Mapping[str, str] | None = None,
+    access: Mapping[str, Literal["normal", "random"]] | None = None,
     **options: Unpack[OpenOptions],
 ) -> Any:
     """What torch.load(f, map_location, mmap=True, weights_only=True) returns: the same types in the
@@ -94,7 +95,7 @@ def load(
         data, or a weightmap.Object that only says what the file says.
     safe_globals: classes and functions, or (thing, "full.name"), that are safe for this call, in
         addition to those of torch.serialization.add_safe_globals().
-    variant, dtypes and other options: as in weightmap.open(). By default a write to a tensor copies
+    variant, dtypes, access and other options: as in weightmap.open(). By default a write to a tensor copies
         its page and stays in this process (sharing="private"). protection="guard" is refused, unless
         f is a Checkpoint.
 
@@ -112,7 +113,7 @@ def load(
     if on_unknown not in _torch_load.MACHINES:
         raise InvalidArgumentError(f"on_unknown is {on_unknown!r}, expected 'refuse' or 'object'")
     registered = registered_globals(safe_globals)
-    chosen = {**options, "variant": variant, "dtypes": dtypes}
+    chosen = {**options, "variant": variant, "dtypes": dtypes, "access": access}
     opened, file = _torch_load.open_for_load(f, chosen, registered)
     return _torch_load.loaded(opened, file, map_location, registered, only, on_unknown)
 
@@ -126,6 +127,7 @@ def load_model(
     strict: bool = True,
     variant: str | None = None,
     dtypes: Mapping[str, str] | None = None,
+    access: Mapping[str, Literal["normal", "random"]] | None = None,
     **options: Unpack[OpenOptions],
 ) -> torch.nn.Module:
     """What factory() makes, with the tensors of a checkpoint as its parameters and buffers: load(),
@@ -146,11 +148,11 @@ def load_model(
     copy_on_write: as in weightmap.open(). By default the parameters may be written to, page by
         page; summary() says how much this process has copied. False: a write ends the process,
         after a line that names the tensor, and backward() raises UnsupportedError.
-    variant, dtypes and other options: as in weightmap.open().
+    variant, dtypes, access and other options: as in weightmap.open().
 
     Any thread may call it, and a forked child. Children that are forked after it share the mapping.
     """
-    checkpoint = _open.open(f, variant=variant, dtypes=dtypes, **options)
+    checkpoint = _open.open(f, variant=variant, dtypes=dtypes, access=access, **options)
     if dtype is not None:
         _served_model.refuse_conversion(checkpoint, dtype)
     return _served_model.finish(_served_model.make(factory, checkpoint, strict))

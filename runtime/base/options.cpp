@@ -32,6 +32,8 @@ template <>
 constexpr std::array<std::string_view, 2> words_of<Globals> = {"opaque", "torch_safe"};
 template <>
 constexpr std::array<std::string_view, 2> words_of<Repeats> = {"bounded", "any"};
+template <>
+constexpr std::array<std::string_view, 2> words_of<Access> = {"normal", "random"};
 
 template <class T>
 std::string_view word(T value) noexcept {
@@ -183,5 +185,6 @@ std::string_view to_string(Protection how) noexcept { return word(how); }
 std::string_view to_string(CopyOnWrite how) noexcept { return word(how); }
 std::string_view to_string(Globals globals) noexcept { return word(globals); }
 std::string_view to_string(Repeats repeats) noexcept { return word(repeats); }
+std::string_view to_string(Access access) noexcept { return word(access); }
 
 }  // namespace weightmap

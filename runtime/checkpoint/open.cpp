@@ -9,6 +9,7 @@
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/advice.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/checkpoint/inflated_storages.hpp"
 #include "runtime/checkpoint/parsing.hpp"
@@ -162,10 +163,11 @@ void Opening::log() const {
       " us");
 }
 
-// Compares checksums if the options ask for that.
+// Advises how pages are read, and compares checksums if the options ask for that.
 Result<Checkpoint> Opening::finish() && {
   State& opened = *state_;
   Checkpoint checkpoint = Checkpoint::Access::make(std::move(state_));
+  TRY(advise_as_opened(checkpoint));
   if (*opened.options.verify == Verify::crc) {
     CrcReport sums = verify_crc(checkpoint, opened.options.progress);
     if (sums.cancelled)

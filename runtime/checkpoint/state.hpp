@@ -17,6 +17,8 @@
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
 #include "mmap/pages/process_faults.hpp"
+#include "runtime/base/bytes/byte_range.hpp"
+#include "runtime/base/bytes/range_set.hpp"
 #include "runtime/base/catalog/catalog.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/gate.hpp"
@@ -24,6 +26,7 @@
 #include "runtime/checkpoint/sources.hpp"
 #include "runtime/formats/format/format.hpp"
 #include "runtime/system/memory/lock_share.hpp"
+#include "runtime/system/process/fork_safe.hpp"
 #include "weightmap/checkpoint.hpp"
 
 namespace weightmap {
@@ -68,9 +71,10 @@ struct Checkpoint::State {
   std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
   std::atomic<const mmap::Guard*> write_watch{nullptr};     // of `mapping`; likewise
   std::atomic<const format::Values*> late_values{nullptr};  // likewise
-  Gate gate;                 // between demand() and warmers; any thread
-  os::LockShare lock_share;  // of `mapping`, by warmers; any thread
-  DemandLog demand_log;      // any thread
+  Gate gate;                                    // between demand() and warmers; any thread
+  os::LockShare lock_share;                     // of `mapping`, by warmers; any thread
+  DemandLog demand_log;                         // any thread
+  os::ForkSafe<bytes::RangeSet> random_access;  // positions; see advise(); any thread
   CheckpointInfo info;
   OpenOptions options;  // complete
   OpenStats stats;
@@ -100,6 +104,14 @@ struct Checkpoint::State {
   bool is_set() const noexcept { return sources.size() > (sources.has_copies() ? 2 : 1); }
   // Returns the place of `part` in the mapping; nullopt if it is not in one of the files.
   std::optional<std::uint64_t> position_of(std::span<const std::byte> part) const noexcept;
+  // Sets it for the pages of a range in one of the files, in both mappings. Any thread.
+  Result<void> advise(ByteRange range, weightmap::Access how);
+  // See advise() of on_demand.hpp.
+  Result<void> advise(const TensorView& view, weightmap::Access how);
+  // Sets it for all else of a mapping of the files. Any thread.
+  void allow_readahead(const mmap::Mapping& of, bool allowed);
+  // Returns the parts of a range that are not Access::random. Any thread.
+  std::vector<ByteRange> not_random(ByteRange range);
   // Fails with unsupported if the bytes of the views are not there.
   Result<void> check_view_memory() const;
   // True if the guard has replaced a file with zeros, in either mapping.

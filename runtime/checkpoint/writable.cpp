@@ -66,6 +66,7 @@ Result<std::span<std::byte>> Backing::copy_on_write() const {
   const mmap::Mapping* first = nullptr;
   if (state.copy_on_write.compare_exchange_strong(first, made.get(), std::memory_order_acq_rel))
     first = made.release();
+  state.allow_readahead(*first, true);
   return first->writable_bytes();
 }
 

@@ -12,6 +12,8 @@ from weightmap._read_ahead import read_named_models
 
 
 def asks_for_weightmap(words: list[str]) -> bool:
+    if any('"access"' in word for word in words):
+        return False  # only the loader knows what is not to be read as a whole
     following = [*words[1:], ""]
     return "--load-format=weightmap" in words or ("--load-format", "weightmap") in zip(
         words, following

@@ -21,7 +21,7 @@ from weightmap._engines.reading_window import ReadingWindow
 from weightmap._engines.release import EngineRelease
 from weightmap._engines.staged_files import StagedFiles
 from weightmap._engines.warming import OpenedFiles, WarmedFiles, WarmingAhead, WarmingCounts
-from weightmap._errors import Error, UnsupportedError
+from weightmap._errors import Error, InvalidArgumentError, UnsupportedError
 from weightmap._open import open as open_checkpoint
 from weightmap._place import has_tensors_by_name_only
 
@@ -63,6 +63,8 @@ class EngineLoad:
         self._copying_seconds = 0.0  # in which the consumer had a tensor
         self._fallbacks: dict[str, str] = {}  # file -> why the engine's own loader read it
         self._warming = WarmingCounts()
+        self.unmatched = set(options.access or ())  # patterns that no tensor had so far
+        self._random: dict[str, set[str]] = {}  # file -> names that are not read ahead
         self._release = EngineRelease(options.release, self._warming.remarks)
         self._slices: RankSlices | None = None
         if slices_key is not None and options.warm == "auto":
@@ -161,9 +163,18 @@ class EngineLoad:
         except Error as error:
             self.fall_back(file, error)
             return None
+        self._advise(file, checkpoint)
         self._release.add(file)
         self._file_count += 1
         return checkpoint
+
+    def _advise(self, file: str, checkpoint: Checkpoint) -> None:
+        random = self._random[file] = set()
+        for pattern, how in (self._options.access or {}).items():
+            names = checkpoint.advise(pattern, how)
+            (random.update if how == "random" else random.difference_update)(names)
+            if names:
+                self.unmatched.discard(pattern)
 
     def fall_back(self, file: str, error: Error) -> None:
         """Says that the engine's own loader reads it; raises the error if this is to be strict."""
@@ -193,7 +204,8 @@ class EngineLoad:
 
     def _wanted(self, checkpoint: Checkpoint, is_wanted: Callable[[str], bool]) -> Wanted:
         names = checkpoint._core.names()
-        indices = [index for index, name in enumerate(names) if is_wanted(name)]
+        random = self._random.get(checkpoint.path, ())
+        indices = [i for i, name in enumerate(names) if is_wanted(name) and name not in random]
         parts = None if self._slices is None else self._slices.of(checkpoint)
         if parts is None:
             return indices
@@ -263,6 +275,14 @@ class EngineLoad:
             *(f"{file} by {own}: {why}" for file, why in self._fallbacks.items()),
         ]
         return "; ".join(parts)
+
+
+def check_access(loads: Sequence[EngineLoad]) -> None:
+    """After all loads of a model: InvalidArgumentError for a pattern that matched nothing in any."""
+    unmatched = set.intersection(*(load.unmatched for load in loads)) if loads else set()
+    if unmatched:
+        patterns = ", ".join(map(repr, sorted(unmatched)))
+        raise InvalidArgumentError(f"access has {patterns}, which matches the name of no tensor")
 
 
 def _in_memory(

@@ -20,6 +20,7 @@ class EngineOptions(Record):
     release: str = "keep"  # or "node", "hold"
     slices: str = "auto"  # or "on", "off"
     strict: bool = False
+    access: dict[str, str] | None = None  # as of weightmap.open()
 
 
 _ALLOWED: dict[str, tuple[Any, ...]] = {
@@ -30,6 +31,7 @@ _ALLOWED: dict[str, tuple[Any, ...]] = {
     "release": ("keep", "node", "hold"),
     "slices": ("auto", "on", "off"),
     "strict": (False, True),
+    "access": (None,),
 }
 
 
@@ -47,10 +49,14 @@ def parse_engine_options(given: Any, has_slices: bool = True) -> EngineOptions:
         allowed = _ALLOWED[key]
         if key == "window_bytes" and _is_size(value):
             continue
+        if key == "access" and _is_access(value):
+            continue
         if type(value) is not type(allowed[0]) or value not in allowed:
             choices = [repr(choice) for choice in allowed]
             if key == "window_bytes":
                 choices.append("a number of bytes")
+            if key == "access":
+                choices.append("a dict of patterns and 'normal' or 'random'")
             raise InvalidArgumentError(f"{key} is {value!r}, expected {' or '.join(choices)}")
     options = EngineOptions(**given)
     if options.warm == "stage" and options.release == "hold":
@@ -58,7 +64,17 @@ def parse_engine_options(given: Any, has_slices: bool = True) -> EngineOptions:
             "release is 'hold', which keeps files in the page cache, but warm is 'stage', which "
             "reads them past it"
         )
+    for key, value in (("warm", "stage"), ("release", "hold")):
+        if options.access and getattr(options, key) == value:
+            raise InvalidArgumentError(f"access is for parts of files, but {key} is {value!r}, "
+                                       "which reads whole files")
     return options
+
+
+def _is_access(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(pattern, str) and how in ("normal", "random") for pattern, how in value.items()
+    )
 
 
 def _is_size(value: Any) -> bool:

@@ -18,7 +18,7 @@ from sglang.srt.model_loader.weight_utils import (
     tqdm,
 )
 from sglang.srt.utils import BAR_FORMAT, is_npu
-from weightmap._engines.load import EngineLoad
+from weightmap._engines.load import EngineLoad, check_access
 from weightmap._engines.options import parse_engine_options
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ class WeightmapModelLoader(DefaultModelLoader):
     ) -> None:
         super().load_weights_and_postprocess(model, weights, target_device)
         # Until here SGLang's threads had tensors, which kept pages in use.
-        for load in self._loads:
+        loads, self._loads = self._loads, []
+        for load in loads:
             load.release()
-        self._loads = []
+        check_access(loads)
 
 
 def take_load_config(

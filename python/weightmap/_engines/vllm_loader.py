@@ -26,7 +26,7 @@ from vllm.platforms import current_platform
 
 import torch
 
-from weightmap._engines.load import EngineLoad
+from weightmap._engines.load import EngineLoad, check_access
 from weightmap._engines.options import parse_engine_options
 from weightmap._errors import UnsupportedError
 
@@ -72,6 +72,7 @@ class WeightmapModelLoader(DefaultModelLoader):
         self._load = self._next_load or self._new_load(model_config)
         self._next_load = None
         yield from self._load.reporting(super().get_all_weights(model_config, model))
+        check_access([self._load])
 
     def _get_weights_iterator(self, source: DefaultModelLoader.Source) -> Weights:
         if self.load_config.safetensors_load_strategy == "torchao":

@@ -19,6 +19,19 @@ void RangeSet::add(ByteRange range) {
   ends_.emplace_hint(joined, begin, end);
 }
 
+void RangeSet::remove(ByteRange range) {
+  if (range.length == 0) return;
+  const std::uint64_t end = range.offset + range.length;
+  auto cut = ends_.lower_bound(range.offset);
+  if (cut != ends_.begin() && std::prev(cut)->second > range.offset) --cut;
+  while (cut != ends_.end() && cut->first < end) {
+    const auto [first, last] = *cut;
+    cut = ends_.erase(cut);
+    if (first < range.offset) ends_.emplace(first, range.offset);
+    if (last > end) ends_.emplace(end, last);
+  }
+}
+
 bool RangeSet::intersects(ByteRange range) const noexcept {
   const auto behind = ends_.lower_bound(range.offset + range.length);
   return range.length != 0 && behind != ends_.begin() && std::prev(behind)->second > range.offset;

@@ -13,6 +13,7 @@ namespace weightmap::bytes {
 class RangeSet {
  public:
   void add(ByteRange range);
+  void remove(ByteRange range);
   bool contains(ByteRange range) const { return missing(range).empty(); }
   // True if a byte of `range` is in the set.
   bool intersects(ByteRange range) const noexcept;

@@ -43,18 +43,10 @@ ByteRange all_of(const std::vector<RowTable>& tables) {
   return end == 0 ? ByteRange{0, 0} : ByteRange{begin, end - begin};
 }
 
-Result<void> set_access(const Checkpoint::State& state, ByteRange range, Access access) {
-  const SourceFile& source = state.sources.at(range.offset);
-  Result<void> done = mmap::allow_readahead(source.in(state.mapping), range.offset - source.base(),
-                                            range.length, access == Access::normal);
-  if (done) return done;
-  return tl::unexpected<Error>(source.about(std::move(done.error())));
-}
-
 }  // namespace
 
 struct RowReader::State {
-  State(const Checkpoint::State& opened, std::vector<RowTable> given, std::uint64_t budget)
+  State(Checkpoint::State& opened, std::vector<RowTable> given, std::uint64_t budget)
       : checkpoint(opened),
         tables(std::move(given)),
         budget_bytes(budget),
@@ -67,7 +59,7 @@ struct RowReader::State {
     std::span<std::byte> to;
   };
 
-  const Checkpoint::State& checkpoint;
+  Checkpoint::State& checkpoint;
   const std::vector<RowTable> tables;
   const std::uint64_t budget_bytes;
   std::set<const SourceFile*> files;
@@ -80,7 +72,7 @@ struct RowReader::State {
   std::atomic<std::uint64_t> rows_read{0};                 // since then
 
   void add_files();
-  Result<void> advise() const;
+  Result<void> advise();
   Result<void> check(Rows ids, Outputs out) const;
   Result<void> check_files() const;
   Result<void> gather(Rows ids, Outputs out);
@@ -110,11 +102,11 @@ void RowReader::State::add_files() {
       files.insert(&checkpoint.sources.at(piece.position));
 }
 
-Result<void> RowReader::State::advise() const {
+Result<void> RowReader::State::advise() {
   if (files.empty()) return {};
   for (const RowTable& table : tables)
     for (const RowTable::Piece& piece : table.pieces())
-      TRY(set_access(checkpoint, {piece.position, piece.bytes}, Access::random));
+      TRY(checkpoint.advise({piece.position, piece.bytes}, Access::random));
   return {};
 }
 
@@ -308,14 +300,7 @@ void RowReader::State::give_back() {
 }
 
 Result<void> advise(const Checkpoint& checkpoint, const TensorView& view, Access access) {
-  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  TRY(state.check_view_memory());
-  const std::span<const std::byte> bytes = view.stored_bytes();
-  if (bytes.empty() || state.is_in_memory()) return {};
-  const std::optional<std::uint64_t> position = state.position_of(bytes);
-  if (!position)
-    return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  return set_access(state, {*position, bytes.size()}, access);
+  return Checkpoint::Access::state(checkpoint).advise(view, access);
 }
 
 RowReader::RowReader(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -332,7 +317,7 @@ std::uint64_t RowReader::row_bytes(std::size_t table) const noexcept {
 Result<RowReader> RowReader::of(const Checkpoint& checkpoint,
                                 std::span<const std::string_view> tables,
                                 const RowOptions& options) {
-  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   TRY(state.check_view_memory());
   if (tables.empty()) return failure(ErrorCode::invalid_argument, "no table is named");
   if (state.info.writable)

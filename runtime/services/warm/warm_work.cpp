@@ -1,8 +1,8 @@
 #include "runtime/services/warm/warm_work.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
-#include <numeric>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -85,9 +85,14 @@ void choose_budget(const WarmOptions& options, std::uint64_t most, os::LockShare
 // cached file faster. More would occupy a processor for long if the cache holds small pages.
 constexpr std::size_t cached_steps = 4;
 
-std::vector<std::size_t> in_file_order(const catalog::Catalog& catalog) {
-  std::vector<std::size_t> tensors(catalog.size());
-  std::iota(tensors.begin(), tensors.end(), std::size_t{0});
+// Of all tensors but those of which single pages are wanted.
+std::vector<std::size_t> in_file_order(Checkpoint::State& state) {
+  const catalog::Catalog& catalog = state.catalog();
+  std::vector<std::size_t> tensors;
+  for (std::size_t i = 0; i < catalog.size(); ++i)
+    if (catalog[i].extent == 0 ||
+        !state.not_random({catalog[i].position, catalog[i].extent}).empty())
+      tensors.push_back(i);
   std::stable_sort(tensors.begin(), tensors.end(), [&catalog](std::size_t a, std::size_t b) {
     return catalog[a].position < catalog[b].position;
   });
@@ -158,9 +163,11 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   patience_ = options.reader_patience;
   exact_ = !options.slices.empty();
   order_ = options.tensors;
-  if (options.follow && order_.empty()) order_ = in_file_order(state_.catalog());
+  if (options.follow && order_.empty()) order_ = in_file_order(state_);
   const std::vector<ByteRange> sources = state_.sources.ranges();
-  std::vector<ByteRange> ranges = sources;
+  std::vector<ByteRange> ranges;
+  for (const ByteRange& source : sources)
+    std::ranges::copy(state_.not_random(source), std::back_inserter(ranges));
   if (!order_.empty()) {
     TRY_ASSIGN(ranges, ranges_of(state_.catalog(), order_));
   } else if (exact_) {
@@ -210,7 +217,7 @@ void WarmWork::loading_ended() {
   if (election_) {
     election_->resign();
     // Huge pages need none.
-    if (!state_.mapping.huge_pages()) mmap::allow_readahead(state_.mapping, true);
+    if (!state_.mapping.huge_pages()) state_.allow_readahead(state_.mapping, true);
   }
   if (verify_) verify_->stop();
 }
@@ -243,7 +250,7 @@ void WarmWork::run() {
 void WarmWork::begin_reading() {
   look_at_cache();
   // Readahead marks in the cache make even a fault on a cached page read more.
-  if (exact_) mmap::allow_readahead(state_.mapping, false);
+  if (exact_) state_.allow_readahead(state_.mapping, false);
   if (one_reader_ && !all_cached_) prepare_election();
   if (!election_) read_exactly();
 }
@@ -263,14 +270,14 @@ void WarmWork::look_at_cache() {
 void WarmWork::prepare_election() {
   election_ =
       std::make_unique<WarmElection>(state_.sources, state_.mapping, plan_.steps, patience_);
-  mmap::allow_readahead(state_.mapping, false);
+  state_.allow_readahead(state_.mapping, false);
 }
 
 // Disables the system's read-ahead: its pages are not the next ones in the plan, delay demanded
 // tensors, and are evicted before use under memory pressure. Huge pages do not need it.
 void WarmWork::read_exactly() {
   if (method_ != mmap::LoadMethod::populate || !state_.mapping.huge_pages()) {
-    if (election_) mmap::allow_readahead(state_.mapping, true);
+    if (election_) state_.allow_readahead(state_.mapping, true);
     return;
   }
   // If everything is cached, readahead marks from earlier readers do not matter.
@@ -285,7 +292,7 @@ void WarmWork::read_exactly() {
     reads_exactly_ = mmap::reads_large_pages(source.file, step.offset - source.base());
   }
   if ((reads_exactly_ || election_) && !exact_)
-    mmap::allow_readahead(state_.mapping, !reads_exactly_);
+    state_.allow_readahead(state_.mapping, !reads_exactly_);
 }
 
 // Returns false if it was cancelled meanwhile.
@@ -375,7 +382,7 @@ bool WarmWork::wait_for(std::chrono::nanoseconds most) const noexcept {
 bool WarmWork::is_of_parent() const noexcept { return forks_ != os::fork_count(); }
 
 void WarmWork::give_up(std::unique_ptr<WarmWork> work) noexcept {
-  mmap::allow_readahead(work->state_.mapping, true);
+  work->state_.allow_readahead(work->state_.mapping, true);
   static_cast<void>(work.release());
 }
 
@@ -391,7 +398,7 @@ Result<WarmReport> WarmWork::wait() {
 void WarmWork::join() {
   if (std::exchange(joined_, true)) return;
   for (std::thread& thread : threads_) thread.join();
-  if (reads_exactly_ || election_ || exact_) mmap::allow_readahead(state_.mapping, true);
+  if (reads_exactly_ || election_ || exact_) state_.allow_readahead(state_.mapping, true);
   if (lock_) state_.lock_share.finish();
   if (verify_) verify_->stop();
   if (verifier_.joinable()) verifier_.join();

@@ -30,6 +30,21 @@ TEST_CASE("an empty range adds nothing and is in every set") {
   CHECK_FALSE(set.contains({7, 1}));
 }
 
+TEST_CASE("what is removed cuts ranges, or ends them") {
+  RangeSet set;
+  set.add({10, 10});
+  set.add({30, 10});
+  set.remove({12, 3});
+  CHECK(set.ranges() == Ranges{{10, 2}, {15, 5}, {30, 10}});
+  set.remove({15, 20});
+  CHECK(set.ranges() == Ranges{{10, 2}, {35, 5}});
+  set.remove({0, 0});
+  set.remove({12, 20});
+  CHECK(set.ranges() == Ranges{{10, 2}, {35, 5}});
+  set.remove({0, 100});
+  CHECK(set.ranges().empty());
+}
+
 TEST_CASE("what is missing are the gaps, cut to the range") {
   RangeSet set;
   set.add({10, 10});
