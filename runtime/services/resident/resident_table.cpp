@@ -192,6 +192,7 @@ void ResidentTable::take_slot(std::uint32_t unit, unsigned member) noexcept {
   UnitEntry& entry = units_[unit];
   entry.slot_plus_one = taken + 1;
   entry.reader = static_cast<std::uint8_t>(member);
+  std::atomic_signal_fence(std::memory_order_release);  // a process may be killed between the two
   entry.state = UnitState::being_read;
   head_->used_bytes += size.slot_bytes;
 }

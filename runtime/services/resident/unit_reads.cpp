@@ -47,13 +47,12 @@ Result<void> UnitReads::start(std::span<const PlacedUnit> units) {
 }
 
 void UnitReads::stop() noexcept {
-  std::deque<Task> left;
+  std::list<Task> left;
   {
     const std::scoped_lock lock(mutex_);
     is_stopped_ = true;
-    left.swap(wanted_);
-    left.insert(left.end(), ahead_.begin(), ahead_.end());
-    ahead_.clear();
+    left.splice(left.end(), wanted_);
+    left.splice(left.end(), ahead_);
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
@@ -67,24 +66,29 @@ void UnitReads::stop() noexcept {
   }
 }
 
+std::list<UnitReads::Task> UnitReads::tasks_of(const std::shared_ptr<UnitRead>& read) {
+  std::list<Task> tasks;
+  for (std::size_t part = 0; part < read->parts.size(); ++part) tasks.push_back({read, part});
+  read->left = read->parts.size();
+  return tasks;
+}
+
 void UnitReads::add(const std::shared_ptr<UnitRead>& read) {
+  std::list<Task> tasks = tasks_of(read);
   {
     const std::scoped_lock lock(mutex_);
-    enqueue(wanted_, read);
+    wanted_.splice(wanted_.end(), tasks);
   }
   changed_.notify_all();
 }
 
-void UnitReads::enqueue(std::deque<Task>& tasks, const std::shared_ptr<UnitRead>& read) {
-  read->left = read->parts.size();
-  for (std::size_t part = 0; part < read->parts.size(); ++part) tasks.push_back({read, part});
-}
-
-void UnitReads::want(std::uint32_t unit) {
+void UnitReads::want(std::uint32_t unit) noexcept {
   const std::scoped_lock lock(mutex_);
-  const auto is_it = [unit](const Task& task) { return task.read->unit == unit; };
-  std::ranges::copy_if(ahead_, std::back_inserter(wanted_), is_it);
-  std::erase_if(ahead_, is_it);
+  for (auto task = ahead_.begin(); task != ahead_.end();) {
+    const auto next = std::next(task);
+    if (task->read->unit == unit) wanted_.splice(wanted_.end(), ahead_, task);
+    task = next;
+  }
 }
 
 void UnitReads::look_for_more() {
@@ -119,7 +123,7 @@ void UnitReads::run() noexcept {
 }
 
 bool UnitReads::take(std::unique_lock<std::mutex>& lock, Task& task) {
-  std::deque<Task>& tasks = wanted_.empty() ? ahead_ : wanted_;
+  std::list<Task>& tasks = wanted_.empty() ? ahead_ : wanted_;
   if (!tasks.empty()) {
     task = std::move(tasks.front());
     tasks.pop_front();
@@ -127,17 +131,29 @@ bool UnitReads::take(std::unique_lock<std::mutex>& lock, Task& task) {
   }
   may_have_more_ = false;
   lock.unlock();
+  std::list<Task> more = find_more();
+  lock.lock();
+  if (more.empty()) return false;
+  may_have_more_ = true;
+  ahead_.splice(ahead_.end(), more);
+  changed_.notify_all();
+  return false;
+}
+
+// Without memory, what was to be read ahead is not.
+std::list<UnitReads::Task> UnitReads::find_more() noexcept {
   std::shared_ptr<UnitRead> read;
   try {
     read = more_();
-  } catch (const std::bad_alloc&) {  // what was to be read ahead is not
+    if (read) return tasks_of(read);
+  } catch (const std::bad_alloc&) {
+    if (read) {
+      read->error = Error{ErrorCode::io, "no memory"};
+      read->left = 1;
+      end_part(*read);
+    }
   }
-  lock.lock();
-  if (!read) return false;
-  may_have_more_ = true;
-  enqueue(ahead_, read);
-  changed_.notify_all();
-  return false;
+  return {};
 }
 
 void UnitReads::work_on(const Task& task, Scratch& scratch) {
@@ -205,11 +221,11 @@ Result<void> UnitReads::check_files(const UnitRead& read) const {
 
 void UnitReads::end_part(UnitRead& read) {
   if (--read.left != 0) return;
-  Result<void> same = check_files(read);
-  if (!same) {
-    const std::scoped_lock lock(read.mutex);
-    if (!read.error) read.error = std::move(same.error());
-  }
+  if (!read.has_failed())
+    if (Result<void> same = check_files(read); !same) {
+      const std::scoped_lock lock(read.mutex);
+      read.error = std::move(same.error());
+    }
   read.is_done = true;
   finished_(read);
 }

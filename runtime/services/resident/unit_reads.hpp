@@ -4,8 +4,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,7 +58,7 @@ class UnitReads {
 
   void add(const std::shared_ptr<UnitRead>& read);
   // Somebody waits for this unit: it comes before those that were read ahead.
-  void want(std::uint32_t unit);
+  void want(std::uint32_t unit) noexcept;
   void look_for_more();
   std::string why_not_direct() const;
 
@@ -68,10 +68,11 @@ class UnitReads {
     std::size_t part;
   };
   struct Scratch;
+  static std::list<Task> tasks_of(const std::shared_ptr<UnitRead>& read);
 
   void run() noexcept;
   bool take(std::unique_lock<std::mutex>& lock, Task& task);
-  void enqueue(std::deque<Task>& tasks, const std::shared_ptr<UnitRead>& read);
+  std::list<Task> find_more() noexcept;
   void work_on(const Task& task, Scratch& scratch);
   Result<void> read_guarded(UnitRead& read, const SlotRead& part, Scratch& scratch) noexcept;
   Result<void> read_part(UnitRead& read, const SlotRead& part, Scratch& scratch);
@@ -86,7 +87,7 @@ class UnitReads {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Protected by the mutex.
-  std::deque<Task> wanted_, ahead_;
+  std::list<Task> wanted_, ahead_;  // whose parts change places without memory
   bool may_have_more_ = false, is_stopped_ = false;
   std::vector<std::thread> threads_;
 };
