@@ -12,7 +12,7 @@ inside a control group whose memory is a share of the experts' bytes, and what t
 itself: 32 MiB for it, its page tables and the buffers of its threads, and 4 MiB for each further
 process. The ways that have slots of their own have as many as the share has bytes; the page cache
 with an LRU of its own nine tenths of them, since with all of them the system drops what it keeps.
-"memory" is not limited.
+"memory" is not limited. Where all experts fit each is used once before the first token.
 
 With several processes weightmap's share one set. With --press another process in the group takes so
 much memory for a second and gives it back for one, and weightmap's budget is automatic. Prints
@@ -69,6 +69,8 @@ class Comparison:
                  "--way", way, "--budget", str(budget), "--tokens", str(self.tokens),
                  "--processes", str(processes), "--layers", str(self.layers),
                  "--experts", str(self.experts)]
+        if percent >= 100:  # what it is like once all is there
+            words.append("--fill")
         if self.arguments.small:
             words += ["--disk-sample", str(16 << 20)]
         if self.arguments.trace:

@@ -11,10 +11,11 @@
 // of the file in memory before the first token), weightmap (ResidentSet).
 //
 // "Computing" adds up the 64-bit words of an expert, once. The file is evicted first. The first
-// third of the tokens is not counted. Equal arguments play equal choices in each way, and the sum
-// of all words is printed. With several processes each plays choices of its own; weightmap's share
-// one set. --cgroup joins that control group first; --press adds a process that takes so many bytes
-// for a second and gives them back, again and again. bench/compare_experts.py compares.
+// third of the tokens is not counted; with --fill each expert is used once before. Equal arguments
+// play equal choices in each way, and the sum of all words is printed. With several processes each
+// plays choices of its own; weightmap's share one set. --cgroup joins that control group first;
+// --press adds a process that takes so many bytes for a second and gives them back, again and
+// again. bench/compare_experts.py compares.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -53,6 +54,7 @@ struct Arguments {
   std::string file, way = "weightmap", trace, cgroup;
   std::uint64_t budget = 0, press = 0, disk_sample = std::uint64_t{256} << 20;
   std::size_t layers = 8, experts = 64, chosen = 4, tokens = 60, processes = 1;
+  bool fill = false;
   bool warm = false;
 };
 
@@ -107,6 +109,15 @@ double play(const ExpertTrace& trace, std::size_t token, ExpertWay& way, std::ui
   return waited;
 }
 
+// Each unit once, before the first token.
+void use_all(ExpertWay& way, std::size_t units) {
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    way.bring(std::span(&unit, 1));
+    static_cast<void>(way.use(unit));
+    way.end_use();
+  }
+}
+
 // The medians of many calls for 8 units that have just been used.
 void time_acquire(const weightmap::ResidentSet& set, const ExpertTrace& trace, Figures& figures) {
   std::vector<std::size_t> units;
@@ -152,6 +163,7 @@ void run(const Arguments& arguments, const Checkpoint& checkpoint, const ExpertF
   const std::string share = arguments.processes > 1 ? "experts-" + std::to_string(getppid()) : "";
   const auto way = expert_way(arguments.way, checkpoint, experts, {arguments.budget, share});
   if (arguments.warm) use_each(*way, experts);
+  if (arguments.fill) use_all(*way, experts.units.size());
   common.wait();
   figures.least_slots = 1e18;
   long long disk_before = 0, missed_before = 0;
@@ -332,6 +344,7 @@ int main(int argc, char** argv) {
   app.add_option("--chosen", arguments.chosen, "In a layer of it")->check(CLI::PositiveNumber);
   app.add_option("--tokens", arguments.tokens, "At most")->check(CLI::Range(3, 1'000'000));
   app.add_option("--processes", arguments.processes)->check(CLI::Range(1u, most_processes));
+  app.add_flag("--fill", arguments.fill, "Use each expert once before the first token");
   app.add_option("--press", arguments.press, "Bytes that another process takes and gives back");
   app.add_flag("--warm", arguments.warm, "Use each expert once before the first token");
   app.add_option("--cgroup", arguments.cgroup, "Folder of a control group to join");
