@@ -69,6 +69,15 @@ def logits_of(model):
         return model(torch.tensor(PROMPT)).logits
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """More of them take turns in waiting where the matrices are so small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     made = {}
