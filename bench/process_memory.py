@@ -16,6 +16,14 @@ def pss_and_private(pid: int) -> tuple[int, int]:
     return 1024 * kib["Pss"], 1024 * kib["Private_Dirty"]
 
 
+def pss_of(pid: int, file: str) -> int:
+    """Bytes of a file that the process has mapped, where a page that n have mapped counts 1/n."""
+    smaps = Path(f"/proc/{pid}/smaps").read_text()
+    path = re.escape(str(Path(file).resolve()))
+    found = re.findall(rf"^[0-9a-f]+-.* {path}\n(?:[A-Z]\w+:.*\n)*?Pss: +(\d+) kB", smaps, re.M)
+    return 1024 * sum(map(int, found))
+
+
 def anonymous_bytes(pid: int) -> int:
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return 1024 * int(re.search(r"Anonymous:\s+(\d+) kB", rollup)[1])

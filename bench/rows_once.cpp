@@ -2,13 +2,16 @@
 // as one JSON object.
 //
 //   rows_once FILE TENSOR --way WAY [--rows 48] [--batches 40] [--zipf] [--cached] [--budget BYTES]
+//             [--hold] [--write-ids FILE]
 //
 // The ways: weightmap (RowReader); mapping (memcpy out of the mapping as it is), random (with
 // MADV_RANDOM), willneed (with MADV_WILLNEED for the rows first), both; pread16 and direct16 (16
 // threads, the latter with O_DIRECT).
 // Without --cached the file is evicted first; the figure is the median of all batches, few enough
 // that read-ahead has not brought the whole table before the last. With it, that of the second
-// half. Equal arguments read equal rows in each way, and their checksum is printed.
+// half. Equal arguments read equal rows in each way, and their checksum is printed. With --hold the
+// process keeps what it has mapped until its standard input ends. --write-ids writes the numbers of
+// all batches as int64, for a program in another language, and reads nothing.
 // bench/interleave compares.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,9 +23,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -43,7 +48,8 @@ using Bytes = std::span<std::byte>;
 struct Arguments {
   std::string file, tensor, way = "weightmap";
   std::size_t rows = 48, batches = 40;
-  bool zipf = false, cached = false;
+  bool zipf = false, cached = false, hold = false;
+  std::string ids_file;
   std::uint64_t budget = weightmap::RowOptions().budget_bytes;
 };
 
@@ -57,8 +63,10 @@ struct Table {
   std::uint64_t file_offset;
   int file, direct;
 
-  std::byte* page_of(std::int64_t row) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(data) + place(row);
+  std::byte* page_of(std::int64_t row) const { return page_at(place(row)); }
+  std::byte* last_page_of(std::int64_t row) const { return page_at(place(row + 1) - 1); }
+  std::byte* page_at(std::uint64_t offset) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(data) + offset;
     return reinterpret_cast<std::byte*>(address / page_bytes * page_bytes);
   }
   std::uint64_t place(std::int64_t row) const {
@@ -181,6 +189,16 @@ Read way_of(const Arguments& arguments, const Checkpoint& checkpoint, const Tabl
   return found->second();
 }
 
+int write_ids(const Arguments& arguments, IdSource source) {
+  std::ofstream file(arguments.ids_file, std::ios::binary);
+  for (std::size_t batch = 0; batch < arguments.batches; ++batch) {
+    const Ids ids = source.next(arguments.rows);
+    file.write(reinterpret_cast<const char*>(ids.data()),
+               static_cast<std::streamsize>(ids.size() * sizeof ids[0]));
+  }
+  return file.flush() ? 0 : (std::perror(arguments.ids_file.c_str()), 1);
+}
+
 int measure(const Arguments& arguments) {
   const int file = open(arguments.file.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::perror(arguments.file.c_str()), 1;
@@ -197,8 +215,10 @@ int measure(const Arguments& arguments) {
       static_cast<std::uint64_t>(tensor->view.bytes().data() - checkpoint->mapping().data()),
       file,
       open(arguments.file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)};
-  const Read read = way_of(arguments, *checkpoint, table);
   IdSource source(rows, arguments.zipf);
+  if (!arguments.ids_file.empty()) return write_ids(arguments, source);
+  const Read read = way_of(arguments, *checkpoint, table);
+  std::set<std::byte*> pages;
   std::vector<std::byte> out(arguments.rows * table.row_bytes);
   std::vector<double> times;
   std::uint64_t sum = 0;
@@ -213,14 +233,19 @@ int measure(const Arguments& arguments) {
       times.push_back(time.count());
       disk_bytes += proc_value("/proc/self/io", "read_bytes:") - before;
     }
+    for (const std::int64_t id : ids) pages.insert({table.page_of(id), table.last_page_of(id)});
     for (const std::byte byte : out) sum = sum * 31 + static_cast<std::uint64_t>(byte);
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
                    times.end());
-  std::printf("{\"batch_us\": %.1f, \"disk_kib\": %lld, \"rss_file_kib\": %lld, \"sum\": %llu}\n",
-              times[times.size() / 2], disk_bytes / 1024 / static_cast<long long>(times.size()),
-              proc_value("/proc/self/status", "RssFile:"),
-              static_cast<unsigned long long>(sum % 1000003));
+  std::printf(
+      "{\"batch_us\": %.1f, \"disk_kib\": %lld, \"rss_file_kib\": %lld, \"touched_kib\": %zu, "
+      "\"sum\": %llu}\n",
+      times[times.size() / 2], disk_bytes / 1024 / static_cast<long long>(times.size()),
+      proc_value("/proc/self/status", "RssFile:"), pages.size() * page_bytes / 1024,
+      static_cast<unsigned long long>(sum % 1000003));
+  std::fflush(stdout);
+  while (arguments.hold && std::getchar() != EOF) continue;
   return 0;
 }
 
@@ -238,6 +263,8 @@ int main(int argc, char** argv) {
   app.add_flag("--zipf", arguments.zipf, "A few rows often, most of them seldom");
   app.add_flag("--cached", arguments.cached, "The file is in the page cache");
   app.add_option("--budget", arguments.budget, "Bytes, of weightmap");
+  app.add_flag("--hold", arguments.hold, "Stays until its standard input ends");
+  app.add_option("--write-ids", arguments.ids_file, "Writes the numbers of the rows, and no more");
   CLI11_PARSE(app, argc, argv);
   return measure(arguments);
 }

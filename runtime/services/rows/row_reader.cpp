@@ -95,7 +95,7 @@ struct RowReader::State {
   void copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out);
   std::size_t copy_new(Rows ids, std::size_t begin, std::size_t end, Outputs out);
   Result<void> read(Rows ids, std::size_t begin, Outputs out);
-  void read_cached(Rows ids, std::size_t begin, std::size_t end, Outputs out, Missing& missing);
+  Missing read_cached(Rows ids, std::size_t begin, std::size_t end, Outputs out);
   // Calls work(mapped file, offset, length) for a range of the mapping, cut at the end of its file.
   template <class Work>
   void in_file(ByteRange range, const Work& work) const {
@@ -280,7 +280,7 @@ Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
   const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   TRY(parallel_for(missing.size(), left < fewest_for_threads ? 1 : most, [&](std::size_t part) {
     const std::size_t first = begin + part * rows_a_part;
-    read_cached(ids, first, std::min(first + rows_a_part, ids.size()), out, missing[part]);
+    missing[part] = read_cached(ids, first, std::min(first + rows_a_part, ids.size()), out);
     return Result<void>();
   }));
   std::vector<std::uint64_t> pages;
@@ -296,10 +296,11 @@ Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
   return {};
 }
 
-// Reads those rows that are mapped or cached.
-void RowReader::State::read_cached(Rows ids, std::size_t begin, std::size_t end, Outputs out,
-                                   Missing& missing) {
+// Reads those rows that are mapped or cached, and returns the others.
+RowReader::State::Missing RowReader::State::read_cached(Rows ids, std::size_t begin,
+                                                        std::size_t end, Outputs out) {
   const std::uint64_t before = mmap::thread_major_faults();
+  Missing missing;
   std::uint64_t read = 0;
   for (std::size_t i = 0; i < tables.size(); ++i)
     for (std::size_t at = begin; at < end; ++at) {
@@ -320,6 +321,7 @@ void RowReader::State::read_cached(Rows ids, std::size_t begin, std::size_t end,
     }
   rows_read += read;
   missing.is_taken_back = mmap::thread_major_faults() != before;
+  return missing;
 }
 
 void RowReader::State::give_back() {
