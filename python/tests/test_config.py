@@ -213,7 +213,7 @@ def test_the_types_of_the_arguments_are_those_that_the_library_takes():
 def test_help_shows_each_option_of_open():
     parameters = inspect.signature(weightmap.open).parameters
     assert list(parameters) == ["path", "trust", "progress", "safe_globals", "variant", "dtypes",
-                                *_core.option_values()]
+                                "access", *_core.option_values()]
     assert parameters["sharing"].annotation == typing.Optional[typing.Literal["shared", "private"]]
     assert parameters["sharing"].default is None
     assert parameters["sharing"].kind is inspect.Parameter.KEYWORD_ONLY
