@@ -14,7 +14,6 @@
 #include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/facilities.hpp"
-#include "runtime/system/file/mount.hpp"
 #include "runtime/system/file/truncation.hpp"
 #include "runtime/system/kernel.hpp"
 #include "runtime/system/os_error.hpp"
@@ -107,13 +106,7 @@ Result<void> PageLoader::read_exactly(std::uint64_t offset, std::uint64_t length
   // What is left of the last page of a truncated file is still cached.
   if (is_surely_cached(mapped_, offset, length))
     return os::check_not_truncated(file(), offset, length);
-  const std::string self = "/proc/self/fd/" + std::to_string(file().descriptor());
-  if (exact_.get() < 0 && !os::open_may_drop_cache(self)) {
-    // Opens the same file, whatever its name is now, with a readahead state of its own. FUSE may
-    // drop at an open what was loaded before.
-    exact_ = os::UniqueFd(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
-    if (exact_.get() >= 0) ::posix_fadvise(exact_.get(), 0, 0, POSIX_FADV_RANDOM);
-  }
+  if (exact_.get() < 0) exact_ = file().open_without_readahead();
   return read_all(exact_.get() >= 0 ? exact_.get() : file().descriptor(), offset, length);
 }
 

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <set>
+#include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,10 +13,13 @@
 #include "mmap/pages/touched_pages.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/rows/row_table.hpp"
+#include "runtime/system/file/file.hpp"
 #include "runtime/system/memory/own_memory.hpp"
+#include "runtime/system/unique_fd.hpp"
 #include "weightmap/on_demand.hpp"
 
 namespace weightmap {
@@ -27,7 +31,11 @@ constexpr std::size_t most_pages = 16384;
 // Rows whose first bytes are prefetched: each is a cache miss of its own.
 constexpr std::size_t ahead = 8;
 constexpr std::size_t most_rows_a_step = 256;
-// Rows that are read while the budget is used up, before what is mapped begins anew.
+// Rows that a thread reads at a time while the budget is used up, and those from which on there are
+// two to four threads: a row is a system call of a microsecond, a thread one of fifty.
+constexpr std::size_t rows_a_part = 1024;
+constexpr std::size_t fewest_for_threads = 4096;
+// Rows that are read so before what is mapped begins anew.
 constexpr std::uint64_t renewed_after = std::uint64_t{1} << 20;
 
 using Rows = std::span<const std::int64_t>;
@@ -54,17 +62,19 @@ struct RowReader::State {
         is_counted(covered.length > budget),
         touched(covered) {}
 
+  // What was not cached of some rows.
   struct Missing {
-    std::uint64_t position;
-    std::span<std::byte> to;
+    std::vector<std::uint64_t> pages;
+    std::vector<std::pair<std::uint64_t, std::span<std::byte>>> rows;  // their positions
+    bool is_taken_back = false;  // by the system, of what was mapped
   };
 
   Checkpoint::State& checkpoint;
   const std::vector<RowTable> tables;
   const std::uint64_t budget_bytes;
-  std::set<const SourceFile*> files;
-  const ByteRange covered;  // from the first table to the last
-  const bool is_counted;    // what is mapped: the budget is not enough for all
+  std::map<const SourceFile*, os::UniqueFd> files;  // for reads beyond the budget
+  const ByteRange covered;                          // from the first table to the last
+  const bool is_counted;  // what is mapped: the budget is not enough for all
   // Of any thread:
   mmap::TouchedPages touched;
   std::atomic<std::uint64_t> mapped_bytes{0};              // by gathers, since they were given back
@@ -85,6 +95,7 @@ struct RowReader::State {
   void copy_touched(Rows ids, std::size_t begin, std::size_t end, Outputs out);
   std::size_t copy_new(Rows ids, std::size_t begin, std::size_t end, Outputs out);
   Result<void> read(Rows ids, std::size_t begin, Outputs out);
+  void read_cached(Rows ids, std::size_t begin, std::size_t end, Outputs out, Missing& missing);
   // Calls work(mapped file, offset, length) for a range of the mapping, cut at the end of its file.
   template <class Work>
   void in_file(ByteRange range, const Work& work) const {
@@ -99,7 +110,9 @@ struct RowReader::State {
 void RowReader::State::add_files() {
   for (const RowTable& table : tables)
     for (const RowTable::Piece& piece : table.pieces())
-      files.insert(&checkpoint.sources.at(piece.position));
+      if (const SourceFile& source = checkpoint.sources.at(piece.position);
+          !files.contains(&source))
+        files.emplace(&source, is_counted ? source.file.open_without_readahead() : os::UniqueFd());
 }
 
 Result<void> RowReader::State::advise() {
@@ -112,7 +125,7 @@ Result<void> RowReader::State::advise() {
 
 // What was truncated would raise a signal, and what was written to would be other bytes.
 Result<void> RowReader::State::check_files() const {
-  for (const SourceFile* source : files) {
+  for (const auto& [source, exact] : files) {
     TRY(source->in(checkpoint.mapping).check_not_lost());
     if (Result<void> same = source->file.check_unchanged(); !same)
       return tl::unexpected<Error>(source->about(std::move(same.error())));
@@ -262,30 +275,51 @@ std::size_t RowReader::State::copy_new(Rows ids, std::size_t begin, std::size_t 
 // The budget is used up: rows of pages that are not mapped are read. After many of them others may
 // be wanted often, and what the system has taken back is not known, so that it begins anew.
 Result<void> RowReader::State::read(Rows ids, std::size_t begin, Outputs out) {
-  const std::uint64_t before = mmap::thread_major_faults();
+  const std::size_t left = ids.size() - begin;
+  std::vector<Missing> missing((left + rows_a_part - 1) / rows_a_part);
+  const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
+  TRY(parallel_for(missing.size(), left < fewest_for_threads ? 1 : most, [&](std::size_t part) {
+    const std::size_t first = begin + part * rows_a_part;
+    read_cached(ids, first, std::min(first + rows_a_part, ids.size()), out, missing[part]);
+    return Result<void>();
+  }));
   std::vector<std::uint64_t> pages;
-  std::vector<Missing> missing;
+  for (const Missing& of_part : missing)
+    pages.insert(pages.end(), of_part.pages.begin(), of_part.pages.end());
+  begin_to_read(pages);
+  bool is_taken_back = false;
+  for (const Missing& of_part : missing) {
+    is_taken_back = is_taken_back || of_part.is_taken_back;
+    for (const auto& [position, to] : of_part.rows) TRY(checkpoint.sources.read(position, to));
+  }
+  if (rows_read > renewed_after || is_taken_back) give_back();
+  return {};
+}
+
+// Reads those rows that are mapped or cached.
+void RowReader::State::read_cached(Rows ids, std::size_t begin, std::size_t end, Outputs out,
+                                   Missing& missing) {
+  const std::uint64_t before = mmap::thread_major_faults();
+  std::uint64_t read = 0;
   for (std::size_t i = 0; i < tables.size(); ++i)
-    for (std::size_t at = begin; at < ids.size(); ++at) {
+    for (std::size_t at = begin; at < end; ++at) {
       const ByteRange range = tables[i].range_of(ids[at]);
       const std::span<std::byte> to = out[i].subspan(at * range.length, range.length);
-      const std::size_t known = pages.size();
-      touched.add_untouched(range, pages);
-      if (pages.size() == known) {
+      const std::size_t known = missing.pages.size();
+      touched.add_untouched(range, missing.pages);
+      if (missing.pages.size() == known) {
         std::memcpy(to.data(), checkpoint.mapping.bytes().data() + range.offset, range.length);
         continue;
       }
-      ++rows_read;
+      ++read;
       const SourceFile& source = checkpoint.sources.at(range.offset);
-      if (source.file.read_if_cached(range.offset - source.base(), to))
-        pages.resize(known);
+      if (os::read_if_cached(files.at(&source).get(), range.offset - source.base(), to))
+        missing.pages.resize(known);
       else
-        missing.push_back({range.offset, to});
+        missing.rows.emplace_back(range.offset, to);
     }
-  begin_to_read(pages);
-  for (const Missing& row : missing) TRY(checkpoint.sources.read(row.position, row.to));
-  if (rows_read > renewed_after || mmap::thread_major_faults() != before) give_back();
-  return {};
+  rows_read += read;
+  missing.is_taken_back = mmap::thread_major_faults() != before;
 }
 
 void RowReader::State::give_back() {

@@ -11,6 +11,7 @@
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/system/file/mount.hpp"
 #include "runtime/system/memory/own_memory.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/uninterrupted.hpp"
@@ -170,11 +171,18 @@ Result<void> File::read(std::uint64_t offset, std::span<std::byte> out) const {
   return {};
 }
 
-bool File::read_if_cached(std::uint64_t offset, std::span<std::byte> out) const noexcept {
-  if (is_in_memory() || origin_) return false;
+UniqueFd File::open_without_readahead() const {
+  if (is_in_memory() || origin_) return {};
+  const std::string self = "/proc/self/fd/" + std::to_string(descriptor());
+  if (open_may_drop_cache(self)) return {};
+  UniqueFd other(::open(self.c_str(), O_RDONLY | O_CLOEXEC));
+  if (other.get() >= 0) ::posix_fadvise(other.get(), 0, 0, POSIX_FADV_RANDOM);
+  return other;
+}
+
+bool read_if_cached(int descriptor, std::uint64_t offset, std::span<std::byte> out) noexcept {
   const iovec to{out.data(), out.size()};
-  const ssize_t count =
-      ::preadv2(descriptor_.get(), &to, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  const ssize_t count = ::preadv2(descriptor, &to, 1, static_cast<off_t>(offset), RWF_NOWAIT);
   return count >= 0 && static_cast<std::size_t>(count) == out.size();
 }
 

@@ -62,9 +62,6 @@ class File final : public bytes::ByteSource {
   // Continues after short counts and signals. A truncated file is an io error with its own message;
   // so are pages of memory that are not there (any more), which raise no signal.
   Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override;
-  // Does so if that needs no disk: true if all bytes are in the page cache. False also if the file
-  // system cannot tell (RWF_NOWAIT, Linux 4.14), or for memory and other sources.
-  bool read_if_cached(std::uint64_t offset, std::span<std::byte> out) const noexcept;
   Result<void> will_read(std::span<const ByteRange> ranges) const override {
     return origin_ ? origin_->will_read(ranges) : Result<void>();
   }
@@ -77,6 +74,10 @@ class File final : public bytes::ByteSource {
   void advise_mapping() const noexcept { advise(Access::normal); }
 
   int descriptor() const noexcept { return descriptor_.get(); }
+  // Opens the same file once more, whatever its name is now, for reads that bring their own pages
+  // and none ahead. None (-1) for memory, for a file that reads from another source, and where an
+  // open may drop what is cached (FUSE).
+  UniqueFd open_without_readahead() const;
 
  private:
   enum class Access { normal, random };
@@ -93,5 +94,10 @@ class File final : public bytes::ByteSource {
   std::shared_ptr<const bytes::ByteSource> origin_;  // of the bytes; nullptr: they are all there
   bool is_shared_ = false;                           // the open file is the caller's
 };
+
+// Reads if that needs no disk: true if all bytes are in the page cache. Otherwise the system has
+// begun to read them, and ahead of them if it does so for this descriptor. False also if the file
+// system cannot tell (RWF_NOWAIT, Linux 4.14).
+bool read_if_cached(int descriptor, std::uint64_t offset, std::span<std::byte> out) noexcept;
 
 }  // namespace weightmap::os
