@@ -2,7 +2,7 @@
 // prints what a token costs as one JSON object.
 //
 //   experts_once FILE --way WAY [--budget BYTES] [--trace FILE] [--tokens 60] [--processes N]
-//                [--warm] [--press BYTES] [--cgroup FOLDER]
+//                [--fill] [--press BYTES] [--cgroup FOLDER]
 //
 // The ways: mapping (page faults), random (with MADV_RANDOM), populate (MADV_POPULATE_READ of each
 // expert), pread (two threads read each expert into the page cache, then the mapping), pread_lru
@@ -55,7 +55,6 @@ struct Arguments {
   std::uint64_t budget = 0, press = 0, disk_sample = std::uint64_t{256} << 20;
   std::size_t layers = 8, experts = 64, chosen = 4, tokens = 60, processes = 1;
   bool fill = false;
-  bool warm = false;
 };
 
 // Of the tokens that count, of one process.
@@ -149,20 +148,10 @@ void note_slots(const ExpertWay& way, Figures& figures) {
   figures.most_slots = std::max(figures.most_slots, figures.last_slots);
 }
 
-// Once, in the order of the file, so that what fits is resident before the first token.
-void use_each(ExpertWay& way, const ExpertFile& experts) {
-  for (std::size_t unit = 0; unit < experts.units.size(); ++unit) {
-    way.bring(std::span(&unit, 1));
-    way.use(unit);
-    way.end_use();
-  }
-}
-
 void run(const Arguments& arguments, const Checkpoint& checkpoint, const ExpertFile& experts,
          const ExpertTrace& trace, Common& common, Figures& figures) {
   const std::string share = arguments.processes > 1 ? "experts-" + std::to_string(getppid()) : "";
   const auto way = expert_way(arguments.way, checkpoint, experts, {arguments.budget, share});
-  if (arguments.warm) use_each(*way, experts);
   if (arguments.fill) use_all(*way, experts.units.size());
   common.wait();
   figures.least_slots = 1e18;
@@ -346,7 +335,6 @@ int main(int argc, char** argv) {
   app.add_option("--processes", arguments.processes)->check(CLI::Range(1u, most_processes));
   app.add_flag("--fill", arguments.fill, "Use each expert once before the first token");
   app.add_option("--press", arguments.press, "Bytes that another process takes and gives back");
-  app.add_flag("--warm", arguments.warm, "Use each expert once before the first token");
   app.add_option("--cgroup", arguments.cgroup, "Folder of a control group to join");
   app.add_option("--disk-sample", arguments.disk_sample,
                  "Bytes read to know the disk's rate, twice");

@@ -17,9 +17,13 @@
 // a third as many of them.
 //
 //   auto experts = weightmap::expert_units(*checkpoint);
-//   auto set = weightmap::ResidentSet::of(*checkpoint, *experts, {.budget_bytes = 8u << 30});
-//   auto leases = set->acquire(chosen);        // returns when all of them are there
-//   multiply(leases->at(0).part(0), ...);      // valid as long as its lease
+//   if (!experts) return tl::unexpected(experts.error());
+//   auto set = weightmap::ResidentSet::of(*checkpoint, *experts, {.budget_bytes = 8ull << 30});
+//   if (!set) return tl::unexpected(set.error());
+//   const std::vector<std::size_t> chosen{3, 17};  // positions among the units, by the router
+//   auto leases = set->acquire(chosen);            // returns when all of them are there
+//   if (!leases) return tl::unexpected(leases.error());
+//   std::span<const std::byte> down = leases->at(0).part(0);  // valid as long as its lease
 #pragma once
 
 #include <cstddef>
@@ -128,12 +132,11 @@ struct Unit {
 inline constexpr std::size_t unit_alignment = 64;
 
 // Finds the experts of a checkpoint among the tensors that match a pattern (match_tensors()), in
-// file order of their first parts, those of the first kind before others:
-// - tensors of an expert each, "layers.0.experts.7.w1.weight": a unit "layers.0.experts.7" has all
-//   that begin so, by name;
-// - fused tensors, whose first dimension is that of the experts, "layers.0.experts.gate_up_proj" or
-//   GGUF's "blk.0.ffn_gate_exps.weight": a unit "layers.0.experts.7" or "blk.0.exps.7" has slice 7
-//   of each, by name.
+// file order of their first parts. Tensors of an expert each, "layers.0.experts.7.w1.weight", come
+// first: a unit "layers.0.experts.7" has all that begin so, by name. Then come fused tensors, whose
+// first dimension is that of the experts, "layers.0.experts.gate_up_proj" or
+// "blk.0.ffn_gate_exps.weight", as GGUF has them: a unit "layers.0.experts.7" or "blk.0.exps.7" has
+// slice 7 of each, by name.
 // Fails with not_found if there is none, with unsupported if fused tensors of one layer have
 // different numbers of experts, with limit_exceeded if they have more than 4 million slices.
 WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint,

@@ -18,8 +18,8 @@ std::string addresses(std::uint64_t bytes) {
   return "get " + std::to_string(bytes) + " bytes of addresses";
 }
 
-// Turns what memory a range has into large pages, as much of it as is whole ones; the setting of the
-// system alone gives files in memory none (shmem_enabled).
+// Turns what memory a range has into large pages, as much of it as is whole ones; the setting of
+// the system alone gives files in memory none (shmem_enabled).
 void collapse(std::span<std::byte> range) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(range.data());
   const std::size_t before = (os::large_page - address % os::large_page) % os::large_page;

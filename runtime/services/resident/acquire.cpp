@@ -61,7 +61,7 @@ void Acquiring::find_in_mapping() {
       in_mapping_.push_back(unit);
     } else if (set_.all_fit() && set_.placed[unit].can_be_mapped) {
       in_mapping_.push_back(unit);
-      loads_.push_back(set_.make_read(unit, false));
+      loads_.push_back(set_.make_read(unit, ReadTarget::page_cache));
     } else {
       in_slots_.push_back(unit);
     }
@@ -149,7 +149,8 @@ bool Acquiring::try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& mis
 void Acquiring::start_reads(const std::vector<std::uint32_t>& missing) {
   std::size_t begun = 0;
   try {
-    for (; begun < missing.size(); ++begun) set_.begin(set_.make_read(missing[begun], true));
+    for (; begun < missing.size(); ++begun)
+      set_.begin(set_.make_read(missing[begun], ReadTarget::slot));
   } catch (...) {  // no memory: nobody would read the others
     const ResidentTable::Lock lock(set_.table());
     for (; begun < missing.size(); ++begun) set_.table().finish(missing[begun], false);

@@ -65,7 +65,7 @@ Result<PlacedUnit> place_unit(const Checkpoint& checkpoint, const Unit& unit) {
   return placed;
 }
 
-std::vector<SlotRead> reads_of(const Sources& sources, const PlacedUnit& unit) {
+std::vector<SlotRead> reads_of(const Sources& sources, const PlacedUnit& unit, ReadTarget target) {
   std::vector<SlotRead> reads;
   const std::uint64_t page = os::page_bytes();
   for (const PlacedPart& part : unit.parts) {
@@ -73,7 +73,9 @@ std::vector<SlotRead> reads_of(const Sources& sources, const PlacedUnit& unit) {
     const std::uint64_t begin = part.position - source.base(), end = begin + part.bytes;
     for (std::uint64_t at = begin; at < end;) {
       const std::uint64_t first = at / page * page;
-      const std::uint64_t stop = std::min(end, first + most_bytes_a_read);
+      const std::uint64_t stop =
+          std::min(end, target == ReadTarget::slot ? first + most_bytes_a_read
+                                                   : (at / os::large_page + 1) * os::large_page);
       reads.push_back({&source,
                        {first, os::whole_pages(stop - first)},
                        at - first,

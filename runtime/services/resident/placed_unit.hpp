@@ -40,8 +40,10 @@ struct SlotRead {
   bool is_congruent;  // the pages can be read into the slot as they are
 };
 
-// Returns the reads that fill a slot, a MiB each at most.
-std::vector<SlotRead> reads_of(const Sources& sources, const PlacedUnit& unit);
+// Returns the reads that fill a slot, a MiB each at most; or those that bring the unit into the
+// page cache, cut where a large page ends.
+enum class ReadTarget : std::uint8_t { slot, page_cache };
+std::vector<SlotRead> reads_of(const Sources& sources, const PlacedUnit& unit, ReadTarget target);
 inline constexpr std::uint64_t most_bytes_a_read = std::uint64_t{1} << 20;
 
 }  // namespace weightmap

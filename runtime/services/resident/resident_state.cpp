@@ -119,6 +119,7 @@ bool ResidentSet::State::use_mapping(std::uint32_t unit) {
     }
     if (was_cached) continue;
     if (!mmap::is_surely_cached(mapped, offset, part.bytes)) return false;
+    if (before != 0) continue;  // and mapped
     mmap::PageLoader loader(mapped, mmap::best_load_method(checkpoint.mapping));
     if (!loader.load_exactly(offset, part.bytes)) return false;
   }
@@ -126,16 +127,16 @@ bool ResidentSet::State::use_mapping(std::uint32_t unit) {
   return true;
 }
 
-std::shared_ptr<UnitRead> ResidentSet::State::make_read(std::uint32_t unit, bool into_slot) {
+std::shared_ptr<UnitRead> ResidentSet::State::make_read(std::uint32_t unit, ReadTarget target) {
   auto read = std::make_shared<UnitRead>();
   read->unit = unit;
-  read->slot = into_slot ? slot_of(unit) : nullptr;
-  read->parts = reads_of(checkpoint.sources, placed[unit]);
+  read->parts = reads_of(checkpoint.sources, placed[unit], target);
   read->left = read->parts.size();
   return read;
 }
 
 void ResidentSet::State::begin(const std::shared_ptr<UnitRead>& read) {
+  read->slot = slot_of(read->unit);
   {
     const std::scoped_lock lock(mutex);
     reading[read->unit] = read;
@@ -186,8 +187,8 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
       to_prefetch.pop_front();
     }
     if (use_mapping(unit)) continue;
-    if (all_fit() && placed[unit].can_be_mapped) return make_read(unit, false);
-    const auto read = make_read(unit, false);
+    if (all_fit() && placed[unit].can_be_mapped) return make_read(unit, ReadTarget::page_cache);
+    const auto read = make_read(unit, ReadTarget::slot);
     {
       const std::scoped_lock lock(mutex);
       reading.try_emplace(unit);

@@ -62,8 +62,8 @@ struct ResidentSet::State {
   // Without a budget given: makes it that of now, of which one call needs so much.
   void follow_memory(std::uint64_t needed);
 
-  // Precondition: the table says that this set reads the unit, or it is read through the mapping.
-  std::shared_ptr<UnitRead> make_read(std::uint32_t unit, bool into_slot);
+  // begin() gives it a slot. Precondition of that: the table says that this set reads the unit.
+  std::shared_ptr<UnitRead> make_read(std::uint32_t unit, ReadTarget target);
   Result<void> allocate(std::uint32_t unit);  // memory for its slot
   void begin(const std::shared_ptr<UnitRead>& read);
   void finish(UnitRead& read);

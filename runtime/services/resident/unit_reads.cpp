@@ -185,7 +185,8 @@ Result<void> UnitReads::read_part(UnitRead& read, const SlotRead& part, Scratch&
   if (read.slot != nullptr) return read_into_slot(read, part, scratch);
   mmap::PageLoader loader(mapped, mmap::best_load_method(checkpoint_.mapping));
   read.read_bytes += part.bytes;
-  return loader.load_exactly(part.pages.offset + part.skipped, part.bytes);
+  // In large pages, which are used as fast as memory is.
+  return loader.load_now(part.pages.offset + part.skipped, part.bytes);
 }
 
 Result<void> UnitReads::read_into_slot(UnitRead& read, const SlotRead& part, Scratch& scratch) {

@@ -24,7 +24,7 @@ namespace weightmap {
 // One unit that is on its way.
 struct UnitRead {
   std::uint32_t unit;
-  std::byte* slot;  // nullptr: into the page cache, and the pages are mapped
+  std::byte* slot = nullptr;  // none: into the page cache, and the pages are mapped
   std::vector<SlotRead> parts;
   std::atomic<std::size_t> left{0};  // parts
   std::atomic<std::uint64_t> read_bytes{0};
