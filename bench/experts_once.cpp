@@ -245,14 +245,18 @@ void print(const Arguments& arguments, const std::vector<Figures>& all, double r
     tokens_a_second += static_cast<double>(each.tokens) / each.seconds;
     sum += each.sum;
   }
-  const double tokens = total(all, &Figures::tokens), missed = total(all, &Figures::missed_bytes);
+  const double tokens = total(all, &Figures::tokens);
+  // A set that is shared counts those of all processes.
+  const double missed = all.size() == 1 || arguments.way != "weightmap"
+                            ? total(all, &Figures::missed_bytes)
+                            : static_cast<double>(all[0].missed_bytes);
   std::printf("{\"tokens_s\": %.3f, \"disk_mib\": %.2f", tokens_a_second,
               total(all, &Figures::disk_bytes) / mib / tokens);
   if (missed > 0)
     std::printf(", \"missed_mib\": %.2f, \"read_ratio\": %.4f", missed / mib / tokens,
                 total(all, &Figures::disk_bytes) / missed);
   std::printf(", \"wait_ms\": %.2f", total(all, &Figures::waited) * 1e3 / tokens);
-  if (missed > 0 && rate > 0)
+  if (missed > 0 && rate > 0 && all.size() == 1)
     std::printf(", \"wait_ratio\": %.4f", total(all, &Figures::waited) / (missed / rate));
   if (all[0].acquire_us > 0)
     std::printf(", \"acquire_us\": %.3f, \"release_us\": %.3f", all[0].acquire_us,
