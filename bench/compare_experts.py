@@ -15,7 +15,7 @@ with an LRU of its own nine tenths of them, since with all of them the system dr
 "memory" is not limited. Where all experts fit each is used once before the first token.
 
 With several processes weightmap's share one set. With --press another process in the group takes so
-much memory for a second and gives it back for one, and weightmap's budget is automatic; ways with
+much memory, 16 MiB in 50 ms, and gives it back for a second, and weightmap's budget is automatic; ways with
 slots of a fixed number are left out, since the system would end one of the processes. Prints
 tables as Markdown; --write puts them between the markers in FILE (docs/experts.md). llama.cpp is
 not among the ways. Ends with 1 where control groups cannot be made: that takes root.
@@ -45,6 +45,8 @@ class Comparison:
         self.arguments = arguments
         self.layers, self.experts, self.expert_bytes, self.tokens = (
             SMALL if arguments.small else (LAYERS, EXPERTS, EXPERT_BYTES, TOKENS))
+        if arguments.press:  # long enough for memory to come and go
+            self.tokens *= 5
         if arguments.trace:
             self.layers, self.experts = shape_of(arguments.trace)
         self.all_bytes = self.layers * self.experts * self.expert_bytes
