@@ -15,10 +15,10 @@ with an LRU of its own nine tenths of them, since with all of them the system dr
 "memory" is not limited. Where all experts fit each is used once before the first token.
 
 With several processes weightmap's share one set. With --press another process in the group takes so
-much memory, 16 MiB in 50 ms, and gives it back for a second, and weightmap's budget is automatic; ways with
-slots of a fixed number are left out, since the system would end one of the processes. Prints
-tables as Markdown; --write puts them between the markers in FILE (docs/experts.md). llama.cpp is
-not among the ways. Ends with 1 where control groups cannot be made: that takes root.
+much memory, 16 MiB in 50 ms, and gives it back for a second, and weightmap's budget is automatic;
+ways with slots of a fixed number are left out, since the system would end one of the processes.
+Prints tables as Markdown; --write puts them between the markers in FILE (docs/experts.md).
+llama.cpp is not among the ways. Ends with 1 where control groups cannot be made: that takes root.
 """
 import argparse
 import contextlib
