@@ -9,15 +9,16 @@ and slots of one's own.
 Makes a file of 8 layers of 64 experts of 8 MiB in FOLDER unless it is there, on whose file system
 the figures depend. Every round runs each way once, in a fresh process (bench/experts_once.cpp)
 inside a control group whose memory is a share of the experts' bytes, and what the program needs
-itself: 32 MiB for it, its page tables and the buffers of its threads, and 4 MiB for each further
+itself: 32 MiB for it, its page tables and the buffers of its threads, and 20 MiB for each further
 process. The ways that have slots of their own have as many as the share has bytes; the page cache
 with an LRU of its own nine tenths of them, since with all of them the system drops what it keeps.
 "memory" is not limited. Where all experts fit each is used once before the first token.
 
 With several processes weightmap's share one set. With --press another process in the group takes so
-much memory for a second and gives it back for one, and weightmap's budget is automatic. Prints
-tables as Markdown; --write puts them between the markers in FILE (docs/experts.md). llama.cpp is
-not among the ways. Ends with 1 where control groups cannot be made: that takes root.
+much memory, 16 MiB in 50 ms, and gives it back for a second, and weightmap's budget is automatic;
+ways with slots of a fixed number are left out, since the system would end one of the processes.
+Prints tables as Markdown; --write puts them between the markers in FILE (docs/experts.md).
+llama.cpp is not among the ways. Ends with 1 where control groups cannot be made: that takes root.
 """
 import argparse
 import contextlib
@@ -34,7 +35,7 @@ WAYS = {OURS: "weightmap", "mapping": "mapping", "`MADV_RANDOM`": "random",
         "`MADV_POPULATE_READ`": "populate", "`pread` before": "pread",
         "`pread`, own LRU": "pread_lru", "slots, `pread`": "slots", "slots, `O_DIRECT`": "direct",
         "all in memory": "memory"}
-OWN_BYTES, OWN_BYTES_OF_PROCESS = 32 << 20, 4 << 20
+OWN_BYTES, OWN_BYTES_OF_PROCESS = 32 << 20, 20 << 20
 LAYERS, EXPERTS, EXPERT_BYTES, TOKENS = 8, 64, 8 << 20, 60
 SMALL = (4, 32, 1 << 20, 30)
 
@@ -44,6 +45,8 @@ class Comparison:
         self.arguments = arguments
         self.layers, self.experts, self.expert_bytes, self.tokens = (
             SMALL if arguments.small else (LAYERS, EXPERTS, EXPERT_BYTES, TOKENS))
+        if arguments.press:  # long enough for memory to come and go
+            self.tokens *= 5
         if arguments.trace:
             self.layers, self.experts = shape_of(arguments.trace)
         self.all_bytes = self.layers * self.experts * self.expert_bytes
@@ -141,6 +144,8 @@ def other_figures(samples):
 def section(comparison, percent, processes):
     ways = WAYS if processes == 1 else {name: way for name, way in WAYS.items()
                                         if way in ("weightmap", "mapping", "memory")}
+    if comparison.arguments.press:  # the system would end those whose slots are not given back
+        ways = {name: way for name, way in ways.items() if way not in ("slots", "direct")}
     if comparison.arguments.ways:
         ways = {name: way for name, way in ways.items()
                 if way in comparison.arguments.ways + ["weightmap"]}

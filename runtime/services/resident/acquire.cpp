@@ -56,8 +56,9 @@ void Acquiring::find_in_mapping() {
     for (const std::uint32_t unit : once_)
       (set_.table().state(unit) == UnitState::absent ? absent : in_slots_).push_back(unit);
   }
+  const SourceFile* unchanged = nullptr;
   for (const std::uint32_t unit : absent) {
-    if (set_.use_mapping(unit)) {
+    if (set_.use_mapping(unit, unchanged)) {
       in_mapping_.push_back(unit);
     } else if (set_.all_fit() && set_.placed[unit].can_be_mapped) {
       in_mapping_.push_back(unit);
@@ -94,7 +95,8 @@ Result<void> Acquiring::map_rest() {
       if (!load->is_done) set_.wait(seen);
     }
     if (load->has_failed()) return tl::unexpected<Error>(set_.about(load->unit, *load->error));
-    set_.use_mapping(load->unit);
+    const SourceFile* unchanged = nullptr;  // asked after each read
+    set_.use_mapping(load->unit, unchanged);
   }
   return {};
 }

@@ -100,21 +100,21 @@ void ResidentSet::State::follow_memory(std::uint64_t needed) {
 
 bool ResidentSet::State::is_of_parent() const noexcept { return forks != os::fork_count(); }
 
-bool ResidentSet::State::use_mapping(std::uint32_t unit) {
+bool ResidentSet::State::use_mapping(std::uint32_t unit, const SourceFile*& unchanged) {
   if (!placed[unit].can_be_mapped) return false;
   const std::uint32_t before = cached_at[unit], now = now_ms();
   const bool was_cached = before != 0 && now - before < cached_for_ms;
   if (!was_cached) cached_at[unit] = 0;
-  const SourceFile* unchanged = nullptr;
   for (const PlacedPart& part : placed[unit].parts) {
     const SourceFile& source = checkpoint.sources.at(part.position);
     if (part.bytes == 0 || source.file.is_in_memory()) continue;
     const mmap::MappedFile mapped = source.in(checkpoint.mapping);
     const std::uint64_t offset = part.position - source.base();
-    // Always: what was written meanwhile is in the mapping.
+    // Once in each call: what was written meanwhile is in the mapping.
     if (&source != std::exchange(unchanged, &source) &&
         (!mapped.check_not_lost() || !source.file.check_unchanged())) {
       cached_at[unit] = 0;
+      unchanged = nullptr;
       return false;
     }
     if (was_cached) continue;
@@ -186,7 +186,8 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
       unit = to_prefetch.front();
       to_prefetch.pop_front();
     }
-    if (use_mapping(unit)) continue;
+    const SourceFile* unchanged = nullptr;
+    if (use_mapping(unit, unchanged)) continue;
     if (all_fit() && placed[unit].can_be_mapped) return make_read(unit, ReadTarget::page_cache);
     const auto read = make_read(unit, ReadTarget::slot);
     {

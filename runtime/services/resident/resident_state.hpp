@@ -55,7 +55,8 @@ struct ResidentSet::State {
   bool is_of_parent() const noexcept;
 
   // True if the unit is to be used where it is in the mapping: it is cached, and mapped now.
-  bool use_mapping(std::uint32_t unit);
+  // `unchanged` is the file that is known to be the same, since this call has asked, and is set.
+  bool use_mapping(std::uint32_t unit, const SourceFile*& unchanged);
   // True if all units have room, so that the page cache is the place for those that can be mapped.
   bool all_fit() const noexcept { return table().budget_bytes() >= plan.all_bytes(); }
 
