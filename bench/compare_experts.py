@@ -1,6 +1,6 @@
 """Compares ways to have the experts of a mixture-of-experts model in memory that is smaller than
-they are: weightmap's ResidentSet against a mapping with each advice, the page cache warmed by reads,
-and slots of one's own.
+they are: weightmap's ResidentSet against a mapping with each advice, the page cache warmed by
+reads, and slots of one's own.
 
     compare_experts.py --build build/release [--folder build/bench] [--rounds 7] [--small]
         [--budgets 20,30,50,100] [--processes 1,2,4] [--press MIB] [--trace FILE] [--aligned]
