@@ -1,6 +1,6 @@
 """Compares ways to have the experts of a mixture-of-experts model in memory that is smaller than
-they are: weightmap's ResidentSet against a mapping with each advice, the page cache warmed by reads,
-and slots of one's own.
+they are: weightmap's ResidentSet against a mapping with each advice, the page cache warmed by
+reads, and slots of one's own.
 
     compare_experts.py --build build/release [--folder build/bench] [--rounds 7] [--small]
         [--budgets 20,30,50,100] [--processes 1,2,4] [--press MIB] [--trace FILE] [--aligned]
@@ -12,7 +12,7 @@ inside a control group whose memory is a share of the experts' bytes, and what t
 itself: 32 MiB for it, its page tables and the buffers of its threads, and 20 MiB for each further
 process. The ways that have slots of their own have as many as the share has bytes; the page cache
 with an LRU of its own nine tenths of them, since with all of them the system drops what it keeps.
-"memory" is not limited. Where all experts fit each is used once before the first token.
+"memory" is not limited. From 50 % on each expert is used once before the first token.
 
 With several processes weightmap's share one set. With --press another process in the group takes so
 much memory, 16 MiB in 50 ms, and gives it back for a second, and weightmap's budget is automatic;
@@ -72,7 +72,7 @@ class Comparison:
                  "--way", way, "--budget", str(budget), "--tokens", str(self.tokens),
                  "--processes", str(processes), "--layers", str(self.layers),
                  "--experts", str(self.experts)]
-        if percent >= 100:  # what it is like once all is there
+        if percent >= 50:  # what it is like once slots have their memory
             words.append("--fill")
         if self.arguments.small:
             words += ["--disk-sample", str(16 << 20)]
