@@ -2,9 +2,13 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -81,5 +85,37 @@ inline bool is_right(const Lease& lease) {
   return text_of(lease.part(0)) == filled('d', lease.unit(), down_bytes) &&
          text_of(lease.part(1)) == filled('g', lease.unit(), gate_bytes);
 }
+
+// A child that waits for go() before it works: it is forked while this process has one thread, as
+// another one could have the lock of a sanitizer's heap, which a child would wait for without end.
+class WaitingChild {
+ public:
+  explicit WaitingChild(const std::function<bool()>& work) {
+    REQUIRE(::pipe(go_.data()) == 0);
+    process_ = ::fork();
+    if (process_ != 0) return;
+    char byte = 0;
+    const bool is_told = ::read(go_[0], &byte, 1) == 1;
+    ::_exit(is_told && work() ? 0 : 1);
+  }
+  WaitingChild(const WaitingChild&) = delete;
+  WaitingChild& operator=(const WaitingChild&) = delete;
+  ~WaitingChild() {
+    ::close(go_[0]);
+    ::close(go_[1]);
+  }
+  void go() const { REQUIRE(::write(go_[1], "g", 1) == 1); }
+  void kill() const { ::kill(process_, SIGKILL); }
+  // When it has ended.
+  int status() const {
+    int status = -1;
+    ::waitpid(process_, &status, 0);
+    return status;
+  }
+
+ private:
+  std::array<int, 2> go_{};
+  pid_t process_ = -1;
+};
 
 }  // namespace weightmap::test

@@ -165,22 +165,19 @@ struct HostileShared : Experts {
 }  // namespace
 
 TEST_CASE_FIXTURE(HostileShared, "Leases outlive the lock files of their process") {
-  const ResidentSet set = cold_set(shared);
-  const std::vector<Lease> held = leases_of(set, {0, 1, 2});
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const WaitingChild child([&] {
     const Checkpoint own = Checkpoint::open(path).value();
     ResidentOptions options = shared;
     options.wait_ms = 500;
     const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), options).value();
     for (const auto& entry : std::filesystem::directory_iterator(runtime.path()))
       std::filesystem::remove(entry.path());
-    const auto got = other.acquire(std::vector<std::size_t>{3, 4, 5});
-    ::_exit(got ? 1 : 0);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
+    return !other.acquire(std::vector<std::size_t>{3, 4, 5});
+  });
+  const ResidentSet set = cold_set(shared);
+  const std::vector<Lease> held = leases_of(set, {0, 1, 2});
+  child.go();
+  CHECK(child.status() == 0);
   for (const Lease& lease : held) CHECK(is_right(lease));
 }
 
@@ -224,20 +221,18 @@ TEST_CASE("A program after exec() has no leases of the one before") {
     return;
   }
   const HostileShared experts;
-  const ResidentSet set = experts.cold_set(shared);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const WaitingChild child([&] {
     ::close_range(3, ~0u, 0);  // so that descriptors have the same numbers both times
     const Checkpoint own = Checkpoint::open(experts.path).value();
     const ResidentSet mine = ResidentSet::of(own, expert_units(own).value(), shared).value();
     const auto held = mine.acquire(std::vector<std::size_t>{0, 1, 2});
     ::setenv(model_of_second_life, experts.path.c_str(), 1);
     if (held) ::execl("/proc/self/exe", "test", "-tc=A program after exec()*", nullptr);
-    ::_exit(2);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
+    return false;
+  });
+  const ResidentSet set = experts.cold_set(shared);
+  child.go();
+  CHECK(child.status() == 0);
 }
 
 TEST_CASE_FIXTURE(HostileShared, "A death is noticed without anybody waiting") {

@@ -7,7 +7,7 @@
 
 #include <array>
 #include <atomic>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,13 +26,6 @@ struct SharedExperts : Experts {
   ResidentOptions shared{.budget_bytes = 3 * slot_bytes, .share = "team"};
 };
 
-// Runs `work` in a child, which has no set of its own yet, and returns it.
-pid_t start_child(const std::function<bool()>& work) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::_exit(work() ? 0 : 1);
-}
-
 int status_of(pid_t child) {
   int status = -1;
   ::waitpid(child, &status, 0);
@@ -42,9 +35,7 @@ int status_of(pid_t child) {
 }  // namespace
 
 TEST_CASE_FIXTURE(SharedExperts, "What one process has read is there for another one") {
-  const ResidentSet set = cold_set(shared);
-  const std::vector<Lease> leases = leases_of(set, {2, 7});
-  const pid_t child = start_child([&] {
+  const WaitingChild child([&] {
     const Checkpoint own = Checkpoint::open(path).value();
     const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
     const auto found = other.acquire(std::vector<std::size_t>{7, 2});
@@ -52,7 +43,10 @@ TEST_CASE_FIXTURE(SharedExperts, "What one process has read is there for another
            other.stats().hits == 2 && other.stats().processes == 2 &&
            other.stats().slot_bytes == 2 * slot_bytes;
   });
-  CHECK(status_of(child) == 0);
+  const ResidentSet set = cold_set(shared);
+  const std::vector<Lease> leases = leases_of(set, {2, 7});
+  child.go();
+  CHECK(child.status() == 0);
   CHECK(set.stats().misses == 2);
   CHECK(set.stats().processes == 1);
   CHECK(set.stats().leased_units == 2);
@@ -68,10 +62,9 @@ TEST_CASE_FIXTURE(SharedExperts, "Nothing stays in the runtime directory") {
 }
 
 TEST_CASE_FIXTURE(SharedExperts, "The leases of a process that was killed end") {
-  const ResidentSet set = cold_set(shared);
   std::array<int, 2> ready{};
   REQUIRE(::pipe(ready.data()) == 0);
-  const pid_t child = start_child([&] {
+  const WaitingChild child([&] {
     const Checkpoint own = Checkpoint::open(path).value();
     const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
     const auto held = other.acquire(std::vector<std::size_t>{0, 1, 2});
@@ -79,12 +72,14 @@ TEST_CASE_FIXTURE(SharedExperts, "The leases of a process that was killed end") 
     ::pause();
     return false;
   });
+  const ResidentSet set = cold_set(shared);
+  child.go();
   char answer = '?';
   REQUIRE(::read(ready[0], &answer, 1) == 1);
   REQUIRE(answer == 'y');
   CHECK(set.stats().leased_units == 3);
-  ::kill(child, SIGKILL);
-  CHECK(status_of(child) == SIGKILL);
+  child.kill();
+  CHECK(child.status() == SIGKILL);
   for (const Lease& lease : leases_of(set, {3, 4, 5})) CHECK(is_right(lease));
   CHECK(set.stats().processes == 1);
   CHECK(set.stats().leased_units == 0);
@@ -93,15 +88,16 @@ TEST_CASE_FIXTURE(SharedExperts, "The leases of a process that was killed end") 
 }
 
 TEST_CASE_FIXTURE(SharedExperts, "A process that joins after another was killed finds the others") {
-  const ResidentSet set = cold_set(shared);
-  leases_of(set, {4});
-  const pid_t killed = start_child([&] {
+  const WaitingChild killed([&] {
     const Checkpoint own = Checkpoint::open(path).value();
     const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
     ::raise(SIGKILL);
     return false;
   });
-  CHECK(status_of(killed) == SIGKILL);
+  const ResidentSet set = cold_set(shared);
+  leases_of(set, {4});
+  killed.go();
+  CHECK(killed.status() == SIGKILL);
   CHECK(runtime.names().size() == 2);
   const ResidentSet other =
       ResidentSet::of(checkpoint, expert_units(checkpoint).value(), shared).value();
@@ -110,10 +106,9 @@ TEST_CASE_FIXTURE(SharedExperts, "A process that joins after another was killed 
 }
 
 TEST_CASE_FIXTURE(SharedExperts, "Four processes that want the same slots get what they want") {
-  const ResidentSet set = cold_set(shared);
-  std::vector<pid_t> children;
+  std::vector<std::unique_ptr<WaitingChild>> children;
   for (std::size_t first = 0; first < 4; ++first)
-    children.push_back(start_child([&, first] {
+    children.push_back(std::make_unique<WaitingChild>([&, first] {
       const Checkpoint own = Checkpoint::open(path).value();
       const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
       for (std::size_t i = 0; i < 100; ++i) {
@@ -122,7 +117,9 @@ TEST_CASE_FIXTURE(SharedExperts, "Four processes that want the same slots get wh
       }
       return true;
     }));
-  for (const pid_t child : children) CHECK(status_of(child) == 0);
+  const ResidentSet set = cold_set(shared);
+  for (const auto& child : children) child->go();
+  for (const auto& child : children) CHECK(child->status() == 0);
   CHECK(set.stats().leased_units == 0);
   CHECK(set.stats().hits + set.stats().misses == 400);
   CHECK(set.stats().slot_bytes == 3 * slot_bytes);
