@@ -101,6 +101,7 @@ TEST_CASE("s3fifo: what comes back soon stays, what comes back late is new") {
 
 TEST_CASE("s3fifo: what was used in the main queue begins anew at its end") {
   CHECK(played("s3fifo", 3, "abcaabbdcae") == "---++++cd+b");
+  CHECK(played("s3fifo", 3, "abcaabbdcaeeef") == "---++++cd+b++c");
   CHECK(played("s3fifo", 3, "abcaabbdcabce") == "---++++cd+++a");
 }
 
