@@ -87,7 +87,10 @@ TEST_CASE("sieve: the hand goes around, and begins again with the oldest") {
   CHECK(played("sieve", 3, "abcabcde") == "---+++ab");
 }
 
-TEST_CASE("sieve: what comes back is new") { CHECK(played("sieve", 2, "aabbcadb") == "-+-+abca"); }
+TEST_CASE("sieve: what comes back is new") {
+  CHECK(played("sieve", 2, "aabbcadb") == "-+-+abca");
+  CHECK(played("sieve", 2, "abcbcdcdedeaf") == "--a++b++c++de");
+}
 
 TEST_CASE("s3fifo: what is used twice while it is new stays") {
   CHECK(played("s3fifo", 3, "abcaabbdefab") == "---++++cde++");
@@ -101,6 +104,7 @@ TEST_CASE("s3fifo: what comes back soon stays, what comes back late is new") {
 
 TEST_CASE("s3fifo: what was used in the main queue begins anew at its end") {
   CHECK(played("s3fifo", 3, "abcaabbdcae") == "---++++cd+b");
+  CHECK(played("s3fifo", 3, "abcaabbdcaeeef") == "---++++cd+b++c");
   CHECK(played("s3fifo", 3, "abcaabbdcabce") == "---++++cd+++a");
 }
 
