@@ -127,7 +127,8 @@ class Lease:
 
     def numpy(self, part: int = 0, count: int = 1) -> NDArray[Any]:
         """Likewise as a numpy array, which may not be written to."""
-        return self._core.numpy(part, count)
+        made: NDArray[Any] = self._core.numpy(part, count)
+        return made
 
     def dlpack(self, part: int = 0, count: int = 1) -> Any:
         """Likewise as an object that has __dlpack__() and __dlpack_device__(), of read-only memory.

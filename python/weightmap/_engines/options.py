@@ -7,7 +7,7 @@ from weightmap._record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
 
 class EngineOptions(Record):
@@ -20,7 +20,7 @@ class EngineOptions(Record):
     release: str = "keep"  # or "node", "hold"
     slices: str = "auto"  # or "on", "off"
     strict: bool = False
-    access: dict[str, str] | None = None  # as of weightmap.open()
+    access: dict[str, Literal["normal", "random"]] | None = None  # as of weightmap.open()
 
 
 _ALLOWED: dict[str, tuple[Any, ...]] = {

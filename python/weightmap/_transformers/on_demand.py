@@ -135,7 +135,7 @@ class _Loader:
             module._weightmap_layer = layer
             dtype = next(each.dtype for each in vars(module).values()
                          if isinstance(each, ExpertParameter))
-            module.__class__ = on_demand_class(type(module))
+            module.__class__ = on_demand_class(_class_of(module))
             while name:
                 holders[name] = dtype
                 name = name.rpartition(".")[0]
@@ -143,8 +143,12 @@ class _Loader:
         for name, dtype in holders.items():
             module = model.get_submodule(name)
             module._weightmap_dtype = dtype
-            module.__class__ = refusing_class(type(module))
+            module.__class__ = refusing_class(_class_of(module))
         return model
+
+
+def _class_of(module: Any) -> Any:
+    return type(module)
 
 
 def _is_of_experts(module: torch.nn.Module) -> bool:

@@ -12,7 +12,7 @@ from weightmap._errors import UnsupportedError
 
 def _refuse(what: str, way_out: str = "load the model without experts=") -> NoReturn:
     raise UnsupportedError(
-        f"{what}: this model reads its experts when they are needed and does not have them; {way_out}"
+        f"{what}: this model reads its experts when they are needed, and has none of them; {way_out}"
     )
 
 
@@ -59,9 +59,3 @@ def _check_unchanged(fn: Any, dtype: torch.dtype) -> None:
         _refuse(f"no move to {changed.device}", way_out)
     if changed.dtype != dtype:
         _refuse(f"no conversion to {str(changed.dtype).removeprefix('torch.')}", way_out)
-
-
-def _refuse(what: str, way_out: str) -> NoReturn:
-    raise UnsupportedError(
-        f"{what}: this model reads its experts when they are needed, and has none of them; {way_out}"
-    )
