@@ -827,7 +827,7 @@ def test_an_optimizer_goes_on_from_a_mapped_checkpoint(tmp_path):
 def test_help_shows_each_option_of_load():
     parameters = inspect.signature(weightmap.torch.load).parameters
     own = ["f", "map_location", "pickle_module", "weights_only", "mmap", "only", "on_unknown"]
-    own += ["safe_globals", "variant", "dtypes"]
+    own += ["safe_globals", "variant", "dtypes", "access"]
     assert list(parameters) == [*own, *_core.option_values()]
 
 
