@@ -254,6 +254,7 @@ def test_a_gradient_is_refused_and_a_forward_without_no_grad_is_not(load, wholes
     (lambda model, path: model.save_pretrained(path), "no save_pretrained.*or copy its files"),
     (lambda model, path: model.state_dict(), "no state_dict.*weightmap.open"),
     (lambda model, path: model.model.layers[0].state_dict(), "no state_dict"),
+    (lambda model, path: model.load_state_dict({}, strict=False), "no load_state_dict.*other files"),
     (lambda model, path: model.to(torch.float16), "no conversion to float16.*convert the files"),
     (lambda model, path: model.float(), "no conversion to float32.*convert the files"),
     (lambda model, path: model.model.layers.half(), "no conversion to float16"),

@@ -6,6 +6,7 @@
 
 import json
 import os
+import struct
 import sys
 import tempfile
 import unittest
@@ -14,6 +15,43 @@ from fixture_case import FLOATS, Caching, on_disk, pickled, read_pages
 from tool_case import DATA
 
 from held_pages import cached, keep_cached
+
+
+class ExpertsPicture(Caching):
+    """--experts: a line for each layer, a character for each expert."""
+
+    def model(self):
+        header = json.dumps({
+            f"layers.{layer}.experts.up": {"dtype": "U8", "shape": [4, 2],
+                                           "data_offsets": [8 * layer, 8 * layer + 8]}
+            for layer in range(2)
+        }).encode()
+        return self.write("moe.safetensors", struct.pack("<Q", len(header)) + header + bytes(16))
+
+    def test_draws_uses_by_their_logarithm(self):
+        profile = self.write(
+            "profile", b"# head\n1 layers.0.experts.0\n9 layers.0.experts.2\n5 of.no.layer\n")
+        self.prints(
+            "LAYER             EXPERTS  USED  USES  EACH EXPERT, FROM \" \" TO \"@\"\n"
+            "layers.0.experts        4     2    10  [- @ ]\n"
+            "layers.1.experts        4     0     0  [    ]\n",
+            "residency", "--experts", profile, self.model())
+        document = self.document("residency", "--json", "--experts", profile, self.model())
+        self.assertEqual(document["layers"], [
+            {"name": "layers.0.experts", "uses": [1, 0, 9, 0]},
+            {"name": "layers.1.experts", "uses": [0, 0, 0, 0]},
+        ])
+
+    def test_says_what_is_no_profile_and_what_has_no_experts(self):
+        wrong = self.write("wrong", b"# head\nmany layers.0.experts.0\n")
+        for profile, model, why in (
+            (wrong, self.model(), f"{wrong}: a line of the profile is \"many"),
+            ("none", self.model(), "none: cannot open the file: No such file or directory"),
+            (wrong, DATA / "state_dict.pt", "is one of experts by its name"),
+        ):
+            done = self.run_tool("residency", "--experts", profile, model)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(why, done.stderr)
 
 
 class Evict(Caching):

@@ -37,11 +37,15 @@ def refusing_class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         _refuse("no state_dict()", "weightmap.open() has the tensors of the files")
 
+    @functools.wraps(kind.load_state_dict)
+    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("no load_state_dict()", "load the other files, or without experts=")
+
     def __reduce_ex__(self: Any, _protocol: Any) -> NoReturn:
         _refuse("no copy and no pickle", "load it again: the processes that do share its memory")
 
     functions = {"_apply": _apply, "train": train, "state_dict": state_dict,
-                 "__reduce_ex__": __reduce_ex__}
+                 "load_state_dict": load_state_dict, "__reduce_ex__": __reduce_ex__}
     if hasattr(kind, "save_pretrained"):
 
         @functools.wraps(kind.save_pretrained)

@@ -159,7 +159,10 @@ void Acquiring::start_reads(const std::vector<std::uint32_t>& missing) {
     throw;
   }
   for (const std::uint32_t unit : in_slots_)
-    if (!contains_unit(missing, unit)) set_.reads->want(unit);
+    if (!contains_unit(missing, unit)) {
+      set_.forget_failure(unit);  // others read it now
+      set_.reads->want(unit);
+    }
 }
 
 // False if a unit is not there that another process was to read.

@@ -13,6 +13,9 @@
 namespace weightmap {
 namespace {
 
+// So that whole pages of it, and the parts of it, fit 64 bits.
+constexpr std::uint64_t most_bytes_a_unit = std::uint64_t{1} << 62;
+
 tl::unexpected<Error> wrong_part(const Unit& unit, const std::string& why) {
   return failure(ErrorCode::invalid_argument, "unit " + bytes::quote(unit.name) + ": " + why);
 }
@@ -57,7 +60,7 @@ Result<PlacedUnit> place_unit(const Checkpoint& checkpoint, const Unit& unit) {
       end = ends_page ? os::whole_pages(end) : bytes::round_up(end, unit_alignment);
     }
     placed.parts.push_back({range.offset, range.length, end, congruent});
-    if (!bytes::checked_add(end, range.length, &end))
+    if (!bytes::checked_add(end, range.length, &end) || end > most_bytes_a_unit)
       return wrong_part(unit, "its bytes do not fit an address space");
     placed.bytes += range.length;
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/resident/acquire.hpp"
@@ -13,6 +14,8 @@
 
 namespace weightmap {
 namespace {
+
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 62;  // of addresses for slots
 
 Result<void> check_units(const std::vector<Unit>& units) {
   if (units.empty()) return failure(ErrorCode::invalid_argument, "there are no units");
@@ -27,6 +30,10 @@ Result<void> check_units(const std::vector<Unit>& units) {
 
 Result<void> check_budget(const std::vector<Unit>& units, const std::vector<PlacedUnit>& placed,
                           std::uint64_t budget_bytes) {
+  std::uint64_t all = 0;
+  for (const PlacedUnit& unit : placed)
+    if (!bytes::checked_add(all, unit.slot_bytes, &all) || all > most_bytes)
+      return failure(ErrorCode::limit_exceeded, "all units together have more than 2^62 bytes");
   const auto largest = std::ranges::max_element(placed, {}, &PlacedUnit::slot_bytes);
   if (budget_bytes == 0 || largest->slot_bytes <= budget_bytes) return {};
   return failure(ErrorCode::limit_exceeded,

@@ -10,6 +10,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/system/process/fork_safe.hpp"
 #include "runtime/system/process/futex.hpp"
+#include "runtime/system/process/runtime_directory.hpp"
 
 namespace weightmap {
 namespace {
@@ -34,26 +35,19 @@ std::uint32_t now_ms() noexcept {
 }
 
 // The versions of the files and the units: who shares slots must mean the same bytes.
-std::uint64_t sum_of(const Checkpoint::State& checkpoint, const std::vector<PlacedUnit>& placed,
+std::string terms_of(const Checkpoint::State& checkpoint, const std::vector<PlacedUnit>& placed,
                      const std::vector<Unit>& units) {
-  std::uint64_t sum = 0xCBF29CE484222325u;
-  const auto add = [&sum](std::uint64_t number) { sum = (sum ^ number) * 0x100000001B3u; };
-  for (const SourceFile& source : checkpoint.sources.opened()) {
-    const Generation& version = source.file.generation();
-    for (const std::uint64_t number :
-         {version.device, version.inode, version.size, static_cast<std::uint64_t>(version.mtime_ns),
-          static_cast<std::uint64_t>(version.ctime_ns)})
-      add(number);
-  }
+  std::string text;
+  for (const SourceFile& source : checkpoint.sources.opened())
+    text += os::key_of(source.file.generation()) + '\n';
   for (std::size_t i = 0; i < units.size(); ++i) {
-    for (const char c : units[i].name) add(static_cast<unsigned char>(c));
-    for (const PlacedPart& part : placed[i].parts) {
-      add(part.position);
-      add(part.bytes);
-      add(part.in_slot);
-    }
+    text += std::to_string(units[i].name.size()) + ' ' + units[i].name;
+    for (const PlacedPart& part : placed[i].parts)
+      for (const std::uint64_t number : {part.position, part.bytes, part.in_slot})
+        text += ' ' + std::to_string(number);
+    text += '\n';
   }
-  return sum;
+  return text;
 }
 
 }  // namespace
@@ -74,8 +68,8 @@ ResidentSet::State::State(const Checkpoint::State& opened, std::vector<Unit> nam
 Result<void> ResidentSet::State::start() {
   const bool follows = options.budget_bytes == 0;
   const std::uint64_t budget = follows ? MemoryPressure::budget_for(0, 0) : options.budget_bytes;
-  const TableTerms terms{sum_of(checkpoint, placed, units), options.budget_bytes,
-                         std::string(policy->name())};
+  const TableTerms terms{options.share.empty() ? "" : terms_of(checkpoint, placed, units),
+                         options.budget_bytes, std::string(policy->name())};
   TRY_ASSIGN(memory, TableMemory::of(options.share, terms, plan, *policy, budget));
   reads = std::make_unique<UnitReads>(
       checkpoint, [this](UnitRead& read) { finish(read); }, [this] { return next_prefetch(); });
@@ -174,6 +168,12 @@ void ResidentSet::State::finish(UnitRead& read) {
       ++table().changes();
   }
   wake();
+}
+
+void ResidentSet::State::forget_failure(std::uint32_t unit) {
+  const std::scoped_lock lock(mutex);
+  const auto found = reading.find(unit);
+  if (found != reading.end() && found->second && found->second->is_done) reading.erase(found);
 }
 
 // Units that are not there and whose place others can leave; what is cached has its place.

@@ -68,6 +68,7 @@ struct ResidentSet::State {
   Result<void> allocate(std::uint32_t unit);  // memory for its slot
   void begin(const std::shared_ptr<UnitRead>& read);
   void finish(UnitRead& read);
+  void forget_failure(std::uint32_t unit);  // of a read that has ended
   std::shared_ptr<UnitRead> next_prefetch();
   os::Waiters waiters() const noexcept;
   void wake() const noexcept;

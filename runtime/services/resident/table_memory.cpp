@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/number.hpp"
 #include "runtime/base/bytes/round_up.hpp"
+#include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/os_error.hpp"
@@ -36,11 +39,14 @@ Result<void> check_name(const std::string& name) {
       "share is " + bytes::quote(name) + ", expected up to 100 letters, digits, \"_\" and \"-\"");
 }
 
-// FNV-1a; "lru" and "lfu" have to differ, no more.
-std::uint64_t sum_of(const std::string& text) noexcept {
-  std::uint64_t sum = 0xCBF29CE484222325u;
-  for (const char c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return sum;
+// What two sets compare; 64 bits of a sum for which nobody finds two texts at will.
+std::uint64_t sum_of(std::string_view text) noexcept {
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(text)));
+  const bytes::Sha256::Digest digest = sum.digest();
+  std::uint64_t first = 0;
+  std::memcpy(&first, digest.data(), sizeof first);
+  return first;
 }
 
 std::uint64_t slots_begin(const SlotPlan& plan) noexcept {
@@ -113,7 +119,7 @@ Result<void> TableMemory::share(const std::string& name, const TableTerms& terms
   TRY(map(plan, policy));
   if (is_new) {
     TRY(table_->begin(os::SharedMutex::Users::processes, budget_bytes));
-    table_->terms() = {terms.units, terms.budget_bytes, sum_of(terms.policy)};
+    table_->terms() = {sum_of(terms.units), terms.budget_bytes, sum_of(terms.policy)};
   }
   return join();
 }
@@ -165,7 +171,8 @@ Result<void> TableMemory::check(const TableTerms& terms, std::uint64_t bytes) {
   TRY_ASSIGN(const mmap::Reservation begin,
              mmap::map_for_writing(memory_.get(), ResidentTable::terms_bytes()));
   const ResidentTable::Terms found = ResidentTable::terms_in(begin.bytes());
-  if (found.units != terms.units) return refused("other units, or another version of the files");
+  if (found.units != sum_of(terms.units))
+    return refused("other units, or another version of the files");
   if (found.budget_bytes != terms.budget_bytes)
     return refused("a budget of " + std::to_string(found.budget_bytes) + " bytes, not of " +
                    std::to_string(terms.budget_bytes));

@@ -21,7 +21,7 @@ namespace weightmap {
 
 // What all that share a table must have in common.
 struct TableTerms {
-  std::uint64_t units = 0;         // a sum of the units and the versions of their files
+  std::string units;               // the units and the versions of their files, as text
   std::uint64_t budget_bytes = 0;  // as given
   std::string policy;
 };
