@@ -263,8 +263,8 @@ def test_a_gradient_is_refused_and_a_forward_without_no_grad_is_not(load, wholes
     (lambda model, path: copy.deepcopy(model), "no copy and no pickle.*load it again"),
     (lambda model, path: pickle.dumps(model), "no copy and no pickle"),
     (lambda model, path: torch.save(model, path / "model.pt"), "no copy and no pickle"),
-], ids=["save_pretrained", "state_dict", "state_dict of a layer", "to", "float", "half of layers",
-        "device", "train", "deepcopy", "pickle", "torch.save"])
+], ids=["save_pretrained", "state_dict", "state_dict of a layer", "load_state_dict", "to", "float",
+        "half of layers", "device", "train", "deepcopy", "pickle", "torch.save"])
 def test_a_model_refuses_what_needs_its_experts(load, tmp_path, use, message):
     model = load()
     before = {name: each.dtype for name, each in model.named_parameters()}

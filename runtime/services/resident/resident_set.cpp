@@ -15,7 +15,7 @@
 namespace weightmap {
 namespace {
 
-constexpr std::uint64_t most_bytes = std::uint64_t{1} << 62;  // of addresses for slots
+constexpr std::uint64_t most_slot_addresses = std::uint64_t{1} << 62;  // in bytes
 
 Result<void> check_units(const std::vector<Unit>& units) {
   if (units.empty()) return failure(ErrorCode::invalid_argument, "there are no units");
@@ -32,7 +32,7 @@ Result<void> check_budget(const std::vector<Unit>& units, const std::vector<Plac
                           std::uint64_t budget_bytes) {
   std::uint64_t all = 0;
   for (const PlacedUnit& unit : placed)
-    if (!bytes::checked_add(all, unit.slot_bytes, &all) || all > most_bytes)
+    if (!bytes::checked_add(all, unit.slot_bytes, &all) || all > most_slot_addresses)
       return failure(ErrorCode::limit_exceeded, "all units together have more than 2^62 bytes");
   const auto largest = std::ranges::max_element(placed, {}, &PlacedUnit::slot_bytes);
   if (budget_bytes == 0 || largest->slot_bytes <= budget_bytes) return {};
