@@ -13,6 +13,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "remote/http_source.hpp"
 #include "remote/s3.hpp"
@@ -30,7 +31,7 @@ namespace {
 constexpr std::uint64_t step = 4u << 20;  // between two calls of goes_on()
 
 // A file of file://, read with pread: for mounts, and where a URL is wanted.
-class FileSource final : public RangeSource {
+class FileSource final : public RangeSource, public WholeSource {
  public:
   explicit FileSource(Url url);
 
@@ -39,6 +40,8 @@ class FileSource final : public RangeSource {
   Result<void> read(RangeReader& reader) override;
   Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override;
   RangeCounts counts() const noexcept override { return counts_; }
+  bool has_no_ranges() const noexcept override { return false; }
+  Result<void> read_whole(WholeReader& reader) override;
 
  private:
   Result<void> read_bytes(std::uint64_t offset, std::span<std::byte> into);
@@ -97,6 +100,18 @@ Result<void> FileSource::read_range(RangeReader& reader, const RangeRequest& req
     received += part.size();
   }
   return {};
+}
+
+Result<void> FileSource::read_whole(WholeReader& reader) {
+  TRY(identify({}, {}));
+  TRY(reader.begins(version_));
+  std::vector<std::byte> part(static_cast<std::size_t>(std::min(step, version_.size)));
+  for (std::uint64_t at = 0; at < version_.size; at += step) {
+    const auto bytes = std::span(part).first(std::min<std::uint64_t>(step, version_.size - at));
+    TRY(read_bytes(at, bytes));
+    TRY(reader.take(bytes));
+  }
+  return check_unchanged();
 }
 
 Result<void> FileSource::read_bytes(std::uint64_t offset, std::span<std::byte> into) {

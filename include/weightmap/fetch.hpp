@@ -145,4 +145,29 @@ WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeS
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});
 
+struct ModelReport {
+  std::filesystem::path folder;    // that the link leads to now, absolute
+  std::filesystem::path previous;  // that it led to before; empty: to none
+  bool is_new = false;             // else the present version is that of the store
+  // Of the versions that the store names of all files: 16 hexadecimal digits.
+  std::string version;
+  std::vector<FetchReport> files = {};  // as fetch_into() returns them
+};
+
+// Fetches a model, as fetch_into() does, into a folder beside `link`, "NAME@VERSION", and then
+// leads `link`, which is a symbolic link or is made, to it: at one moment, with all of it on the
+// disk and compared. Killed at any other moment the old version stays, and the next fetch goes on
+// with what has come ("NAME@incoming"). Files of the present version that the store still has are
+// not fetched again: both versions share them, by hard links. Versions of before stay until
+// remove_old_versions(). Fails as fetch_into() does; with invalid_argument if something else than a
+// symbolic link has the name; with io if another fetch of the link goes on.
+WEIGHTMAP_API Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source,
+                                              const std::filesystem::path& link,
+                                              const FetchOptions& options = {});
+// Removes the versions of fetch_model() beside the link but the current one and those given as
+// absolute paths. Processes that have their files open or mapped keep them until they end. Fails
+// with io if the system refuses.
+WEIGHTMAP_API Result<void> remove_old_versions(const std::filesystem::path& link,
+                                               const std::vector<std::filesystem::path>& kept = {});
+
 }  // namespace weightmap

@@ -165,6 +165,7 @@ struct PublishReport {
   bool replaced = false;  // a file of this name existed before
   bool copied = false;    // `from` still exists: a copy was requested or needed
   std::uint64_t bytes = 0;
+  std::filesystem::path previous = {};  // the folder that a link led to before; empty: to none
 };
 
 // Replaces a checkpoint while other processes have it open: makes `target` name the checkpoint
@@ -178,14 +179,20 @@ struct PublishReport {
 // set them; if the group cannot be kept, it gets no rights. Otherwise the new file has those of
 // `from`.
 //
+// A folder is published under a symbolic link: all of its files are written to the disk, then
+// `target`, which is a link or is made, leads to the folder, by one rename. Opening `target` finds
+// the files of one version; the folder of the other one stays. `bytes` is that of all its files.
+//
 // If publish() fails, `target` is unchanged and no new file is left behind. It fails as
 // Checkpoint::open() does if `from` is not a checkpoint; with unsupported if it is one of several
-// files; with invalid_argument if its format is not that of the file that `target` names, or not
-// that which the ending of the name promises (.safetensors, .gguf, .npz), if `target` is a
-// symbolic link, if `from` is one and is neither followed nor copied, if `target` exists and is not
-// a regular file, or if both are the same file; with io if the system refuses, or if `from` was
-// written to meanwhile. An io error that says "is in place, but" means that `target` is the new
-// file, but was written to at the last moment, or may not survive a loss of power.
+// files that is not given by its folder; with invalid_argument if its format is not that of the
+// file that `target` names, or not that which the ending of the name promises (.safetensors, .gguf,
+// .npz), if `from` is a symbolic link and is neither followed nor copied, if both are the same
+// file; for a file, if `target` is a symbolic link, or exists and is not a regular file; for a
+// folder, if `target` exists and is no symbolic link, or if it is to be copied; with io if the
+// system refuses, or if `from` was written to meanwhile. An io error that says "is in place, but"
+// means that `target` is the new file, but was written to at the last moment, or may not survive a
+// loss of power.
 WEIGHTMAP_API Result<PublishReport> publish(const std::filesystem::path& from,
                                             const std::filesystem::path& target,
                                             const PublishOptions& options = {});

@@ -49,7 +49,7 @@ nb::tuple publish(const nb::bytes& from, const nb::bytes& target, bool copy, boo
       call.run([&] { return weightmap::publish(source, name, options); });
   const PublishReport report = value_or_raise(published);
   return nb::make_tuple(generation_fields(report.generation), report.replaced, report.copied,
-                        report.bytes);
+                        report.bytes, to_bytes(report.previous.native()));
 }
 
 // Each global as (module, name, verdict), pickle for pickle. Raises the first fault that there is.
@@ -128,7 +128,7 @@ void bind_files(nb::module_& module) {
              nb::sig("def publish(source: bytes, target: bytes, copy: bool, crc: bool, "
                      "any_content: bool, any_format: bool, progress: "
                      "typing.Callable[[int, int], typing.Any] | None, /) -> "
-                     "tuple[tuple[int, int, int, int, int], bool, bool, int]"));
+                     "tuple[tuple[int, int, int, int, int], bool, bool, int, bytes]"));
   module.def("guard_is_active", guard_is_active,
              "Whether a SIGBUS comes to the guard first; False before the first guarded open.");
   module.def("list_globals", list_globals,

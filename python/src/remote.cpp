@@ -247,6 +247,31 @@ nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
   return reports;
 }
 
+nb::dict fetch_version(nb::handle source, const nb::bytes& path, std::vector<std::string> order,
+                       bool verify, std::uint64_t chunk_bytes, const nb::dict& sums,
+                       nb::handle progress) {
+  const std::filesystem::path link = text_of(path);
+  LongCall call(progress);
+  std::unique_ptr<RangeSource> from = source_of(source, call.watched());
+  const FetchOptions options =
+      fetch_options(std::move(order), verify, chunk_bytes, sums, call.progress());
+  const auto fetched = call.run([&]() -> Result<ModelReport> {
+    TRY_ASSIGN(ModelReport report, fetch_model(std::move(from), link, options));
+    TRY(remove_old_versions(link, {report.previous}));
+    return report;
+  });
+  const ModelReport report = value_or_raise(fetched);
+  nb::list files;
+  for (const FetchReport& file : report.files) files.append(fetch_report(file));
+  nb::dict fields;
+  fields["folder"] = to_bytes(report.folder.native());
+  fields["previous"] = to_bytes(report.previous.native());
+  fields["version"] = to_str(report.version);
+  fields["is_new"] = report.is_new;
+  fields["files"] = files;
+  return fields;
+}
+
 }  // namespace
 
 void bind_remote(nb::module_& module) {
@@ -298,6 +323,12 @@ void bind_remote(nb::module_& module) {
           "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
           "sums: dict[str, bytes], progress: typing.Callable[[int, int], typing.Any] | None, /) "
           "-> list[dict[str, typing.Any]]"));
+  module.def("fetch_model", fetch_version, nb::arg("source"), nb::arg("link"), nb::arg("order"),
+             nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("sums"), nb::arg("progress").none(),
+             nb::sig("def fetch_model(source: typing.Any, link: bytes, order: list[str], "
+                     "verify: bool, chunk_bytes: int, sums: dict[str, bytes], "
+                     "progress: typing.Callable[[int, int], typing.Any] | None, /) "
+                     "-> dict[str, typing.Any]"));
 }
 
 }  // namespace weightmap::python

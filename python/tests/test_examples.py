@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+import weightmap
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
@@ -55,6 +58,11 @@ WORKERS = {
 }
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
 def ask(port, ids):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/?ids={ids}", timeout=60) as answer:
         return json.load(answer)
@@ -64,8 +72,7 @@ def ask(port, ids):
 def test_one_more_worker_answers_and_the_end_leaves_none(name, llama):
     if name != "forkserver":
         pytest.importorskip(name, reason=f"the example is about {name}, which is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     served = subprocess.Popen(
         [sys.executable, *map(str, WORKERS[name](port))], cwd=SERVER.parent, text=True,
         env={**os.environ, "MODEL": str(llama)}, stderr=subprocess.PIPE, start_new_session=True,
@@ -150,3 +157,26 @@ def test_torch_state_gives_a_model_its_weights():
         "the same answers: True\n"
     )
     assert done.returncode == 0
+
+
+def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
+    for version in ("v1", "v2"):
+        shutil.copytree(llama, tmp_path / version)
+    link = tmp_path / "now"
+    weightmap.publish(tmp_path / "v1", link)
+    port = free_port()
+    served = subprocess.Popen(
+        [sys.executable, SERVER.parent / "following.py"], text=True, stdout=subprocess.PIPE,
+        env={**os.environ, "MODEL": str(link), "PORT": str(port)},
+    )  # fmt: skip
+    try:
+        assert served.stdout.readline() == f"http://127.0.0.1:{port}\n"
+        first = ask(port, "1,2,3")
+        assert first["version"] == "v1"
+        weightmap.publish(tmp_path / "v2", link)
+        while (answer := ask(port, "1,2,3"))["version"] != "v2":
+            assert answer["token"] == first["token"]
+        assert answer["token"] == first["token"]
+    finally:
+        served.terminate()
+        served.communicate()

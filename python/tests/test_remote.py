@@ -11,6 +11,7 @@ import os
 import pickle
 import sys
 import threading
+import types
 import weakref
 from pathlib import Path
 
@@ -541,6 +542,36 @@ def test_a_set_is_fetched_into_a_folder(shards, tmp_path):
     assert len(reports) == 3
 
 
+def test_a_model_is_fetched_as_a_version_beside_the_others(shards, tmp_path):
+    folder, _ = shards
+    link = tmp_path / "llama"
+    lead = "model.safetensors.index.json"
+    first = remote.fetch_model(Folder(folder, lead), link)
+    assert (first.is_new, first.previous, os.path.realpath(link)) == (True, None, first.folder)
+    assert first.folder == f"{link}@{first.version}"
+    assert sorted(os.path.basename(each.path) for each in first.files) == sorted(os.listdir(link))
+    again = remote.fetch_model(Folder(folder, lead), link)
+    assert (again.is_new, again.folder, again.version) == (False, first.folder, first.version)
+    (folder / "one.safetensors").write_bytes(safetensors_file({"one": b"3" * 101}))
+    second = remote.fetch_model(Folder(folder, lead), link)
+    assert (second.is_new, second.previous) == (True, first.folder)
+    assert weightmap.open(link)["one"].numpy().tobytes() == b"3" * 101
+    assert weightmap.open(first.folder)["one"].numpy().tobytes() == b"1" * 100
+
+
+def test_a_version_needs_a_link_and_right_digests(shards, tmp_path):
+    folder, _ = shards
+    lead = "model.safetensors.index.json"
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(weightmap.InvalidArgumentError, match="is no symbolic link"):
+        remote.fetch_model(Folder(folder, lead), tmp_path / "file")
+    sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    with pytest.raises(weightmap.CorruptError, match="has the SHA-256"):
+        remote.fetch_model(Folder(folder, lead), tmp_path / "new", sha256={**sums, lead: "0" * 64})
+    assert not os.path.lexists(tmp_path / "new")
+    assert remote.fetch_model(Folder(folder, lead), tmp_path / "new", sha256=sums).is_new
+
+
 class GoneWhenTold(Memory):
     """The reads that it holds wait for the progress, and then fail."""
 
@@ -873,6 +904,9 @@ def test_the_configuration_comes_with_the_index(server, shards, tmp_path):
 class Hub:
     """In place of huggingface_hub."""
 
+    commit = "0123456789abcdef" * 2 + "01234567"
+    content = b"four"
+
     def __init__(self):
         self.asked = []
 
@@ -884,10 +918,16 @@ class Hub:
         self.asked.append((model, file, revision))
         return self._bring(local_dir, file)
 
+    def HfApi(self):
+        return self
+
+    def model_info(self, model, *, revision):
+        return types.SimpleNamespace(sha=self.commit)
+
     def _bring(self, folder, name):
         path = Path(folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"four")
+        path.write_bytes(self.content)
         return str(path)
 
 
@@ -906,6 +946,27 @@ def test_models_of_the_hub_are_fetched_by_its_package(tmp_path, monkeypatch):
         remote.fetch("hf://org/name/model.pt", tmp_path / "model.pt")
     with pytest.raises(weightmap.InvalidArgumentError, match="expected hf://org/name"):
         remote.fetch("hf://name", target)
+
+
+def test_a_model_of_the_hub_is_a_version_named_by_its_commit(tmp_path, monkeypatch):
+    hub = Hub()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    link = tmp_path / "llama"
+    hub.content = safetensors_file({"a": b"1"})
+    first = remote.fetch_model("hf://org/name@main", link)
+    assert (first.is_new, first.version, first.folder) == (True, hub.commit[:16], os.path.realpath(link))
+    assert not remote.fetch_model("hf://org/name", link).is_new
+    assert hub.asked == [("org/name", hub.commit)]
+    hub.commit = hub.commit[::-1]
+    second = remote.fetch_model("hf://org/name", link)
+    assert (second.is_new, second.previous) == (True, first.folder)
+    assert os.path.realpath(link) == second.folder
+    hub.commit, hub.content = "f" * 40, b"no checkpoint"
+    with pytest.raises(weightmap.Error):
+        remote.fetch_model("hf://org/name", link)
+    assert os.path.realpath(link) == second.folder
+    with pytest.raises(weightmap.InvalidArgumentError, match="names a file of a model"):
+        remote.fetch_model("hf://org/name/model.safetensors", link)
 
 
 def test_without_the_hubs_package_it_is_named(tmp_path, monkeypatch):

@@ -143,6 +143,7 @@ def in_memory(path: Path) -> None:
 
 def starting(path: Path) -> None:
     weightmap.prefetch(path)
+    assert_type(next(iter(weightmap.watch(path, interval=0.5))), str)
     assert_type(weightmap.snapshot_here(new=["PORT"]), bool)
 
 

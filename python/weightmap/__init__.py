@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from weightmap._staging import StagedFile, remove_staged
     from weightmap._subtree import Subtree
     from weightmap._typing import CheckpointTensor
+    from weightmap._watch import Watch, watch
 
 __all__ = [
     "CancelledError",
@@ -102,6 +103,7 @@ __all__ = [
     "TensorNotFoundError",
     "UnsafePickleError",
     "UnsupportedError",
+    "Watch",
     "__version__",
     "config",
     "empty",
@@ -121,6 +123,7 @@ __all__ = [
     "snapshot_here",
     "stage",
     "unsafe_globals",
+    "watch",
 ]
 
 
@@ -138,6 +141,7 @@ _MODULE_OF = {
     "SlicePlan": "_slice_plan",
     "StagedFile": "_staging",
     "Subtree": "_subtree",
+    "Watch": "_watch",
     "empty": "_saving.save",
     "evict": "_files",
     "open_for_filling": "_filling",
@@ -153,6 +157,7 @@ _MODULE_OF = {
     "snapshot_here": "_snapshot",
     "stage": "_stage",
     "unsafe_globals": "_files",
+    "watch": "_watch",
 }
 
 

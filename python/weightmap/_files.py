@@ -55,9 +55,10 @@ def publish(
     """Makes `target` name the checkpoint `new`, at once and durably.
 
     Whoever opens `target` finds the old file or the new one, whole; who has the old one open keeps
-    it. Within a file system the file is renamed, else it is copied beside `target` first.
+    it. Within a file system the file is renamed, else it is copied beside `target` first. A folder
+    stays where it is: `target` is a symbolic link, or is made one, and then leads to it.
 
-    copy: leave `new` where it is.
+    copy: leave `new` where it is. Not of a folder.
     crc: compare every byte with its CRC-32 first.
     any_format: of the new file, which otherwise has that of the old one, and that which a name in
         .safetensors, .gguf or .npz promises, or InvalidArgumentError says so.
@@ -66,10 +67,12 @@ def publish(
 
     Any thread may call it, and a forked child. The GIL is released meanwhile.
     """
-    generation, replaced, copied, size = _core.publish(
+    generation, replaced, copied, size, previous = _core.publish(
         os.fsencode(new), os.fsencode(target), copy, crc, False, any_format, progress
     )
-    return PublishReport(Generation(*generation), replaced, copied, size)
+    return PublishReport(
+        Generation(*generation), replaced, copied, size, os.fsdecode(previous) or None
+    )
 
 
 def processes(*paths: PathLike) -> Processes:

@@ -6,7 +6,7 @@ import fcntl
 import os
 
 from weightmap import _core
-from weightmap._errors import InvalidArgumentError, from_library
+from weightmap._errors import InvalidArgumentError, UnsupportedError, from_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +72,12 @@ class Replacing:
         if not os.path.lexists(new):
             raise InvalidArgumentError(
                 "stays as it was, since nothing was written to the path that replacing() gave",
+                file=self._shown,
+            )
+        if os.path.isdir(new):  # which would be led to, and is not there afterwards
+            raise UnsupportedError(
+                "is a folder of several files, which cannot be replaced at one moment: give each "
+                "version a folder, and publish() that under a link",
                 file=self._shown,
             )
         source, target = os.fsencode(new), os.fsencode(self._target)

@@ -3,6 +3,7 @@
     weightmap.remote.metadata("s3://bucket/model.safetensors")      # a few requests
     staging = weightmap.remote.stage("https://host/model.pt")       # into shared memory
     weightmap.remote.fetch("https://host/model.safetensors.index.json", "folder/")
+    weightmap.remote.fetch_model("https://host/model.safetensors.index.json", "link")
 
 All of them take a URL, a Source of open_url(), a source over the client of another package
 (from_obstore(), from_fsspec(), from_pyarrow()), or an object of your own, which has
@@ -25,7 +26,7 @@ waited for when the rest is cancelled.
 from __future__ import annotations
 
 from weightmap._remote.adapters import from_fsspec, from_obstore, from_pyarrow
-from weightmap._remote.fetching import fetch, metadata
+from weightmap._remote.fetching import fetch, fetch_model, metadata
 from weightmap._remote.source import Source, open_url
 from weightmap._remote.staging import Staging, stage
 
@@ -33,6 +34,7 @@ __all__ = [
     "Source",
     "Staging",
     "fetch",
+    "fetch_model",
     "from_fsspec",
     "from_obstore",
     "from_pyarrow",

@@ -24,6 +24,7 @@ __all__ = [
     "Info",
     "LoadReport",
     "MappedCheckpoint",
+    "ModelReport",
     "PatchReport",
     "PatchedCall",
     "Processes",
@@ -232,6 +233,7 @@ class PublishReport(Record):
     replaced: bool  # there was a file of this name before
     copied: bool  # the new file is still where it was, too
     bytes: int
+    previous: str | None = None  # the folder that a link led to before
 
 
 class MappedCheckpoint(Record):
@@ -305,6 +307,16 @@ class FetchReport(Record):
     verified_bytes: int  # of storages whose CRC-32 was compared
     in_one_request: bool  # as its server knows no ranges, or it lies beside a set
     seconds: float
+
+
+class ModelReport(Record):
+    """What came of a remote model, as a version beside the others."""
+
+    folder: str  # that the link leads to now
+    previous: str | None  # that it led to before
+    version: str  # of all files of the store: 16 hexadecimal digits
+    is_new: bool  # else that version was current already
+    files: tuple[FetchReport, ...]
 
 
 class ReservedStorage(Record):

@@ -44,13 +44,13 @@ class Manifests(unittest.TestCase):
     VERSION = "1.37"
 
     def documents(self):
-        for name in ("daemonset.yaml", "pod.yaml"):
+        for name in ("daemonset.yaml", "server.yaml", "pod.yaml"):
             for document in yaml.safe_load_all((FLEET / name).read_text()):
                 yield f"{name}: {document['kind']}", document
 
     def pods(self):
         for name, document in self.documents():
-            if document["kind"] in ("DaemonSet", "Pod"):
+            if document["kind"] in ("DaemonSet", "Deployment", "Pod"):
                 yield name, document["spec"].get("template", document)
 
     def containers(self):
@@ -108,7 +108,14 @@ class Manifests(unittest.TestCase):
 
     def test_kustomize_takes_the_manifest(self):
         kustomization = yaml.safe_load((FLEET / "kustomization.yaml").read_text())
-        self.assertEqual(kustomization["resources"], ["daemonset.yaml"])
+        self.assertEqual(kustomization["resources"], ["daemonset.yaml", "server.yaml"])
+        [model] = kustomization["configMapGenerator"]
+        [url] = model["literals"]
+        [hold] = [container for name, _, container in self.containers()
+                  if name == "daemonset.yaml: DaemonSet: hold"]
+        [wanted] = [each["valueFrom"]["configMapKeyRef"] for each in hold["env"]
+                    if each["name"] == "MODEL_URL"]
+        self.assertEqual((model["name"], url.split("=")[0]), (wanted["name"], wanted["key"]))
 
 
 # Steps of a job whose nodes are n0 to n9: what would run is written down. A node holds its file as

@@ -292,6 +292,7 @@ class Beside(ModelCase):
                 self.assertFalse(self.models.exists())
 
     def test_what_is_no_file_does_not_give_way_and_the_old_set_stays(self):
+        self.models.mkdir()
         (self.store / "config.json").write_text("{}")
         self.fetch_set()
         for path in self.store.glob("model*"):

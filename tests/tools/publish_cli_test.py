@@ -24,6 +24,66 @@ class Case(ToolCase):
         return sorted(path.name for path in self.folder.iterdir())
 
 
+class PublishedFolder(Case):
+    def setUp(self):
+        super().setUp()
+        for version, file in (("v1", "views.pt"), ("v2", "dtypes.pt")):
+            (self.folder / version).mkdir()
+            shutil.copyfile(DATA / file, self.folder / version / "model.bin")
+            (self.folder / version / "config.json").write_text(version)
+
+    def test_a_link_leads_to_the_folder(self):
+        said = self.text("publish", "v1", "now")
+        self.assertRegex(said, r"^now: leads to v1, [0-9.]+ KiB; it led to nothing before\n$")
+        self.assertEqual(os.readlink(self.folder / "now"), "v1")
+        said = self.text("publish", "v2/", "now/")
+        self.assertIn(f"and led to {self.folder.resolve()}/v1; programs that have it open keep it", said)
+        self.assertEqual((self.folder / "now" / "config.json").read_text(), "v2")
+        document = self.document("publish", "--json", "v1", "now")
+        self.assertEqual((document["replaced"], document["copied"], document["previous"]),
+                         (True, False, f"{self.folder.resolve()}/v2"))
+        self.assertEqual(self.names(), ["model.pt", "next.pt", "now", "v1", "v2"])
+
+    def test_a_folder_elsewhere_is_led_to_by_its_whole_path(self):
+        (self.folder / "links").mkdir()
+        self.text("publish", "v1", "links/now")
+        self.assertEqual(os.readlink(self.folder / "links" / "now"), f"{self.folder.resolve()}/v1")
+
+    def test_what_is_no_model_leaves_the_link(self):
+        self.text("publish", "v1", "now")
+        (self.folder / "v2" / "model.bin").write_bytes(b"PK")
+        (self.folder / "empty").mkdir()
+        for folder in ("v2", "empty"):
+            self.ends(1, "publish", folder, "now")
+            self.assertEqual(os.readlink(self.folder / "now"), "v1")
+
+    def test_a_copy_and_what_is_no_link_are_refused(self):
+        for says, words in (
+            ("is a folder, which is published where it is", ("--copy", "v1", "now")),
+            ("a folder is published under a link", ("v1", "v2")),
+            ("a folder is published under a link", ("v1", "model.pt")),
+        ):
+            self.assertIn(says, self.ends(1, "publish", *words).stderr)
+        self.assertEqual(self.names(), ["model.pt", "next.pt", "v1", "v2"])
+
+    def test_another_format_is_refused(self):
+        self.text("publish", "v1", "now")
+        header = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+        (self.folder / "v2" / "model.bin").rename(self.folder / "v2" / "gone")
+        (self.folder / "v2" / "gone").unlink()
+        (self.folder / "v2" / "model.safetensors").write_bytes(
+            len(header).to_bytes(8, "little") + header + b"w")
+        self.assertIn("is torch_zip, and the new file is safetensors", self.ends(1, "publish", "v2", "now").stderr)
+        self.text("publish", "--force", "v2", "now")
+        self.assertEqual(os.readlink(self.folder / "now"), "v2")
+
+    def test_a_link_to_a_folder_is_followed_if_asked_for(self):
+        (self.folder / "latest").symlink_to("v2")
+        self.ends(1, "publish", "latest", "now")
+        self.text("publish", "--follow", "latest", "now")
+        self.assertEqual(os.readlink(self.folder / "now"), "v2")
+
+
 class Publish(Case):
     def test_renames_and_says_what_it_did(self):
         content = (DATA / "dtypes.pt").read_bytes()

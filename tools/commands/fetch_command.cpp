@@ -3,12 +3,14 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/output/fetch_report.hpp"
 #include "tools/output/terminal.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
@@ -24,9 +26,31 @@ struct FetchCommand : FileArgument {
   bool json = false;
 };
 
+// What was fetched, and where a link leads now if it is a model beside its other versions.
+struct Fetched {
+  std::vector<FetchReport> files;
+  std::optional<ModelReport> model = {};
+};
+
+// A folder that is there, and no link to a version of it, is filled as it is.
+bool is_plain_folder(const std::string& target) {
+  std::error_code unknown;
+  std::filesystem::path path = target;
+  if (!path.has_filename()) path = path.parent_path();
+  return std::filesystem::symlink_status(path, unknown).type() ==
+         std::filesystem::file_type::directory;
+}
+
 bool names_folder(const std::string& path) {
   std::error_code unknown;
   return path.ends_with('/') || std::filesystem::is_directory(path, unknown);
+}
+
+// Whether the target stands for a model, so that its versions lie beside it.
+bool is_versioned(const FetchCommand& options, const RangeSource& source) {
+  if (is_plain_folder(options.target)) return false;
+  return names_model(options.url) ||
+         (remote_file_name(source) == "model.safetensors" && names_folder(options.target));
 }
 
 // What was in the folder before may come first for whoever opens that.
@@ -39,38 +63,54 @@ void say_what_opens_instead(const std::string& folder, const std::filesystem::pa
           printable(name) + "; name that, or remove the other");
 }
 
-Result<std::vector<FetchReport>> fetch_from(const std::string& url, const FetchCommand& options) {
-  TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(url, options.remote));
-  if (names_folder(options.target)) {
-    auto done = fetch_into(std::move(source), options.target, options.fetch);
-    if (done) say_what_opens_instead(options.target, done->back().path);
-    return done;
-  }
-  TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
-  return std::vector<FetchReport>{std::move(report)};
+Result<Fetched> fetch_version(std::unique_ptr<RangeSource> source, const FetchCommand& options) {
+  TRY_ASSIGN(ModelReport report, fetch_model(std::move(source), options.target, options.fetch));
+  TRY(remove_old_versions(options.target, {report.previous}));
+  std::vector<FetchReport> files = report.files;
+  return Fetched{std::move(files), std::move(report)};
 }
 
-Result<std::vector<FetchReport>> fetch_folder(const FetchCommand& options) {
-  return first_in_folder<std::vector<FetchReport>>(
-      options.url, [&](const std::string& url) { return fetch_from(url, options); });
-}
-
-Result<std::vector<FetchReport>> fetch_all(FetchCommand& options) {
+Result<Fetched> fetch_all(FetchCommand& options) {
   const Interruptible interruptible;
   options.remote.goes_on = [] { return !interrupted(); };
   ProgressBar bar;
   options.fetch.progress = bar.follow();
-  if (options.url.ends_with('/')) return fetch_folder(options);
-  return fetch_from(options.url, options);
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source,
+             open_lead(options.url, [&options](const std::string& url) {
+               return open_remote(url, options.remote);
+             }));
+  if (is_versioned(options, *source)) return fetch_version(std::move(source), options);
+  if (names_model(options.url) || names_folder(options.target)) {
+    TRY_ASSIGN(std::vector<FetchReport> done,
+               fetch_into(std::move(source), options.target, options.fetch));
+    say_what_opens_instead(options.target, done.back().path);
+    return Fetched{std::move(done)};
+  }
+  TRY_ASSIGN(FetchReport report, fetch(*source, options.target, options.fetch, options.replaces));
+  return Fetched{{std::move(report)}};
 }
 
-Json describe_fetched(const FetchCommand& options, const std::vector<FetchReport>& reports) {
+// By the name of the link, which stays when versions go.
+std::string path_of(const FetchCommand& options, const Fetched& fetched,
+                    const FetchReport& report) {
+  if (!fetched.model) return report.path;
+  return std::filesystem::path(options.target) /
+         report.path.lexically_relative(fetched.model->folder);
+}
+
+Json describe_fetched(const FetchCommand& options, const Fetched& fetched) {
   Json files = Json::array();
-  for (const FetchReport& report : reports) {
-    files.push_back({{"path", report.path.native()}});
+  for (const FetchReport& report : fetched.files) {
+    files.push_back({{"path", path_of(options, fetched, report)}});
     files.back().update(describe(report));
   }
-  return {{"url", options.file}, {"files", files}};
+  Json described = {{"url", options.file}, {"files", files}};
+  if (const auto& model = fetched.model)
+    described.update({{"link", options.target},
+                      {"folder", model->folder.native()},
+                      {"model_version", model->version},
+                      {"is_new", model->is_new}});
+  return described;
 }
 
 void say_what_was_done(const FetchReport& report) {
@@ -80,13 +120,23 @@ void say_what_was_done(const FetchReport& report) {
       fetch_words(report));
 }
 
+void say_what_is_current(const FetchCommand& options, const ModelReport& model) {
+  std::uint64_t bytes = 0;
+  for (const FetchReport& file : model.files) bytes += file.file_bytes;
+  say(printable(options.target) + ": version " + model.version + ", " +
+      count(model.files.size(), "file") + ", " + human_bytes(bytes) +
+      (model.is_new ? ", is current now" : ", was there already"));
+}
+
 Result<int> run_fetch(Output& out, FetchCommand& options) {
-  TRY_ASSIGN(const std::vector<FetchReport> reports, about(options, fetch_all(options)));
-  for (const FetchReport& report : reports) say_what_was_done(report);
+  TRY_ASSIGN(const Fetched fetched, about(options, fetch_all(options)));
+  for (const FetchReport& report : fetched.files) say_what_was_done(report);
+  if (fetched.model) say_what_is_current(options, *fetched.model);
   if (options.json) {
-    out.write(to_text(describe_fetched(options, reports)) + "\n");
+    out.write(to_text(describe_fetched(options, fetched)) + "\n");
   } else {
-    for (const FetchReport& report : reports) out.write(printable(report.path.native()) + "\n");
+    for (const FetchReport& report : fetched.files)
+      out.write(printable(path_of(options, fetched, report)) + "\n");
   }
   return exit_good;
 }
@@ -109,9 +159,14 @@ void add_fetch(CLI::App& app, Run& run) {
       "was: run it again. Into a folder all files of a set are fetched, under their own names,\n"
       "with the configuration and the tokenizer beside its index. Of a URL that ends with a slash\n"
       "model.safetensors or its index is fetched.\n"
+      "Of a model TARGET is a symbolic link, or is made one: to a folder beside it, with its "
+      "version\n"
+      "in the name. A new version of the store comes beside the old one, and the link leads to it\n"
+      "once it is whole; the last one before stays, too. A folder that is there is filled in "
+      "place.\n"
       "Examples:\n"
       "  weightmap fetch https://host/model.pt model.pt\n"
-      "  weightmap fetch s3://bucket/llama/model.safetensors.index.json /models/llama/\n"
+      "  weightmap fetch s3://bucket/llama/model.safetensors.index.json /models/llama\n"
       "  weightmap fetch --order 'model.embed*' --order 'model.layers.0.*' https://host/m.pt m.pt");
   command.callback([options, &run] {
     if (!options->is_remote()) throw CLI::ValidationError("URL", "must be a URL");

@@ -1,5 +1,7 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -23,11 +25,23 @@ Json describe_publication(const PublishCommand& command, const PublishReport& re
           {"bytes", report.bytes},
           {"replaced", report.replaced},
           {"copied", report.copied},
+          {"previous", report.previous.empty() ? Json(nullptr) : Json(report.previous.native())},
           {"inode", report.generation.inode},
           {"mtime_ns", report.generation.mtime_ns}};
 }
 
+bool is_link(const PublishCommand& command) {
+  std::error_code unknown;
+  return std::filesystem::is_symlink(command.target, unknown);
+}
+
 std::string publication_line(const PublishCommand& command, const PublishReport& report) {
+  if (is_link(command))
+    return printable(command.target) + ": leads to " + printable(command.from) + ", " +
+           human_bytes(report.bytes) +
+           (report.replaced ? ", and led to " + printable(report.previous.native()) +
+                                  "; programs that have it open keep it\n"
+                            : "; it led to nothing before\n");
   return printable(command.target) + ": " + human_bytes(report.bytes) +
          (report.copied ? ", copied from " : ", renamed from ") + printable(command.from) +
          (report.replaced ? "; programs that have the old file open keep it\n"
@@ -51,7 +65,8 @@ void add_publish(CLI::App& app, Run& run) {
   auto options = std::make_shared<PublishCommand>();
   CLI::App& command =
       *app.add_subcommand("publish", "Replace a checkpoint that programs may have open");
-  command.add_option("NEW", options->from, "The checkpoint to publish, one file")
+  command
+      .add_option("NEW", options->from, "The checkpoint to publish: a file, or a model's folder")
       ->required()
       ->type_name("");
   command.add_option("TARGET", options->target, "The name it gets")->required()->type_name("");
@@ -66,7 +81,10 @@ void add_publish(CLI::App& app, Run& run) {
       "A program that opens TARGET finds the whole old file or the whole new one, also after a "
       "loss\n"
       "of power. Within a file system NEW is renamed; otherwise it is copied beside TARGET first.\n"
+      "A folder stays where it is, and TARGET is a symbolic link, or is made one, that then leads\n"
+      "to it.\n"
       "Examples:\n"
+      "  weightmap publish llama-v2/ llama\n"
       "  weightmap publish model.next.pt model.pt\n"
       "  weightmap publish --crc --copy /mnt/build/model.pt /srv/model.pt");
   command.callback(

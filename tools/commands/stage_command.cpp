@@ -5,8 +5,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
@@ -14,6 +17,7 @@
 #include "tools/output/fetch_report.hpp"
 #include "tools/output/terminal.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
 #include "tools/run/program.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/signals.hpp"
@@ -84,6 +88,58 @@ Result<Copied> stage_url(StageCommand& options, Progress progress) {
   return Copied{std::move(staged), staging.report()};
 }
 
+// The file that leads to the others of a model in a folder; empty if FILE is one file by itself.
+Result<std::filesystem::path> lead_of(const std::string& file) {
+  TRY_ASSIGN(const std::vector<std::filesystem::path> files, weightmap::files_of(file));
+  std::error_code unknown;
+  if (files.size() == 1 && !std::filesystem::is_directory(file, unknown))
+    return std::filesystem::path();
+  return std::filesystem::absolute(files.front(), unknown);
+}
+
+// Of a URL that stands for a model, or of a local folder or index, as a URL; empty: of neither.
+Result<std::string> url_of_model(const StageCommand& options) {
+  if (options.is_remote()) return names_model(options.url) ? options.url : std::string();
+  TRY_ASSIGN(const std::filesystem::path lead, lead_of(options.file));
+  return lead.empty() ? std::string() : file_url(lead);
+}
+
+Json describe_model(const StageCommand& options, const std::filesystem::path& link,
+                    const ModelReport& report) {
+  Json files = Json::array();
+  for (const FetchReport& file : report.files) {
+    files.push_back({{"path", file.path.native()}});
+    files.back().update(describe(file));
+  }
+  return {
+      {"file", options.file},      {"path", link.native()},   {"folder", report.folder.native()},
+      {"version", report.version}, {"is_new", report.is_new}, {"files", files}};
+}
+
+// All files of a model, and those beside it, as a folder in shared memory.
+Result<int> stage_model(Output& out, StageCommand& options, const std::string& url) {
+  if (options.stage.name.empty())
+    return tl::unexpected<Error>(
+        about(options, Error{ErrorCode::invalid_argument,
+                             "is a model of several files, which are staged as a folder: --name "
+                             "says which one of /dev/shm"}));
+  TRY_ASSIGN(const std::filesystem::path link, model_in_memory(options.stage.name));
+  ProgressBar bar;
+  options.fetch.progress = bar.follow();
+  const auto open = [&options](const std::string& each) {
+    return open_remote(each, options.remote);
+  };
+  TRY_ASSIGN(std::unique_ptr<RangeSource> lead, about(options, open_lead(url, open)));
+  TRY_ASSIGN(const ModelReport report,
+             about(options, fetch_into_memory(std::move(lead), link, options.fetch)));
+  TRY(remove_old_versions(link));
+  if (options.json)
+    out.write(to_text(describe_model(options, link, report)) + "\n");
+  else
+    out.write(printable(link.native()) + "\n");
+  return exit_good;
+}
+
 Result<Copied> stage_with_bar(StageCommand& options) {
   ProgressBar bar;
   if (options.is_remote()) return about(options, stage_url(options, bar.follow()));
@@ -122,6 +178,8 @@ Result<int> become(const std::vector<std::string>& command, const StagedFile& st
 }
 
 Result<int> run_stage(Output& out, StageCommand& options) {
+  TRY_ASSIGN(const std::string model, about(options, url_of_model(options)));
+  if (!model.empty()) return stage_model(out, options, model);
   TRY_ASSIGN(const Copied copied, stage_with_bar(options));
   const StagedFile& staged = copied.file;
   say_what_was_done(copied);
@@ -139,7 +197,11 @@ Result<int> run_stage(Output& out, StageCommand& options) {
 }
 
 Result<int> run_remove(const StageCommand& options) {
-  TRY(remove_staged(options.remove));
+  const Result<std::filesystem::path> link = model_in_memory(options.remove);
+  if (std::error_code unknown; link && std::filesystem::is_symlink(*link, unknown))
+    TRY(remove_model(*link));
+  else
+    TRY(remove_staged(options.remove));
   return exit_good;
 }
 
@@ -178,12 +240,15 @@ void add_stage(CLI::App& app, Run& run) {
       "another\n"
       "process that has it open. COMMAND finds its descriptor in WEIGHTMAP_STAGED_FD.\n"
       "Of a URL the metadata come first, and nothing is written to the disk.\n"
+      "A model of several files, and the URL of its index or its folder, becomes a folder:\n"
+      "/dev/shm/NAME is a link to its present version, and leads to a new one once that is whole.\n"
       "Examples:\n"
       "  weightmap stage /mnt/remote/model.pt                 # prints the path to open; Ctrl-C "
       "ends it\n"
       "  weightmap stage /mnt/remote/model.pt -- python3 serve.py {}\n"
       "  weightmap stage s3://bucket/model.pt -- python3 serve.py {}\n"
-      "  weightmap stage /mnt/remote/model.pt --name model.pt; weightmap stage --remove model.pt");
+      "  weightmap stage /mnt/remote/model.pt --name model.pt; weightmap stage --remove model.pt\n"
+      "  weightmap stage s3://bucket/llama/ --name llama   # then serve /dev/shm/llama");
   command.callback([options, file, remove, &run] {
     if (file->count() == 0 && remove->count() == 0) throw CLI::RequiredError("FILE");
     if (file->count() > 0 && remove->count() > 0) throw CLI::ExcludesError("--remove", "FILE");

@@ -67,8 +67,7 @@ Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, b
 }
 
 Result<std::filesystem::path> Keeper::path_of_url(const std::string& url) const {
-  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(url, remote_));
-  const std::string identity = source->identity();
+  TRY_ASSIGN(const std::string identity, RemoteCopy::identity_of(url, remote_));
   for (const auto& copy : copies_)
     if (copy->identity() == identity) return copy->path();
   return failure(ErrorCode::invalid_argument, "the URL is not held");

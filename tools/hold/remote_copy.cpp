@@ -1,7 +1,5 @@
 #include "tools/hold/remote_copy.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -9,59 +7,58 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/hold/held_copy.hpp"
-#include "tools/output/fetch_report.hpp"
+#include "tools/hold/file_copies.hpp"
+#include "tools/hold/model_copies.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
 #include "tools/support/signals.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::hold {
-namespace {
 
-// What will not pass before the store has another version.
-bool is_of_the_content(ErrorCode code) {
+bool is_of_the_content(ErrorCode code) noexcept {
   using enum ErrorCode;
   return code == not_a_checkpoint || code == corrupt || code == unsupported ||
          code == unsafe_pickle || code == limit_exceeded;
 }
 
-// 16 hexadecimal digits.
-std::string digest_of(const std::string& identity) {
-  std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : identity) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return fmt::format("{:016x}", sum);
-}
+namespace {
 
-// "FILE@TAG", or a digest of the tag in its place if that is too long for a name.
-std::string short_version_name(const std::string& file, const RemoteVersion& version) {
-  constexpr std::size_t longest_tag = 128;
-  std::string name = version_name(file, version);
-  if (name.size() > file.size() + longest_tag) name = file + "@" + digest_of(version.tag);
-  return name;
+// What is known of the URL without asking. Of a folder it is that of a file which may not be there.
+Result<std::unique_ptr<RangeSource>> unasked(const std::string& url, const RemoteOptions& options) {
+  return open_remote(url + (url.ends_with('/') ? "model.safetensors" : ""), options);
 }
 
 }  // namespace
 
+Result<std::string> RemoteCopy::identity_of(const std::string& url, const RemoteOptions& options) {
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, unasked(url, options));
+  return source->identity();
+}
+
 Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
-  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, open_remote(file.url, file.options));
-  std::string file_name = remote_file_name(*source);
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> source, unasked(file.url, file.options));
+  const bool is_model = names_model(file.url);
+  const std::string own = is_model ? model_name(file.url) : remote_file_name(*source);
+  const std::string name = file.name.empty() ? own : file.name;
   std::string identity = source->identity();
-  TRY_ASSIGN(SharedNames names, SharedNames::at(file.name.empty() ? file_name : file.name,
-                                                file_name, digest_of(identity)));
-  return std::unique_ptr<RemoteCopy>(new RemoteCopy(std::move(file), source->name(),
-                                                    std::move(identity), std::move(file_name),
-                                                    std::move(names), std::move(say)));
+  TRY_ASSIGN(std::unique_ptr<Copies> copies, is_model
+                                                 ? ModelCopies::at(name, file.sums)
+                                                 : FileCopies::at(name, own, identity, file.sums));
+  std::string shown = source->name();
+  if (file.url.ends_with('/')) shown.resize(shown.rfind('/') + 1);
+  return std::unique_ptr<RemoteCopy>(new RemoteCopy(
+      std::move(file), std::move(shown), std::move(identity), std::move(copies), std::move(say)));
 }
 
 RemoteCopy::RemoteCopy(RemoteFile file, std::string shown, std::string identity,
-                       std::string file_name, SharedNames names, Say say)
+                       std::unique_ptr<Copies> copies, Say say)
     : file_(std::move(file)),
       shown_(std::move(shown)),
       identity_(std::move(identity)),
-      file_name_(std::move(file_name)),
-      names_(std::move(names)),
+      copies_(std::move(copies)),
       say_(std::move(say)),
-      published_(file_.sums.empty() ? names_.published() : "") {}  // else it is compared first
+      published_(copies_->published()) {}
 
 RemoteCopy::~RemoteCopy() { stops_ = true; }  // the future waits for the thread
 
@@ -91,78 +88,21 @@ std::optional<Error> RemoteCopy::failure_of_all() const {
   return problem_;
 }
 
-Result<std::unique_ptr<RangeSource>> RemoteCopy::source() const {
+OpenSource RemoteCopy::opener() const {
   RemoteOptions options = file_.options;
   options.goes_on = [this] { return !stops_ && !interrupted(); };
-  return open_remote(file_.url, options);
+  return [options](const std::string& url) { return open_remote(url, options); };
 }
 
-Result<RemoteVersion> RemoteCopy::ask() const {
-  TRY_ASSIGN(const std::unique_ptr<RangeSource> store, source());
-  TRY_ASSIGN(const RemoteVersion version, store->identify({}, {}));
-  if (version_name(file_name_, version).empty())
-    return failure(ErrorCode::unsupported,
-                   "its server names no version (ETag), so a new one could not be told from it");
-  return version;
-}
-
-RemoteCopy::Round RemoteCopy::try_round() {
+Round RemoteCopy::try_round() {
   try {
-    return run_round();
+    return copies_->round(file_.url, opener(), published_, refused_);
   } catch (const std::exception& error) {  // memory, or a thread
     Round round;
     round.error = {
         ErrorCode::io, std::string("cannot be fetched: ") + error.what(), Error::no_offset, {}};
     return round;
   }
-}
-
-RemoteCopy::Round RemoteCopy::run_round() {
-  Round round;
-  const Result<RemoteVersion> version = ask();
-  if (!version) {
-    round.error = version.error();
-    return round;
-  }
-  round.version = short_version_name(file_name_, *version) + "." + digest_of(identity_);
-  round.is_refused = round.version == refused_;
-  if (round.version == published_) names_.remove_rests(published_);
-  if (round.is_refused || round.version == published_) return round;
-  Result<void> done = bring(round.version, *version, round);
-  if (done) done = names_.publish(round.version);
-  round.is_fetched = done.has_value();
-  if (!done) round.error = std::move(done.error());
-  return round;
-}
-
-Result<void> RemoteCopy::bring(const std::string& name, const RemoteVersion& version,
-                               Round& round) {
-  std::vector<FileSum> wanted;
-  if (!file_.sums.empty()) {
-    TRY_ASSIGN(wanted.emplace_back(),
-               wanted_sum(path().parent_path() / name, file_name_, file_.sums));
-  }
-  if (names_.has(name, version.size)) {  // from before this daemon
-    if (wanted.empty()) return {};
-    const SumReport compared = compare_sums({&wanted.front().file, 1}, wanted);
-    round.how = ", its SHA-256 compared";
-    return compared.faults.empty() ? Result<void>()
-                                   : tl::unexpected<Error>(compared.faults.front());
-  }
-  TRY_ASSIGN(std::unique_ptr<RangeSource> store, source());
-  RemoteStageOptions options;
-  options.name = names_.new_name();
-  options.fetch.sha256 = file_.sums;
-  TRY_ASSIGN(Staging staging, unfinished_
-                                  ? start_staging_again(std::move(store), options, *unfinished_)
-                                  : start_staging(std::move(store), options));
-  unfinished_.reset();
-  if (staging.report().version != version) return failure(ErrorCode::io, "changed meanwhile");
-  const Result<StagedFile> staged = staging.finish();
-  round.how = ": " + fetch_words(staging.report());
-  if (staged) return {};
-  if (!is_of_the_content(staged.error().code)) unfinished_ = std::move(staging);
-  return tl::unexpected<Error>(staged.error());
 }
 
 void RemoteCopy::advance() {
@@ -174,6 +114,7 @@ void RemoteCopy::advance() {
     say_(printable(shown_) + ": version " + published_ + " is " + printable(path().native()) +
          round.how);
   }
+  if (!round.files.is_null()) files_ = std::move(round.files);
   if (!round.is_refused) problem_ = round.error;
   if (is_of_the_content(round.error.code)) refused_ = round.version;
   failures_ = round.error.message.empty() ? 0 : std::min(failures_ + 1, 7u);
@@ -191,19 +132,18 @@ void RemoteCopy::tell() {
 void RemoteCopy::remove() {
   stops_ = true;
   if (is_busy()) round_.wait();
-  names_.remove();
+  copies_->remove();
 }
 
 Json RemoteCopy::describe() const {
-  const std::string tag =
-      is_there()
-          ? published_.substr(file_name_.size() + 1, published_.rfind('.') - file_name_.size() - 1)
-          : std::string();
-  return {{"url", shown_},
-          {"version", is_there() ? Json(tag) : Json(nullptr)},
-          {"versions_fetched", fetched_},
-          {"sha256_compared", is_there() && !file_.sums.empty()},
-          {"url_problem", problem_.message.empty() ? Json(nullptr) : Json(problem_.message)}};
+  Json described = {
+      {"url", shown_},
+      {"version", is_there() ? Json(copies_->shown(published_)) : Json(nullptr)},
+      {"versions_fetched", fetched_},
+      {"sha256_compared", is_there() && !file_.sums.empty()},
+      {"url_problem", problem_.message.empty() ? Json(nullptr) : Json(problem_.message)}};
+  if (!files_.is_null()) described["files"] = files_;
+  return described;
 }
 
 }  // namespace weightmap::cli::hold

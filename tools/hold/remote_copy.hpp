@@ -1,4 +1,4 @@
-// A remote file as a copy in shared memory, /dev/shm/NAME, which follows the store.
+// A remote file or model as a copy in shared memory, /dev/shm/NAME, which follows the store.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/hold/shared_names.hpp"
+#include "tools/hold/copies.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
@@ -18,7 +18,7 @@ namespace weightmap::cli::hold {
 
 struct RemoteFile {
   std::string url;
-  std::string name;  // in /dev/shm; empty: the URL's file name
+  std::string name;  // in /dev/shm; empty: that of the URL's file, or of the model's folder
   RemoteOptions options;
   Sha256Sums sums;  // unless empty, a version must have the one of its name, or of ""
 };
@@ -33,17 +33,17 @@ class RemoteCopy {
   RemoteCopy(const RemoteCopy&) = delete;
   RemoteCopy& operator=(const RemoteCopy&) = delete;
 
-  // What the URL names, without its secrets: two of one identity are one file.
+  // What the URL names, without its secrets: two of one identity are one copy.
+  static Result<std::string> identity_of(const std::string& url, const RemoteOptions& options);
   const std::string& identity() const noexcept { return identity_; }
   // Asks by this URL of the same identity from the next round on, and soon.
   void renew(std::string url);
-  std::filesystem::path path() const { return names_.path(); }
+  std::filesystem::path path() const { return copies_->path(); }
   bool is_there() const noexcept { return !published_.empty(); }
   bool is_busy() const noexcept { return round_.valid(); }
 
-  // Asks the store for the version, and waits for the answer. Fails as the store does, and with
-  // unsupported if it names no version.
-  Result<RemoteVersion> ask() const;
+  // Asks the store, and waits for the answer. Fails as Copies::ask() does.
+  Result<void> ask() const { return copies_->ask(file_.url, opener()); }
   // Why the last round brought nothing, if nothing is held. Not that the file changed meanwhile,
   // which the next round may do better.
   std::optional<Error> failure_of_all() const;
@@ -57,41 +57,29 @@ class RemoteCopy {
   // Removes the copy.
   void remove();
 
-  // Returns {"url", "version", "versions_fetched", "url_problem"}.
+  // Returns {"url", "version", "versions_fetched", "url_problem"}, and "files" of a model.
   Json describe() const;
 
  private:
-  // One question, and what came of it.
-  struct Round {
-    std::string version;      // that the store has, as "FILE@TAG.SOURCE"; empty: unknown
-    bool is_refused = false;  // it was before, and is the one that the store still has
-    bool is_fetched = false;
-    std::string how;   // it was fetched and compared; or empty
-    Error error = {};  // unless its message is empty
-  };
-  RemoteCopy(RemoteFile file, std::string shown, std::string identity, std::string file_name,
-             SharedNames names, Say say);
-  Result<std::unique_ptr<RangeSource>> source() const;
-  // In the background, of a state that does not change meanwhile but for `unfinished_`:
-  Round run_round();
-  Round try_round();
-  Result<void> bring(const std::string& name, const RemoteVersion& version, Round& round);
+  RemoteCopy(RemoteFile file, std::string shown, std::string identity,
+             std::unique_ptr<Copies> copies, Say say);
+  OpenSource opener() const;
+  Round try_round();  // in the background, of a state that does not change meanwhile
 
   RemoteFile file_;
   std::string next_url_;     // from the next round on; or empty
   const std::string shown_;  // the URL without its secrets and its query
   const std::string identity_;
-  const std::string file_name_;  // the FILE of "FILE@TAG.SOURCE"
-  const SharedNames names_;
+  const std::unique_ptr<Copies> copies_;
   Say say_;
-  std::string published_;  // the version that has NAME, as "FILE@TAG.SOURCE"; empty: none
+  std::string published_;  // the version that has NAME; empty: none
   std::string refused_;    // one that is no checkpoint, or corrupt
   Error problem_ = {};     // of the last round; or without a message
   unsigned failures_ = 0;  // since the last good round
   unsigned looks_to_wait_ = 0;
   std::string told_problem_;
   std::uint64_t fetched_ = 0;
-  std::optional<Staging> unfinished_;  // failed, and has what came until then
+  Json files_ = nullptr;  // of the version of a model
   std::atomic<bool> stops_ = false;
   std::future<Round> round_;
 };

@@ -9,7 +9,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError
 from weightmap._remote.source import core_source
 from weightmap._staging import bytes_allowed
-from weightmap.reports import FetchReport
+from weightmap.reports import FetchReport, ModelReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ def fetch(
     target = os.fsencode(path)
     is_folder = target.endswith(b"/") or os.path.isdir(target)
     if isinstance(source, str) and source.startswith("hf://"):
-        from weightmap._remote.hub import fetch_model
+        from weightmap._remote.hub import fetch_from_hub
 
         given = {
             "replace": replace, "order": list(order), "verify": not verify, "sha256": sha256,
             "chunk_bytes": chunk_bytes, "connections": connections, "unproven": unproven,
             "progress": progress,
         }  # fmt: skip
-        return fetch_model(source, target, is_folder, [name for name in given if given[name]])
+        return fetch_from_hub(source, target, is_folder, [name for name in given if given[name]])
     reports = _core.fetch(
         core_source(source, connections, unproven),
         target,
@@ -114,3 +114,52 @@ def fetch(
         progress,
     )
     return [fetch_report(fields) for fields in reports]
+
+
+def fetch_model(
+    source: str | Source | RangeSource,
+    link: PathLike,
+    *,
+    order: Iterable[str] = (),
+    verify: bool = True,
+    chunk_bytes: int | None = None,
+    connections: int = 0,
+    sha256: Mapping[str, str] | None = None,
+    unproven: bool = False,
+    progress: Progress | None = None,
+) -> ModelReport:
+    """Fetches a remote model as a new version beside those that are there, and then leads `link` to it.
+
+        weightmap.remote.fetch_model("s3://bucket/llama/model.safetensors.index.json", "/models/llama")
+
+    source: of the index of a set, or of model.safetensors, beside which config.json and the
+        tokenizer are. "hf://org/name@revision" is brought by huggingface_hub; no option applies then.
+    link: a symbolic link, or nothing yet. It leads to the folder `link`@VERSION, all of which is on
+        the disk and compared, from one moment to the next; killed before, the old version stays and
+        the next call goes on. Files that the store has not changed are not fetched again. The version
+        before stays, older ones are removed: processes that have them mapped keep them.
+    sha256: of all its files, by their names. The others as of fetch().
+
+    Raises weightmap.Error. The GIL is released meanwhile. Any thread may call it, and a forked child.
+    """
+    target = os.fsencode(link)
+    if isinstance(source, str) and source.startswith("hf://"):
+        from weightmap._remote.hub import fetch_version
+
+        return fetch_version(source, os.fsdecode(target))
+    fields = _core.fetch_model(
+        core_source(source, connections, unproven),
+        target,
+        order_of(order),
+        verify,
+        chunk_size(chunk_bytes),
+        sums_of(sha256),
+        progress,
+    )
+    return ModelReport(
+        os.fsdecode(fields["folder"]),
+        os.fsdecode(fields["previous"]) or None,
+        fields["version"],
+        fields["is_new"],
+        tuple(fetch_report(each) for each in fields["files"]),
+    )

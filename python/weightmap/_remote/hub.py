@@ -4,31 +4,77 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from urllib.parse import unquote
 
 from weightmap._errors import FileError, InvalidArgumentError, UnsupportedError
+from weightmap._files import publish
 from weightmap._remote.bridge import tell
-from weightmap.reports import FetchReport
+from weightmap.reports import FetchReport, ModelReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-def fetch_model(url: str, target: bytes, is_folder: bool, given: list[str]) -> list[FetchReport]:
+def fetch_from_hub(url: str, target: bytes, is_folder: bool, given: list[str]) -> list[FetchReport]:
     """Into the folder. `given`: the options that are set, none of which the package would honour."""
-    named = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", url)
-    if named is None:
-        raise InvalidArgumentError(
-            "expected hf://org/name, hf://org/name@revision or hf://org/name/file", file=url
-        )
-    model, revision, file = named.groups()
+    model, revision, file = _parts(url)
     if given:
         raise InvalidArgumentError(f"huggingface_hub fetches it, which has no {given[0]}", file=url)
     if not is_folder:
         raise InvalidArgumentError(
             "is fetched into a folder, which is there or whose path ends with a slash", file=url
         )
+    hub = _hub(url)
+    folder = os.fsdecode(target)
+    try:
+        if file:
+            paths = [hub.hf_hub_download(model, file, revision=revision, local_dir=folder)]
+        else:
+            hub.snapshot_download(model, revision=revision, local_dir=folder)
+            paths = _files(folder)
+    except Exception as error:
+        raise FileError(tell(error)[0], file=url) from error
+    return [_report(path) for path in paths]
+
+
+def fetch_version(url: str, link: str) -> ModelReport:
+    """As a version beside the others, named by its commit."""
+    model, revision, file = _parts(url)
+    if file:
+        raise InvalidArgumentError("names a file of a model, and a version has all of it", file=url)
+    hub = _hub(url)
+    link = os.path.abspath(link)
+    previous = os.path.realpath(link) if os.path.exists(link) else None
+    try:
+        commit = hub.HfApi().model_info(model, revision=revision).sha
+        folder = f"{link}@{commit[:16]}"
+        is_new = not os.path.isdir(folder)
+        if is_new:
+            incoming = f"{link}@incoming"
+            hub.snapshot_download(model, revision=commit, local_dir=incoming)
+            shutil.rmtree(os.path.join(incoming, ".cache"), ignore_errors=True)
+            os.rename(incoming, folder)
+    except Exception as error:
+        raise FileError(tell(error)[0], file=url) from error
+    publish(folder, link, any_format=True)
+    return ModelReport(folder, previous, commit[:16], is_new,
+                       tuple(_report(path) for path in _files(folder)))
+
+
+def _parts(url: str) -> tuple[str, str | None, str | None]:
+    """Model, revision and file."""
+    named = re.fullmatch(r"hf://([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.+))?", url)
+    if named is None:
+        raise InvalidArgumentError(
+            "expected hf://org/name, hf://org/name@revision or hf://org/name/file", file=url
+        )
+    model, revision, file = named.groups()
+    return model, unquote(revision) if revision else None, unquote(file) if file else None
+
+
+def _hub(url: str) -> Any:
     try:
         import huggingface_hub
     except ImportError:
@@ -37,17 +83,7 @@ def fetch_model(url: str, target: bytes, is_folder: bool, given: list[str]) -> l
             "hub's SHA-256s and is not installed (pip install huggingface_hub)",
             file=url,
         ) from None
-    folder = os.fsdecode(target)
-    where: dict[str, Any] = {"revision": unquote(revision) if revision else None, "local_dir": folder}
-    try:
-        if file:
-            paths = [huggingface_hub.hf_hub_download(model, unquote(file), **where)]
-        else:
-            huggingface_hub.snapshot_download(model, **where)
-            paths = _files(folder)
-    except Exception as error:
-        raise FileError(tell(error)[0], file=url) from error
-    return [_report(path) for path in paths]
+    return huggingface_hub
 
 
 def _files(folder: str) -> list[str]:

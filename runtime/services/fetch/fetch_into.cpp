@@ -11,6 +11,7 @@
 
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
@@ -19,6 +20,7 @@
 #include "runtime/services/fetch/compare_sum.hpp"
 #include "runtime/services/fetch/fetch_file.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
+#include "runtime/services/fetch/joint_progress.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/services/fetch/part_file.hpp"
 #include "runtime/services/fetch/whole_file.hpp"
@@ -49,18 +51,21 @@ Result<void> make_folder_of(const std::filesystem::path& path) {
   return about_file({ErrorCode::io, "cannot make its folder: " + failed.message()}, path);
 }
 
+FetchOptions without_progress(FetchOptions options) {
+  options.progress = {};
+  return options;
+}
+
 class FolderFetch {
  public:
   FolderFetch(const Checkpoint& checkpoint, std::filesystem::path folder,
               const FetchOptions& options)
-      : checkpoint_(checkpoint), folder_(std::move(folder)), given_(options), options_(options) {
-    all_ = state().sources.bytes();
+      : checkpoint_(checkpoint),
+        folder_(std::move(folder)),
+        given_(options),
+        options_(without_progress(options)) {
     for (const SourceFile& file : state().sources.opened())
       metadata_bytes_.push_back(file.remote->source()->counts().bytes);
-    if (!options.progress) return;
-    options_.progress = [this, progress = options.progress](std::uint64_t done, std::uint64_t) {
-      return progress(before_ + done, all_);
-    };
   }
 
   Result<std::vector<FetchReport>> run() {
@@ -71,27 +76,22 @@ class FolderFetch {
       TRY(check_name(file, state().is_set()));
       TRY(sum_for(file.name_beside, options_));
     }
-    std::vector<const SourceFile*> files = lead_last();
+    const std::vector<const SourceFile*> files = lead_last();
     FilesBeside beside;
     TRY(make_folder_of(path_of(*files.back())));
     TRY(check_room_for_all());
     if (is_of_a_model(*files.back()))
       TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
-                       given_));
+                       options_));
     const bool is_one_moment = state().is_set() || !beside.reports().empty();
     if (is_one_moment) TRY(check_versions(true));
-    std::vector<const SourceFile*> fetched;  // as parts, until all are
+    std::vector<Brought> brought(files.size());
+    TRY(bring(files, brought));
     std::vector<FetchReport> reports = beside.reports();
-    for (const SourceFile* file : files) {
-      const bool stays = is_current(*file);
-      Result<FetchReport> report = stays ? report_of(*file) : fetch(*file);
-      if (!report) return about_file(std::move(report.error()), path_of(*file));
-      before_ += file->file.size();
-      if (stays)
-        PartFile::remove_rests(path_of(*file));
-      else
-        fetched.push_back(file);
-      reports.push_back(std::move(*report));
+    std::vector<const SourceFile*> fetched;  // as parts
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      reports.push_back(std::move(brought[i].report));
+      if (!brought[i].was_there) fetched.push_back(files[i]);
     }
     if (is_one_moment && !(fetched.empty() && beside.reports().empty())) TRY(check_versions(false));
     if (state().is_set())
@@ -149,7 +149,33 @@ class FolderFetch {
     return {};
   }
 
-  FetchReport report_of(const SourceFile& file) const {
+  struct Brought {
+    FetchReport report = {};
+    bool was_there = false;
+  };
+
+  // Several files at a time, so that requests for one are on their way while another one ends.
+  Result<void> bring(const std::vector<const SourceFile*>& files,
+                     std::vector<Brought>& brought) const {
+    constexpr std::size_t at_a_time = 3;
+    JointProgress progress(files.size(), state().sources.bytes(), given_.progress);
+    const NumberedWork work = [&](std::size_t number) -> Result<void> {
+      const SourceFile& file = *files[number];
+      FetchOptions options = options_;
+      options.progress = progress.of(number);
+      return about_file(bring(file, options, brought[number]), path_of(file));
+    };
+    return progress.run([&] { return parallel_for(files.size(), at_a_time, work); });
+  }
+
+  Result<void> bring(const SourceFile& file, const FetchOptions& options, Brought& brought) const {
+    brought.was_there = is_current(file, options);
+    TRY_ASSIGN(brought.report, brought.was_there ? report_of(file) : fetch(file, options));
+    if (brought.was_there) PartFile::remove_rests(path_of(file));
+    return go_on(options.progress, file.file.size(), file.file.size());
+  }
+
+  Result<FetchReport> report_of(const SourceFile& file) const {
     FetchReport report;
     report.path = path_of(file);
     report.version = file.remote->version();
@@ -167,19 +193,19 @@ class FolderFetch {
     return what;
   }
 
-  bool is_current(const SourceFile& file) const {
+  bool is_current(const SourceFile& file, const FetchOptions& options) const {
     if (!has_version(path_of(file), *file.remote->source(), file.remote->version())) return false;
     const auto wanted = sum_for(file.name_beside, options_);
     if (!wanted || *wanted == nullptr) return wanted.has_value();
     const Result<os::File> there = os::File::open(path_of(file), false);
-    return there && compare_sum(**wanted, *there, options_.progress);
+    return there && compare_sum(**wanted, *there, options.progress);
   }
 
-  Result<FetchReport> fetch(const SourceFile& file) const {
+  Result<FetchReport> fetch(const SourceFile& file, const FetchOptions& options) const {
     const std::filesystem::path path = path_of(file);
     TRY(make_folder_of(path));
-    if (state().is_set()) return fetch_part(what(file, path), options_);
-    return fetch_file(what(file, path), options_);
+    if (state().is_set()) return fetch_part(what(file, path), options);
+    return fetch_file(what(file, path), options);
   }
 
   // Gives the parts their names. From the first one to the last the files are of two versions, and
@@ -223,10 +249,8 @@ class FolderFetch {
   const Checkpoint& checkpoint_;
   const std::filesystem::path folder_;
   const FetchOptions& given_;
-  FetchOptions options_;
+  const FetchOptions options_;                 // without its progress
   std::vector<std::uint64_t> metadata_bytes_;  // that each file's source had received before
-  std::uint64_t before_ = 0;                   // bytes of the files that are done
-  std::uint64_t all_ = 0;                      // bytes
   // Of parts whose version has no name, so that no other fetch goes on with them.
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
 };

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/go_on.hpp"
+#include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
@@ -32,7 +36,8 @@ constexpr std::array<const char*, 14> names_beside = {"config.json",
 
 // Also a web page in place of what is not there.
 bool is_absent(const Error& error) {
-  return error.code == ErrorCode::not_found || error.code == ErrorCode::unsupported;
+  return error.code == ErrorCode::not_found || error.code == ErrorCode::unsupported ||
+         error.os_error == ENOENT;
 }
 
 }  // namespace
@@ -119,6 +124,26 @@ Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path
   return report;
 }
 
+namespace {
+
+bool has_bytes_of(const std::filesystem::path& path, const os::File& other) {
+  const Result<os::File> file = os::File::open(path, false);
+  if (!file || file->size() != other.size()) return false;
+  constexpr std::uint64_t step_bytes = std::uint64_t{1} << 20;
+  std::vector<std::byte> one(static_cast<std::size_t>(std::min(step_bytes, file->size())));
+  std::vector<std::byte> two(one.size());
+  for (std::uint64_t at = 0; at < file->size(); at += step_bytes) {
+    const auto length = static_cast<std::size_t>(std::min(step_bytes, file->size() - at));
+    const auto read = std::span(one).first(length), read_too = std::span(two).first(length);
+    if (!file->read(at, read) || !other.read(at, read_too) ||
+        !std::equal(read.begin(), read.end(), read_too.begin()))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool FilesBeside::has_name(std::string_view name) noexcept {
   return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
 }
@@ -130,22 +155,42 @@ bool lies_beside_models(const RangeSource& source) {
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
                                 const FetchOptions& options) {
   if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
+  std::vector<Found> all;
   for (const char* name : names_beside) {
     if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
-    TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
-    auto file = std::make_unique<WholeFetch>(folder / name, options);
-    Result<FetchReport> report = file->bring(*source, dynamic_cast<WholeSource&>(*source));
-    if (!report && is_absent(report.error())) continue;
-    if (!report) return about_file(std::move(report.error()), folder / name);
-    reports_.push_back(std::move(*report));
-    files_.push_back(std::move(file));
+    TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(name));
+    all.push_back({std::move(source)});
+  }
+  TRY(parallel_for(all.size(), all.size(),
+                   [&](std::size_t number) { return bring(all[number], folder, options); }));
+  for (Found& found : all) {
+    if (!found.file) continue;
+    reports_.push_back(std::move(found.report));
+    if (has_bytes_of(found.file->path(), found.file->part().file()))
+      found.file->remove();
+    else
+      files_.push_back(std::move(found.file));
   }
   return {};
 }
 
+Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folder,
+                                const FetchOptions& options) {
+  const std::filesystem::path path =
+      folder / std::filesystem::path(found.source->name()).filename();
+  auto file = std::make_unique<WholeFetch>(path, options);
+  Result<FetchReport> report =
+      file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
+  if (!report && is_absent(report.error())) return {};
+  if (!report) return about_file(std::move(report.error()), path);
+  found.file = std::move(file);
+  found.report = std::move(*report);
+  return {};
+}
+
 Result<void> FilesBeside::publish() {
-  for (std::size_t i = 0; i < files_.size(); ++i)
-    TRY(about_file(files_[i]->publish(true), reports_[i].path));
+  for (const std::unique_ptr<WholeFetch>& file : files_)
+    TRY(about_file(file->publish(true), file->path()));
   return {};
 }
 

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/services/fetch/part_file.hpp"
@@ -18,13 +20,13 @@ namespace weightmap {
 // One of them. Errors name no file.
 class WholeFetch final : private WholeReader {
  public:
-  // All must outlive it.
-  WholeFetch(const std::filesystem::path& path, const FetchOptions& options)
-      : path_(path), options_(options) {}
+  WholeFetch(std::filesystem::path path, FetchOptions options)
+      : path_(std::move(path)), options_(std::move(options)) {}
 
   // Brings all of it, as `path`.part, and compares it if a SHA-256 is known. Nothing is left of one
   // that differs. Fails as the source does.
   Result<FetchReport> bring(RangeSource& source, WholeSource& whole);
+  const std::filesystem::path& path() const noexcept { return path_; }
   const PartFile& part() const noexcept { return *part_; }
   // Gives it its name, in place of a file that has it.
   Result<void> publish(bool replaces) { return part_->publish(replaces); }
@@ -35,7 +37,7 @@ class WholeFetch final : private WholeReader {
   Result<void> take(std::span<const std::byte> bytes) override;
 
   const std::filesystem::path path_;
-  const FetchOptions& options_;
+  const FetchOptions options_;
   RemoteVersion version_;
   std::optional<PartFile> part_;
   std::uint64_t taken_ = 0;
@@ -55,7 +57,8 @@ class FilesBeside {
  public:
   static bool has_name(std::string_view name) noexcept;  // of one of them
   // Brings those that the store has of config.json, the tokenizer's files and the like, as parts in
-  // the folder. With SHA-256s only those that have one. Errors name the file.
+  // the folder, but for one that has the same bytes there already. With SHA-256s only those that
+  // have one. Errors name the file.
   Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,
                      const FetchOptions& options);
   const std::vector<FetchReport>& reports() const noexcept { return reports_; }
@@ -63,7 +66,15 @@ class FilesBeside {
   Result<void> publish();
 
  private:
-  std::vector<std::unique_ptr<WholeFetch>> files_;
+  struct Found {
+    std::unique_ptr<RangeSource> source;
+    std::unique_ptr<WholeFetch> file = {};  // nullptr: the store has none
+    FetchReport report = {};
+  };
+  static Result<void> bring(Found& found, const std::filesystem::path& folder,
+                            const FetchOptions& options);
+
+  std::vector<std::unique_ptr<WholeFetch>> files_;  // that are to get their names
   std::vector<FetchReport> reports_;
 };
 

@@ -29,6 +29,7 @@
 #include "runtime/services/inspect/surroundings.hpp"
 #include "runtime/system/file/file.hpp"
 #include "runtime/system/file/mount.hpp"
+#include "runtime/system/file/version_link.hpp"
 
 namespace weightmap {
 namespace {
@@ -72,6 +73,13 @@ struct Target {
   std::optional<MappedArea> area;
   std::uint64_t size = 0;
   std::vector<Shown> shown;
+  bool is_of_earlier_version = false;  // a link leads to another folder now
+};
+
+// What the caller names.
+struct Targets {
+  std::vector<Target> files;
+  std::vector<os::VersionLink> links;  // to one of several versions of a folder
 };
 
 // Adds where the overlay shows the file: a layer has it, and none above has one of its name.
@@ -158,25 +166,34 @@ std::vector<fs::path> files_to_find(const fs::path& path) {
   return files_of(path).value_or(std::vector{path});
 }
 
-Result<std::vector<Target>> targets_of(const fs::path& path, std::atomic<unsigned>& steps) {
-  std::vector<Target> targets;
+Result<Targets> targets_of(const fs::path& path, std::atomic<unsigned>& steps) {
+  Targets targets;
   Mounts mounts;
-  for (const fs::path& file : files_to_find(path)) {
-    ++steps;
-    TRY_ASSIGN(Target target, look_up(file, mounts));
-    targets.push_back(std::move(target));
-  }
+  const auto add = [&](const fs::path& place, bool is_of_earlier_version) -> Result<void> {
+    for (const fs::path& file : files_to_find(place)) {
+      ++steps;
+      TRY_ASSIGN(Target target, look_up(file, mounts));
+      target.is_of_earlier_version = is_of_earlier_version;
+      targets.files.push_back(std::move(target));
+    }
+    return {};
+  };
+  TRY(add(path, false));
+  const Result<os::VersionLink> link = os::VersionLink::at(path);
+  if (!link || link->current().empty()) return targets;
+  targets.links.push_back(*link);
+  for (const fs::path& version : link->known())
+    if (version != link->current()) TRY(add(version, true));
   return targets;
 }
 
 // Whoever asks a file system whose server is stopped waits for it, perhaps for ever: here a thread,
 // or this one, if the system has no more.
-Result<std::vector<Target>> targets_in_time(const fs::path& path) {
+Result<Targets> targets_in_time(const fs::path& path) {
   constexpr std::chrono::seconds longest{10};
   const auto steps = std::make_shared<std::atomic<unsigned>>();
-  std::packaged_task<Result<std::vector<Target>>()> ask(
-      [path, steps] { return targets_of(path, *steps); });
-  std::future<Result<std::vector<Target>>> answer = ask.get_future();
+  std::packaged_task<Result<Targets>()> ask([path, steps] { return targets_of(path, *steps); });
+  std::future<Result<Targets>> answer = ask.get_future();
   try {
     std::thread(std::move(ask)).detach();
   } catch (const std::system_error&) {
@@ -229,14 +246,17 @@ bool begins_as_checkpoint(const os::File& file, std::string_view path) {
 // Selects the relevant mappings, and caches facts about their files.
 class Search {
  public:
-  explicit Search(std::vector<Target> targets) : targets_(std::move(targets)) {}
+  explicit Search(Targets targets)
+      : targets_(std::move(targets.files)), links_(std::move(targets.links)) {}
 
   bool wants(const MappedArea& area) {
     if (area.inode == 0) return false;
     if (targets_.empty()) return is_checkpoint(area);
-    return std::any_of(targets_.begin(), targets_.end(), [&area](const Target& target) {
-      return matches(area, target) || shows(area, target);
-    });
+    return std::any_of(targets_.begin(), targets_.end(),
+                       [&area](const Target& target) {
+                         return matches(area, target) || shows(area, target);
+                       }) ||
+           is_of_removed_version(area);
   }
 
   // Calls what an overlay shows of a file the file itself.
@@ -253,11 +273,12 @@ class Search {
   }
 
   MappedVersion version_of(const MappedArea& area) {
+    const auto target = std::find_if(targets_.begin(), targets_.end(), [&](const Target& each) {
+      return each.area && is_same_file(area, *each.area);
+    });
+    if (target != targets_.end() && target->is_of_earlier_version) return MappedVersion::replaced;
     const bool is_current =
-        !is_deleted(area.path) || area.path.starts_with(memory_prefix) ||
-        std::any_of(targets_.begin(), targets_.end(), [&](const Target& target) {
-          return target.area && is_same_file(area, *target.area);
-        });
+        !is_deleted(area.path) || area.path.starts_with(memory_prefix) || target != targets_.end();
     if (is_current) return MappedVersion::current;
     if (may_not_answer(area.device)) return MappedVersion::deleted;
     return exists(without_mark(area.path)) ? MappedVersion::replaced : MappedVersion::deleted;
@@ -280,6 +301,14 @@ class Search {
     if (target.area && is_same_file(area, *target.area)) return true;
     return is_deleted(area.path) && without_mark(area.path) == target.path &&
            (!target.area || target.area->device == area.device);
+  }
+
+  // Of a version whose folder was removed only its name is known.
+  bool is_of_removed_version(const MappedArea& area) const {
+    return is_deleted(area.path) &&
+           std::any_of(links_.begin(), links_.end(), [&area](const os::VersionLink& link) {
+             return link.is_in_version(fs::path(without_mark(area.path)).parent_path());
+           });
   }
 
   // Layers on one disk show their files with the numbers that they have there.
@@ -317,6 +346,7 @@ class Search {
   }
 
   std::vector<Target> targets_;
+  std::vector<os::VersionLink> links_;
   std::map<std::uint64_t, bool> remote_;  // by device
   std::map<std::string, bool> known_;     // by path: true for a checkpoint
 };
@@ -370,10 +400,11 @@ std::vector<MappedCheckpoint> sum_up(const std::vector<mmap::ProcessArea>& parts
 }  // namespace
 
 Result<ProcessesReport> processes(const std::vector<fs::path>& files) {
-  std::vector<Target> targets;
+  Targets targets;
   for (const fs::path& path : files) {
-    TRY_ASSIGN(std::vector<Target> found, targets_in_time(path));
-    std::move(found.begin(), found.end(), std::back_inserter(targets));
+    TRY_ASSIGN(Targets found, targets_in_time(path));
+    std::move(found.files.begin(), found.files.end(), std::back_inserter(targets.files));
+    std::move(found.links.begin(), found.links.end(), std::back_inserter(targets.links));
   }
   Search search(std::move(targets));
   const std::vector<std::int64_t> numbers = mmap::process_numbers();

@@ -62,7 +62,9 @@ struct ProcessesReport {
 
 // Returns the processes that have one of `files` mapped. A mapping counts if it is of the file that
 // has the name now, under whatever name it was mapped, or of an older file that had this name then.
-// An index of shards or a folder stands for all files of its checkpoint. A file in a layer of
+// An index of shards or a folder stands for all files of its checkpoint. A link to a folder stands
+// for those of the folders, too, that fetch_model() or publish() led it to before: they are
+// `replaced`, or `deleted` with their folder. A file in a layer of
 // overlayfs counts as mapped where a mount of this process's mount table shows it, unless a layer
 // above has a file of its name by now.
 //

@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -6,6 +8,7 @@
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/system/file/version_link.hpp"
 #include "runtime/system/write/publish_file.hpp"
 #include "weightmap/new_file.hpp"
 
@@ -39,9 +42,9 @@ bool is_alike(Format one, Format other) {
 Result<void> check_format(Format made, const std::filesystem::path& target) {
   std::error_code unknown;
   Format found = promised_by(target);
-  const bool is_file = std::filesystem::is_regular_file(target, unknown);
-  const Result<Checkpoint> old = is_file ? Checkpoint::open(target, OpenOptions::to_look())
-                                         : failure(ErrorCode::not_found, "");
+  const bool is_there = std::filesystem::exists(target, unknown);
+  const Result<Checkpoint> old = is_there ? Checkpoint::open(target, OpenOptions::to_look())
+                                          : failure(ErrorCode::not_found, "");
   if (old) found = old->info().format;
   const std::string rest = ", and the new file is " + std::string(to_string(made)) +
                            ", which programs that open it by this name may be unable to read: "
@@ -53,41 +56,81 @@ Result<void> check_format(Format made, const std::filesystem::path& target) {
   return {};
 }
 
-// Refuses what opens, but is no file that can be renamed.
-Result<void> check_is_file(const std::filesystem::path& from, const Checkpoint& checkpoint) {
+// Refuses what opens, but is neither a file nor a folder of its own.
+Result<void> check_has_name(const std::filesystem::path& from) {
   std::error_code unknown;
-  if (std::filesystem::is_regular_file(from, unknown)) return {};
-  const std::string inside = bytes::quote(checkpoint.source(0).path.native(), 4096);
-  const bool is_member = checkpoint.source(0).path.has_parent_path() &&
-                         !std::filesystem::is_directory(from, unknown) &&
-                         from.native().find("//") != std::string::npos;
-  return about_file(
-      {ErrorCode::unsupported,
-       is_member ? "is a member of an archive: extract it, and publish what that makes"
-                 : "is a folder or the name of a model: publish the file in it, " + inside +
-                       ", by its own name",
-       Error::no_offset,
-       {}},
-      from);
+  const bool is_there = std::filesystem::exists(from, unknown);
+  if (is_there) return {};
+  return about_file({ErrorCode::unsupported,
+                     from.native().find("//") != std::string::npos
+                         ? "is a member of an archive: extract it, and publish what that makes"
+                         : "is the name of a model of the hub: publish a folder or a file"},
+                    from);
 }
 
-// Checks that the checkpoint is one file, as an atomic replacement needs, and of the format that
-// the target has. Returns its generation.
-Result<Generation> check_checkpoint(const std::filesystem::path& from,
-                                    const std::filesystem::path& target,
-                                    const PublishOptions& options) {
+OpenOptions how_to_look(const PublishOptions& options) {
   OpenOptions to_look = OpenOptions::to_look();
   if (options.verify_crc) to_look.verify = Verify::crc;
   to_look.progress = options.progress;
-  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(from, to_look));
+  return to_look;
+}
+
+// Checks that the checkpoint is one file, as the replacement of a file needs, and of the format
+// that the target has. Returns its generation.
+Result<Generation> check_file(const std::filesystem::path& from,
+                              const std::filesystem::path& target, const PublishOptions& options) {
+  TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(from, how_to_look(options)));
   if (Checkpoint::Access::state(checkpoint).is_set())
     return about_file({ErrorCode::unsupported,
                        "is a checkpoint of several files, which cannot be replaced at one moment: "
-                       "give each version a folder, and let a symbolic link say which is current"},
+                       "give each version a folder, and publish that under a symbolic link"},
                       from);
-  TRY(check_is_file(from, checkpoint));
+  TRY(check_has_name(from));
   if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
   return checkpoint.source(0).generation;
+}
+
+std::uint64_t bytes_below(const std::filesystem::path& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code stop;
+  for (std::filesystem::recursive_directory_iterator entry(folder, stop), end;
+       !stop && entry != end; entry.increment(stop)) {
+    std::error_code unknown;
+    const std::uintmax_t size = entry->is_regular_file(unknown) ? entry->file_size(unknown) : 0;
+    if (!unknown) bytes += size;
+  }
+  return bytes;
+}
+
+// Leads a symbolic link to the folder.
+Result<PublishReport> publish_folder(const std::filesystem::path& from,
+                                     const std::filesystem::path& target,
+                                     const PublishOptions& options) {
+  if (options.copy)
+    return about_file(
+        {ErrorCode::invalid_argument,
+         "is a folder, which is published where it is: copy it beside the link first"},
+        from);
+  Result<os::VersionLink> link = os::VersionLink::at(target);
+  if (!link)
+    return about_file({ErrorCode::invalid_argument,
+                       link.error().message +
+                           ": a folder is published under a link, as `ln -s` makes one; move this "
+                           "to the name of its version, and publish that first"},
+                      target);
+  PublishReport report;
+  TRY_ASSIGN(report.generation, generation_at(from));
+  if (!options.any_content) {
+    TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(from, how_to_look(options)));
+    if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
+    report.generation = checkpoint.source(0).generation;
+  }
+  TRY(os::sync_folder(from));
+  report.previous = link->current();
+  report.replaced = !report.previous.empty();
+  report.bytes = bytes_below(from);
+  TRY(about_file(link->lead_to(from), target));
+  return report;
 }
 
 }  // namespace
@@ -95,9 +138,13 @@ Result<Generation> check_checkpoint(const std::filesystem::path& from,
 Result<PublishReport> publish(const std::filesystem::path& named,
                               const std::filesystem::path& target, const PublishOptions& options) {
   const std::filesystem::path from = options.follow ? without_links(named) : named;
+  std::error_code unknown;
+  if (std::filesystem::symlink_status(from, unknown).type() ==
+      std::filesystem::file_type::directory)
+    return publish_folder(from, target, options);
   std::optional<Generation> checked;
   if (!options.any_content) {
-    TRY_ASSIGN(checked, check_checkpoint(from, target, options));
+    TRY_ASSIGN(checked, check_file(from, target, options));
   }
   TRY_ASSIGN(const os::File file, about_file(os::File::open(from, false), from));
   if (checked && !checked->same_content(file.generation()))
@@ -106,7 +153,7 @@ Result<PublishReport> publish(const std::filesystem::path& named,
   TRY_ASSIGN(
       const os::PublishedFile published,
       about_file(os::publish_file(file, from, target, {options.copy, options.progress}), target));
-  return PublishReport{published.generation, published.replaced, published.copied, file.size()};
+  return PublishReport{published.generation, published.replaced, published.copied, file.size(), {}};
 }
 
 }  // namespace weightmap

@@ -1,0 +1,180 @@
+// A remote model that is brought as a version beside the ones that are there.
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/sha256.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/services/fetch/fetched_version.hpp"
+#include "runtime/system/file/directory.hpp"
+#include "runtime/system/file/version_link.hpp"
+#include "runtime/system/unique_fd.hpp"
+#include "weightmap/fetch.hpp"
+
+namespace weightmap {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error system_error(const std::string& action, const std::error_code& failed) {
+  return {ErrorCode::io,
+          "cannot " + action + ": " + failed.message(),
+          Error::no_offset,
+          {},
+          failed.value()};
+}
+
+// One fetch of a link at a time.
+class ModelLock {
+ public:
+  static Result<ModelLock> take(const os::VersionLink& link) {
+    ModelLock lock;
+    lock.name_ = "." + link.path().filename().native() + ".lock";
+    TRY_ASSIGN(lock.folder_, os::open_directory(link.path().parent_path()));
+    for (;;) {
+      TRY_ASSIGN(lock.file_, os::open_or_create(lock.folder_.get(), lock.name_));
+      if (!os::lock_open_file(lock.file_.get()))
+        return failure(ErrorCode::io, "another fetch of it goes on");
+      if (os::has_name(lock.folder_.get(), lock.name_, lock.file_.get())) return lock;
+    }
+  }
+  ModelLock(ModelLock&&) noexcept = default;
+  ~ModelLock() {
+    if (file_.get() >= 0) static_cast<void>(os::remove_name(folder_.get(), name_));
+  }
+
+ private:
+  ModelLock() = default;
+  std::string name_;
+  os::UniqueFd folder_;
+  os::UniqueFd file_;
+};
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code stop;
+  for (fs::recursive_directory_iterator entry(folder, stop), end; !stop && entry != end;
+       entry.increment(stop))
+    if (std::error_code unknown; entry->is_regular_file(unknown) && !entry->is_symlink(unknown))
+      files.push_back(entry->path());
+  return files;
+}
+
+// Gives the files of the present version a second name, so that those which the store still has in
+// this version are not fetched. Where that is refused they are.
+void begin_with(const fs::path& current, const fs::path& incoming) {
+  if (current.empty()) return;
+  for (const fs::path& file : files_below(current)) {
+    const fs::path name = incoming / file.lexically_relative(current);
+    std::error_code refused;
+    fs::create_directories(name.parent_path(), refused);
+    fs::create_hard_link(file, name, refused);
+  }
+}
+
+// What was there of an earlier fetch or version, and is not of this one.
+Result<void> remove_all_but(const std::vector<FetchReport>& fetched, const fs::path& incoming) {
+  std::set<fs::path> kept;
+  for (const FetchReport& report : fetched) kept.insert(report.path);
+  for (const fs::path& file : files_below(incoming)) {
+    std::error_code failed;
+    if (!kept.contains(file)) fs::remove(file, failed);
+    if (failed) return about_file(system_error("remove the file", failed), file);
+  }
+  return {};
+}
+
+// Equal for equal versions of equal files: 16 hexadecimal digits. That of a store which names no
+// exact version is never equal.
+std::string version_of(const std::vector<FetchReport>& fetched, const fs::path& folder) {
+  std::vector<std::string> lines;
+  for (const FetchReport& report : fetched) {
+    const RemoteVersion& version = report.version;
+    lines.push_back(report.path.lexically_relative(folder).native() + '\0' + version.tag + '\0' +
+                    version.id + '\0' + std::to_string(version.size) + '\n');
+    if (!is_exact(version)) lines.back() += std::to_string(std::random_device()());
+  }
+  std::sort(lines.begin(), lines.end());
+  bytes::Sha256 sum;
+  for (const std::string& line : lines) sum.add(std::as_bytes(std::span(line)));
+  return bytes::to_hex(sum.digest()).substr(0, 16);
+}
+
+bool has_same_files(const fs::path& one, const fs::path& other) {
+  const std::vector<fs::path> files = files_below(one);
+  return files.size() == files_below(other).size() &&
+         std::all_of(files.begin(), files.end(), [&](const fs::path& file) {
+           std::error_code absent;
+           return fs::equivalent(file, other / file.lexically_relative(one), absent);
+         });
+}
+
+void move_paths(ModelReport& report, const fs::path& from, const fs::path& folder) {
+  report.folder = folder;
+  for (FetchReport& file : report.files) file.path = folder / file.path.lexically_relative(from);
+}
+
+// Gives the version that has come its name, and the link.
+Result<void> make_current(const os::VersionLink& link, const fs::path& incoming,
+                          ModelReport& report) {
+  const fs::path current = link.current();
+  std::error_code failed;
+  if (!current.empty() && has_same_files(incoming, current)) {
+    move_paths(report, incoming, current);
+    fs::remove_all(incoming, failed);
+    return {};
+  }
+  report.is_new = true;
+  report.folder = link.folder_of(report.version);
+  // One whose files were written to since is left to whoever has it open.
+  for (int number = 2; report.folder == current; ++number)
+    report.folder = link.folder_of(report.version + "." + std::to_string(number));
+  fs::remove_all(report.folder, failed);
+  if (!failed) fs::rename(incoming, report.folder, failed);
+  if (failed) return about_file(system_error("give the folder its name", failed), report.folder);
+  move_paths(report, incoming, report.folder);
+  return link.lead_to(report.folder);
+}
+
+}  // namespace
+
+Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::path& named,
+                                const FetchOptions& options) {
+  TRY_ASSIGN(const os::VersionLink link, about_file(os::VersionLink::at(named), named));
+  std::error_code failed;
+  fs::create_directories(link.path().parent_path(), failed);
+  if (failed) return about_file(system_error("make its folder", failed), named);
+  TRY_ASSIGN(const ModelLock lock, about_file(ModelLock::take(link), named));
+  const fs::path incoming = link.folder_of(os::VersionLink::incoming);
+  fs::create_directory(incoming, failed);
+  if (!failed && fs::is_empty(incoming, failed)) begin_with(link.current(), incoming);
+  if (failed) return about_file(system_error("make the folder", failed), incoming);
+  ModelReport report;
+  report.previous = link.current();
+  Result<std::vector<FetchReport>> fetched = fetch_into(std::move(source), incoming, options);
+  if (!fetched) {
+    fs::remove(incoming, failed);  // unless something has come
+    return tl::unexpected<Error>(fetched.error());
+  }
+  report.files = std::move(*fetched);
+  TRY(remove_all_but(report.files, incoming));
+  TRY(os::sync_folder(incoming));
+  report.version = version_of(report.files, incoming);
+  TRY(about_file(make_current(link, incoming, report), named));
+  return report;
+}
+
+Result<void> remove_old_versions(const fs::path& named, const std::vector<fs::path>& kept) {
+  TRY_ASSIGN(const os::VersionLink link, about_file(os::VersionLink::at(named), named));
+  return about_file(link.remove_others(kept), named);
+}
+
+}  // namespace weightmap

@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Models of several files: their versions beside each other, and the link to the present one.
+
+    model_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
+"""
+
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from range_server import ALWAYS, stalled, status  # noqa: E402
+from remote_case import CLEAN, SMALL, ModelCase, digest, run  # noqa: E402
+
+SHARED = pathlib.Path("/dev/shm")
+INDEX = "model.safetensors.index.json"
+
+
+class SetCase(ModelCase):
+    def setUp(self):
+        super().setUp()
+        self.make_set("5MiB")
+        self.file.unlink()
+        (self.store / "config.json").write_text('{"model_type": "llama"}')
+        self.link = self.folder / "llama"
+        self.url = self.server.url(INDEX)
+        self.shards = sorted(path.name for path in self.store.glob("*.safetensors"))
+
+    def change(self, name):
+        """Another content of the same length."""
+        content = bytearray((self.store / name).read_bytes())
+        content[-1] = (content[-1] + 1) % 256
+        new = self.store / "new"
+        new.write_bytes(content)
+        os.rename(new, self.store / name)
+
+    def has_version_of_store(self, link):
+        wanted = sorted(path.name for path in self.store.iterdir())
+        self.assertEqual(sorted(path.name for path in link.iterdir()), wanted)
+        for name in wanted:
+            self.assertEqual(digest(link / name), digest(self.store / name), name)
+        run("ls", link, code=0)
+
+    def beside(self, link=None):
+        link = link or self.link
+        return sorted(path.name for path in link.parent.iterdir() if path.name.startswith(link.name + "@"))
+
+
+class Fetched(SetCase):
+    def fetch(self, *arguments, code=0, url=None, **options):
+        return run("fetch", url or self.url, self.link, *SMALL, *arguments, code=code, **options)
+
+    def test_the_target_is_a_link_to_the_version(self):
+        for target in (self.link, f"{self.link}/"):
+            with self.subTest(target):
+                done = run("fetch", self.url, target, code=0)
+                self.has_version_of_store(self.link)
+                self.assertTrue(self.link.is_symlink())
+                [version] = self.beside()
+                self.assertEqual(os.readlink(self.link), version)
+                self.assertRegex(version, "^llama@[0-9a-f]{16}$")
+                self.assertEqual(sorted(done.stdout.splitlines()),
+                                 sorted(str(self.link / name) for name in os.listdir(self.store)))
+        self.assertIn("was there already", done.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                         sorted(["store", "llama", version]))
+
+    def test_of_a_folder_too(self):
+        described = json.loads(self.fetch("--json", url=self.server.url()).stdout)
+        self.has_version_of_store(self.link)
+        self.assertEqual((described["link"], described["folder"], described["is_new"]),
+                         (str(self.link), str(self.link.resolve()), True))
+
+    def test_a_new_version_comes_beside_the_old_one_and_shares_what_is_the_same(self):
+        self.fetch()
+        old = self.link.resolve()
+        before = digest(old / self.shards[0])
+        self.change(self.shards[0])
+        seen = len(self.server.requests)
+        self.fetch()
+        self.has_version_of_store(self.link)
+        self.assertEqual(digest(old / self.shards[0]), before)
+        for name in self.shards[1:]:
+            self.assertTrue(os.path.samefile(old / name, self.link / name))
+        whole = [request.path for request in self.server.requests[seen:]
+                 if request.span and request.span[1] and request.span[1] - request.span[0] >= 1 << 20]
+        self.assertEqual(set(whole), {f"/{self.shards[0]}"})
+
+    def test_one_version_of_before_stays(self):
+        versions = []
+        for _ in range(3):
+            self.fetch()
+            versions.append(self.link.resolve().name)
+            self.change("config.json")
+        self.assertEqual(self.beside(), sorted(versions[1:]))
+
+    def test_folders_of_other_names_stay(self):
+        mine = [self.folder / name for name in ("llama@v1", "llama@0123456789abcdeg", "llama@0123456789abcdef.x")]
+        for folder in mine:
+            folder.mkdir()
+        for _ in range(3):
+            self.fetch()
+            self.change("config.json")
+        for folder in mine:
+            self.assertTrue(folder.exists())
+
+    def test_what_the_store_has_no_more_is_not_in_the_new_version(self):
+        self.fetch()
+        (self.store / "config.json").unlink()
+        self.fetch()
+        self.has_version_of_store(self.link)
+
+    def test_a_fetch_that_fails_or_is_killed_leaves_the_old_version_and_goes_on(self):
+        self.fetch()
+        old = os.readlink(self.link)
+        for name in self.shards:
+            self.change(name)
+        self.server.fault(status(404), times=ALWAYS, match=lambda request: request.path == f"/{self.shards[-1]}")
+        self.fetch(code=1)
+        self.assertEqual(os.readlink(self.link), old)
+        self.server.heal()
+        last = self.shards[-1]
+        stall = lambda request: request.path == f"/{last}" and request.has(3 << 20)  # noqa: E731
+        self.server.fault(stalled(1000), times=ALWAYS, match=stall)
+        seen = len(self.server.requests)
+        process = self.start("fetch", self.url, self.link, *SMALL)
+        self.server.wait(lambda server: any(map(stall, server.requests[seen:])))
+        journal = self.folder / "llama@incoming" / f"{last}.part.journal"
+        while journal.read_text().count("\n") < 2:  # what is on the disk
+            self.assertIsNone(process.poll())
+        self.end(process)
+        self.assertEqual(os.readlink(self.link), old)
+        run("ls", self.link, code=0)
+        self.server.heal()
+        files = json.loads(self.fetch("--json").stdout)["files"]
+        self.has_version_of_store(self.link)
+        self.assertGreater(sum(file["resumed_bytes"] for file in files), 0)
+
+    def test_another_fetch_of_the_link_is_refused(self):
+        self.server.fault(stalled(1000), times=ALWAYS, match=lambda request: request.path.endswith(self.shards[0]))
+        process = self.start("fetch", self.url, self.link, *SMALL)
+        self.server.wait(lambda server: any(request.path.endswith(self.shards[0]) for request in server.requests))
+        self.assertIn("another fetch of it goes on", self.fetch(code=1).stderr)
+        self.end(process)
+        self.server.heal()
+        self.fetch()
+        self.has_version_of_store(self.link)
+
+    def test_a_file_that_was_written_to_comes_anew(self):
+        self.fetch()
+        old = self.link.resolve()
+        with open(self.link / self.shards[0], "r+b") as file:
+            file.write(b"another header")
+        self.fetch()
+        self.has_version_of_store(self.link)
+        self.assertEqual(self.link.resolve().name, f"{old.name}.2")
+
+    def test_a_digest_that_differs_leaves_the_old_version(self):
+        self.fetch()
+        old = os.readlink(self.link)
+        sums = self.folder / "sums"
+        sums.write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(self.store.iterdir())))
+        self.fetch("--sums", sums)
+        self.change(self.shards[1])
+        self.assertIn("has the SHA-256", self.fetch("--sums", sums, code=1).stderr)
+        self.assertEqual(os.readlink(self.link), old)
+
+    def test_a_folder_that_is_there_is_filled_in_place(self):
+        self.link.mkdir()
+        self.fetch()
+        self.assertFalse(self.link.is_symlink())
+        self.has_version_of_store(self.link)
+
+    def test_a_file_of_the_name_is_refused(self):
+        self.link.write_bytes(b"mine")
+        self.assertIn("is no symbolic link", self.fetch(code=1).stderr)
+        self.assertEqual(self.link.read_bytes(), b"mine")
+
+    def test_a_single_file_of_a_model_is_one_too(self):
+        for name in (*self.shards[1:], INDEX):
+            (self.store / name).unlink()
+        os.rename(self.store / self.shards[0], self.store / "model.safetensors")
+        for url, target in ((self.server.url(), self.link), (self.server.url("model.safetensors"), f"{self.link}/")):
+            run("fetch", url, target, code=0)
+            self.has_version_of_store(self.link)
+        self.assertEqual(len(self.beside()), 1)
+
+
+class Listed(SetCase):
+    def map(self, folder):
+        """Maps its first shard into this process as long as the test."""
+        with open(folder / self.shards[0], "rb") as file:
+            self.mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            self.addCleanup(self.mapped.close)
+
+    def listed(self, place):
+        document = json.loads(run("ps", "--json", place, code=0).stdout)
+        return sorted((os.path.basename(os.path.dirname(row["file"])), row["version"])
+                      for row in document["processes"] if row["pid"] == os.getpid())
+
+    def test_a_link_stands_for_its_earlier_versions_too(self):
+        versions = []
+        for _ in range(3):
+            run("fetch", self.url, self.link, code=0)
+            versions.append(self.link.resolve().name)
+            self.map(self.link)
+            self.change(self.shards[0])
+        first, second, third = versions
+        wanted = sorted([(first, "deleted"), (second, "replaced"), (third, "current")])
+        for place in (self.link, f"{self.link}/"):
+            self.assertEqual(self.listed(place), wanted)
+        said = run("ps", self.link, code=0).stdout
+        for name, version in wanted:
+            self.assertRegex(said, f"{name}/.*{'' if version == 'current' else version}.*1 process")
+
+    def test_so_does_one_that_publish_led_elsewhere(self):
+        for version in ("v1", "v2"):
+            shutil.copytree(self.store, self.folder / version)
+            run("publish", self.folder / version, self.link, code=0)
+            self.map(self.link)
+        self.assertEqual(self.listed(self.link), [("v1", "replaced"), ("v2", "current")])
+        other = self.folder / "other"
+        run("publish", self.folder / "v1", other, code=0)
+        self.assertEqual(self.listed(other), [("v1", "current")])
+
+
+class InMemory(SetCase):
+    def setUp(self):
+        super().setUp()
+        self.name = f"weightmap-model-{self.name_mark()}"
+        self.copy = SHARED / self.name
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for path in SHARED.glob(f"*{self.name}*"):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def is_gone(self):
+        self.assertEqual(list(SHARED.glob(f"*{self.name}*")), [])
+
+
+class Staged(InMemory):
+    def test_a_model_of_a_url_a_folder_or_an_index_is_staged_as_a_folder(self):
+        for place in (self.url, self.server.url(), self.store, self.store / INDEX):
+            with self.subTest(place):
+                done = run("stage", place, "--name", self.name, code=0)
+                self.assertEqual(done.stdout, f"{self.copy}\n")
+                self.has_version_of_store(self.copy)
+                self.assertEqual(self.beside(self.copy), [os.readlink(self.copy)])
+                run("stage", "--remove", self.name, code=0)
+                self.is_gone()
+
+    def test_again_it_follows_the_store(self):
+        run("stage", self.url, "--name", self.name, code=0)
+        self.change(self.shards[0])
+        described = json.loads(run("stage", self.url, "--name", self.name, "--json", code=0).stdout)
+        self.assertTrue(described["is_new"])
+        self.has_version_of_store(self.copy)
+        self.assertEqual(self.beside(self.copy), [os.readlink(self.copy)])
+
+    def test_without_a_name_it_is_refused(self):
+        for place in (self.url, self.store):
+            self.assertIn("--name says which one", run("stage", place, code=1).stderr)
+
+    def test_a_name_that_is_taken_is_refused(self):
+        self.copy.write_bytes(b"mine")
+        self.assertIn("is there already", run("stage", self.url, "--name", self.name, code=1).stderr)
+        self.assertEqual(self.copy.read_bytes(), b"mine")
+
+
+class Held(InMemory):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
+        self.addCleanup(folder.cleanup)
+        self.socket = pathlib.Path(folder.name) / "hold.sock"
+        self.environment = {**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+
+    def hold(self, *arguments):
+        self.daemon = self.start("hold", "--json", "--interval", "0.02", "--name", self.name,
+                                 *(arguments or [self.url]), env=self.environment)
+
+    def held_when(self, condition):
+        while True:
+            self.assertIsNone(self.daemon.poll(), "the daemon has ended")
+            try:
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(self.socket))
+                    client.sendall(b'{"op":"status"}\n')
+                    with client.makefile() as answer:
+                        [file] = json.loads(answer.readline())["files"]
+            except (OSError, ValueError):
+                continue
+            if condition(file):
+                return file
+
+    def test_the_version_of_the_store_is_held(self):
+        for url in (self.url, self.server.url()):
+            with self.subTest(url):
+                self.hold(url)
+                file = self.held_when(lambda file: file["state"] == "held" and "files" in file)
+                self.has_version_of_store(self.copy)
+                self.assertEqual((file["file"], file["version"], file["url_problem"]),
+                                 (str(self.copy), os.readlink(self.copy).split("@")[1], None))
+                self.assertEqual(file["file_bytes"],
+                                 sum((self.store / name).stat().st_size for name in (*self.shards, INDEX)))
+                self.assertEqual({(each["file"], each["bytes"]) for each in file["files"]},
+                                 {(path.name, path.stat().st_size) for path in self.store.iterdir()})
+                self.assertEqual(stat.S_IMODE(self.copy.stat().st_mode), 0o700)
+                self.assertEqual(self.end(self.daemon, signal.SIGTERM), 0)
+
+    def test_a_new_version_of_any_file_replaces_the_old_one(self):
+        self.hold()
+        self.held_when(lambda file: file["state"] == "held")
+        for name in (self.shards[-1], "config.json", INDEX):
+            with self.subTest(name):
+                old = os.readlink(self.copy)
+                if name == INDEX:
+                    (self.store / INDEX).write_text((self.store / INDEX).read_text() + "\n")
+                else:
+                    self.change(name)
+                self.held_when(lambda file: file["version"] not in (None, old.split("@")[1])
+                               and file["state"] == "held")
+                self.has_version_of_store(self.copy)
+                self.held_when(lambda file: self.beside(self.copy) == [os.readlink(self.copy)])
+
+    def test_a_store_that_fails_leaves_what_is_held(self):
+        self.hold()
+        self.held_when(lambda file: file["state"] == "held")
+        old = os.readlink(self.copy)
+        self.server.fault(status(404), times=ALWAYS, match=lambda request: request.path.endswith(self.shards[0]))
+        self.change(self.shards[1])
+        self.held_when(lambda file: file["url_problem"] and "404" in file["url_problem"])
+        self.assertEqual(os.readlink(self.copy), old)
+        self.server.heal()
+        self.held_when(lambda file: not file["url_problem"] and file["version"] != old.split("@")[1])
+        self.has_version_of_store(self.copy)
+
+    def test_a_model_that_is_not_there_ends_the_start(self):
+        for url in (self.server.url("none/"), self.server.url("none.index.json")):
+            self.hold(url)
+            self.assertEqual(self.daemon.wait(), 1)
+            self.assertRegex(self.daemon.stderr.read(), "404|is a folder in which the store shows neither")
+        self.is_gone()
+
+    def test_another_daemon_goes_on_with_what_is_there(self):
+        self.hold()
+        self.held_when(lambda file: file["state"] == "held")
+        self.end(self.daemon)
+        seen = len(self.server.requests)
+        self.hold()
+        self.held_when(lambda file: file["state"] == "held")
+        self.assertEqual([request for request in self.server.requests[seen:]
+                          if request.path.endswith("safetensors") and request.has(3 << 20)], [])
+
+    def test_release_removes_it(self):
+        self.hold()
+        self.held_when(lambda file: file["state"] == "held")
+        run("hold", "--release", self.url, environment=self.environment, code=0)
+        self.is_gone()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)

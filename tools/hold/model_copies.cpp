@@ -1,0 +1,103 @@
+#include "tools/hold/model_copies.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
+#include "tools/support/text.hpp"
+
+namespace weightmap::cli::hold {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string version_in(const fs::path& folder) {
+  const std::string name = folder.filename();
+  return name.substr(std::min(name.size(), name.rfind('@') + 1));
+}
+
+Json describe(const std::vector<FetchReport>& files, const fs::path& folder) {
+  Json described = Json::array();
+  for (const FetchReport& file : files)
+    described.push_back({{"file", file.path.lexically_relative(folder).native()},
+                         {"bytes", file.file_bytes},
+                         {"tag", file.version.tag}});
+  return described;
+}
+
+std::uint64_t bytes_of(const std::vector<FetchReport>& files) {
+  std::uint64_t bytes = 0;
+  for (const FetchReport& file : files) bytes += file.file_bytes;
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Copies>> ModelCopies::at(const std::string& name, Sha256Sums sums) {
+  TRY_ASSIGN(fs::path link, model_in_memory(name));
+  return std::unique_ptr<Copies>(new ModelCopies(std::move(link), std::move(sums)));
+}
+
+std::string ModelCopies::published() const {
+  std::error_code absent;
+  const fs::path folder = fs::canonical(link_, absent);
+  return absent || !sums_.empty() ? "" : version_in(folder);
+}
+
+Result<void> ModelCopies::ask(const std::string& url, const OpenSource& open) const {
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> lead, open_lead(url, open));
+  TRY_ASSIGN(const RemoteVersion version, lead->identify({}, {}));
+  if (!version_name("", version).empty()) return {};
+  return failure(ErrorCode::unsupported,
+                 "its server names no version (ETag), so a new one could not be told from it");
+}
+
+// Each file has a version of its own, and a new one of any is a new version of the model.
+Result<bool> ModelCopies::has_changed(const RangeSource& lead) const {
+  const fs::path folder = files_.back().path.parent_path();
+  for (const FetchReport& file : files_) {
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> source,
+               lead.sibling(file.path.lexically_relative(folder)));
+    const Result<RemoteVersion> now = source->identify({}, {});
+    if (!now && now.error().code != ErrorCode::not_found) return tl::unexpected<Error>(now.error());
+    if (!now || *now != file.version) return true;
+  }
+  return false;
+}
+
+Round ModelCopies::round(const std::string& url, const OpenSource& open,
+                         const std::string& published, const std::string&) {
+  Round round;
+  round.version = published;
+  Result<std::unique_ptr<RangeSource>> lead = open_lead(url, open);
+  Result<bool> changed = true;
+  if (lead && !files_.empty()) changed = has_changed(**lead);
+  Result<void> done;
+  if (!lead || !changed)
+    done = tl::unexpected<Error>(!lead ? lead.error() : changed.error());
+  else if (*changed)
+    done = bring(std::move(*lead), round);
+  else
+    done = remove_old_versions(link_);  // whoever was about to open one has done so
+  if (!done) round.error = std::move(done.error());
+  return round;
+}
+
+Result<void> ModelCopies::bring(std::unique_ptr<RangeSource> lead, Round& round) {
+  FetchOptions options;
+  options.sha256 = sums_;
+  TRY_ASSIGN(ModelReport report, fetch_into_memory(std::move(lead), link_, options));
+  files_ = std::move(report.files);
+  round.is_fetched = round.version != version_in(report.folder);
+  round.version = version_in(report.folder);
+  round.files = describe(files_, report.folder);
+  round.how = ": " + count(files_.size(), "file") + ", " + human_bytes(bytes_of(files_));
+  return {};
+}
+
+void ModelCopies::remove() { static_cast<void>(remove_model(link_)); }
+
+}  // namespace weightmap::cli::hold
