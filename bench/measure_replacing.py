@@ -6,7 +6,7 @@ The workers are processes of examples/serving/following.py on one port, over a l
 publish` leads from one version of a small model of transformers to the other. Meanwhile requests
 come at the rate. Printed as JSON: requests that failed or were answered by no version, the seconds
 from the change of the link until the last worker answers with the new version, the largest memory
-that all workers had of both versions at a time (PSS of the files) over that of one version, and the
+that all workers had of both versions at a time (PSS of the files) over the size of both, and the
 seconds until no process has the old one mapped.
 """
 
@@ -25,7 +25,8 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SERVER = ROOT / "examples" / "serving" / "following.py"
-SIZES = {"hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8}
+# Large files, and little to compute.
+SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4}
 
 
 def make_models(folder):
@@ -34,7 +35,7 @@ def make_models(folder):
 
     for version in ("v1", "v2"):
         torch.manual_seed(len(version))
-        config = transformers.LlamaConfig(vocab_size=8192, num_hidden_layers=8, **SIZES)
+        config = transformers.LlamaConfig(vocab_size=1 << 17, num_hidden_layers=1, **SIZES)
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
         model.save_pretrained(folder / version, max_shard_size="8MB")
 
@@ -47,13 +48,22 @@ class Load(threading.Thread):
         self.url = f"http://127.0.0.1:{port}/?ids=1,2,3"
         self.pause = 1 / rate
         self.answers, self.failed, self.ends = [], [], threading.Event()
+        self.under_way = []
 
     def run(self):
         begin, asked = time.monotonic(), 0
         while not self.ends.is_set():
             time.sleep(max(0, begin + asked * self.pause - time.monotonic()))
-            threading.Thread(target=self.ask, daemon=True).start()
+            self.under_way = [each for each in self.under_way if each.is_alive()]
+            self.under_way.append(threading.Thread(target=self.ask))
+            self.under_way[-1].start()
             asked += 1
+        for each in self.under_way:
+            each.join()
+
+    def rate(self):
+        times = sorted(at for at, _, _ in self.answers)
+        return (len(times) - 1) / (times[-1] - times[0])
 
     def ask(self):
         try:
@@ -87,8 +97,8 @@ class Replacing:
             self.port = free.getsockname()[1]
         environment = {**os.environ, "MODEL": str(self.link), "PORT": str(self.port),
                        "OMP_NUM_THREADS": "1"}
-        self.workers = [subprocess.Popen([sys.executable, SERVER], env=environment,
-                                         stdout=subprocess.PIPE, text=True)
+        self.workers = [subprocess.Popen([sys.executable, SERVER], env=environment, text=True,
+                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
                         for _ in range(self.arguments.workers)]
         for worker in self.workers:
             worker.stdout.readline()
@@ -100,7 +110,7 @@ class Replacing:
             worker.wait()
 
     def replace(self, load, version):
-        before, _ = self.pss()
+        both = 2 * sum(path.stat().st_size for path in self.link.glob("*.safetensors"))
         begin, most, gone = time.monotonic(), 0, None
         self.publish(version)
         pids = {worker.pid for worker in self.workers}
@@ -113,7 +123,7 @@ class Replacing:
         first_new = {pid: next(at for at, each, told in load.answers
                                if at > begin and each == pid and told == version) for pid in pids}
         return {"seconds_to_new": max(first_new.values()) - begin, "seconds_to_gone": gone - begin,
-                "memory": most / before}
+                "memory": most / both}
 
 
 def main():
@@ -139,10 +149,10 @@ def main():
                       for number in range(arguments.rounds)]
         finally:
             load.ends.set()
-            time.sleep(2)
+            load.join()
             replacing.stop()
     print(json.dumps({
-        "answered": len(load.answers), "failed": len(load.failed), "failures": load.failed[:3],
+        "answered": len(load.answers), "a_second": round(load.rate(), 1), "failed": len(load.failed), "failures": load.failed[:3],
         **{key: [round(form([each[key] for each in rounds]), 2)
                  for form in (statistics.median, min, max)] for key in rounds[0]}}))
 
