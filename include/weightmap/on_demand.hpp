@@ -179,7 +179,8 @@ struct ResidentOptions {
   // Processes of one user that give the same name, units and files use one set of slots. The memory
   // has no name in a file system: it is gone with the last of them. Empty: this process alone.
   std::string share = {};
-  // How long acquire() waits for leases of others to end if they leave it no room.
+  // How long acquire() waits for leases of others to end if they leave it no room. It waits beside
+  // that for what is being read ahead.
   std::uint64_t wait_ms = 10'000;
   std::shared_ptr<const EvictionPolicy> policy = {};  // nullptr: "lru"
 };
@@ -291,7 +292,8 @@ class WEIGHTMAP_API ResidentSet {
 
   // Reads units that may be wanted soon, in this order, when nothing is waited for, and returns at
   // once. What of the last call was not begun yet is given up: an empty list cancels. It takes the
-  // place of what the policy gives up, never that of leases; an error is that of a later acquire().
+  // place of what the policy gives up, never that of leases. What is not there when an acquire() has
+  // to wait for room is given up, too. An error is that of a later acquire().
   void prefetch(std::span<const std::size_t> units) const;
 
   ResidentStats stats() const;

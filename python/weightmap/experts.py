@@ -248,7 +248,8 @@ class ResidentSet:
 
     def prefetch(self, units: Iterable[int | str]) -> None:
         """Reads units that may be wanted soon, in this order, when nobody waits for others. Returns
-        at once; what of the last call was not begun yet is given up: [] cancels."""
+        at once; what of the last call was not begun yet is given up: [] cancels. So is what is not
+        there when an acquire() has to wait for room."""
         self._core.prefetch(self._found(units))
 
     def _found(self, units: Iterable[int | str]) -> list[int]:

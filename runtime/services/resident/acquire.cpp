@@ -31,6 +31,7 @@ Acquiring::~Acquiring() {
   const auto waited = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_);
   const ResidentTable::Lock lock(set_.table());
   set_.table().counters().waited_ns += static_cast<std::uint64_t>(waited.count());
+  if (waits_for_room_) --set_.table().waiting_for_room(set_.memory->member());
 }
 
 bool Acquiring::is_in_mapping(std::uint32_t unit) const { return contains_unit(in_mapping_, unit); }
@@ -112,9 +113,18 @@ Result<void> Acquiring::hold_slots() {
       start_reads(missing);
       return {};
     }
-    if (Clock::now() >= end) return no_room();
+    if (give_up_reads_ahead()) continue;
+    if (!will_fit_ && Clock::now() >= end) return no_room();
     set_.wait(seen);
   }
+}
+
+// True if that has changed anything. What this call or another one waits for is not given up.
+bool Acquiring::give_up_reads_ahead() {
+  return set_.reads->give_up([this](std::uint32_t unit) {
+    const ResidentTable::Lock lock(set_.table());
+    return !contains_unit(in_slots_, unit) && !set_.table().is_pinned(unit);
+  });
 }
 
 bool Acquiring::try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& missing) {
@@ -129,6 +139,8 @@ bool Acquiring::try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& mis
   for (const std::uint32_t unit : in_slots_)
     if (table.state(unit) == UnitState::absent) missing.push_back(unit);
   if (!table.reserve(missing, set_.memory->member())) {
+    will_fit_ = table.will_fit(missing);
+    if (!std::exchange(waits_for_room_, true)) ++table.waiting_for_room(set_.memory->member());
     for (const std::size_t unit : units_)
       if (!is_in_mapping(static_cast<std::uint32_t>(unit)))
         table.unpin(static_cast<std::uint32_t>(unit), set_.memory->member());
@@ -159,10 +171,7 @@ void Acquiring::start_reads(const std::vector<std::uint32_t>& missing) {
     throw;
   }
   for (const std::uint32_t unit : in_slots_)
-    if (!contains_unit(missing, unit)) {
-      set_.forget_failure(unit);  // others read it now
-      set_.reads->want(unit);
-    }
+    if (!contains_unit(missing, unit)) set_.forget_failure(unit);  // others read it now
 }
 
 // False if a unit is not there that another process was to read.
@@ -182,6 +191,7 @@ Result<bool> Acquiring::wait_for_slots() {
     if (are_there) return true;
     for (const std::uint32_t unit : failed) TRY(error_of(unit));
     if (!failed.empty()) return false;
+    set_.reads->want(in_slots_);  // each time: a read ahead may have begun between the two
     set_.wait(seen);
   }
 }

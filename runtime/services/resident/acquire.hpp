@@ -34,6 +34,7 @@ class Acquiring {
   Result<void> map_rest();
   Result<void> hold_slots();
   bool try_to_hold(std::uint32_t& seen, std::vector<std::uint32_t>& missing);
+  bool give_up_reads_ahead();
   void start_reads(const std::vector<std::uint32_t>& missing);
   Result<bool> wait_for_slots();
   Result<void> error_of(std::uint32_t unit);
@@ -48,6 +49,8 @@ class Acquiring {
   std::vector<std::shared_ptr<UnitRead>> loads_;  // into the mapping
   const Clock::time_point begin_ = Clock::now();
   bool is_held_ = false;
+  bool waits_for_room_ = false;  // and the table knows
+  bool will_fit_ = false;        // without the end of a lease
   bool is_counted_ = false;
   bool is_kept_ = false;
 };

@@ -155,13 +155,16 @@ Result<void> ResidentSet::State::allocate(std::uint32_t unit) {
 
 void ResidentSet::State::finish(UnitRead& read) {
   const bool has_failed = read.has_failed();
-  if (read.slot != nullptr && !has_failed) {
+  // Who waits for what was given up reads it anew.
+  const bool is_given_up = has_failed && read.is_ahead && read.error->code == ErrorCode::cancelled;
+  if (read.slot != nullptr && (!has_failed || is_given_up)) {
     const std::scoped_lock lock(mutex);
     reading.erase(read.unit);
   }
   {
     const ResidentTable::Lock lock(table());
     table().counters().read_bytes += read.read_bytes;
+    if (read.is_ahead && !has_failed) ++table().counters().prefetched;
     if (read.slot != nullptr)
       table().finish(read.unit, !has_failed);
     else
@@ -194,13 +197,18 @@ std::shared_ptr<UnitRead> ResidentSet::State::next_prefetch() {
       const std::scoped_lock lock(mutex);
       reading.try_emplace(unit);
     }
+    bool has_slot = false;
     {
       const ResidentTable::Lock lock(table());
       if (table().state(unit) != UnitState::absent) continue;
-      if (!table().reserve(std::span(&unit, 1), memory->member())) continue;
-      table().prefetch(unit);
+      has_slot = table().prefetch(unit, memory->member());
+    }
+    if (!has_slot) {
+      memory->bury_the_dead();  // they may be why
+      continue;
     }
     read->slot = slot_of(unit);
+    read->is_ahead = true;
     {
       const std::scoped_lock lock(mutex);
       reading[unit] = read;

@@ -99,6 +99,7 @@ void ResidentTable::leave(unsigned member) noexcept {
       finish(unit, false);
   }
   head_->is_member[member] = false;
+  head_->waiting_for_room[member] = 0;
   ++head_->changes;
 }
 
@@ -133,11 +134,14 @@ void ResidentTable::use(std::uint32_t unit, std::uint64_t now, bool is_hit) noex
   ++(is_hit ? head_->counters.hits : head_->counters.misses);
 }
 
-void ResidentTable::prefetch(std::uint32_t unit) noexcept {
+bool ResidentTable::prefetch(std::uint32_t unit, unsigned member) {
+  const auto waits = [](std::uint32_t calls) { return calls != 0; };
+  if (std::ranges::any_of(head_->waiting_for_room, waits)) return false;
+  if (!reserve(std::span(&unit, 1), member)) return false;
   UnitHistory& history = units_[unit].history;
   history.entered = head_->now;
   policy_.entered(history, head_->now);
-  ++head_->counters.prefetched;
+  return true;
 }
 
 // Units in slots that nobody has or reads.
@@ -167,6 +171,14 @@ bool ResidentTable::reserve(std::span<const std::uint32_t> units, unsigned membe
   for (const std::uint32_t unit : units) take_slot(unit, member);
   trim();
   return true;
+}
+
+bool ResidentTable::will_fit(std::span<const std::uint32_t> units) const noexcept {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t unit : units) bytes += plan_.slot_bytes(unit);
+  for (std::uint32_t unit = 0; unit < plan_.units(); ++unit)
+    if (is_pinned(unit) && units_[unit].state != UnitState::absent) bytes += plan_.slot_bytes(unit);
+  return bytes <= head_->budget_bytes;
 }
 
 void ResidentTable::evict(Candidates& candidates) noexcept {

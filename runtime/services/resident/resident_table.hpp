@@ -106,14 +106,23 @@ class ResidentTable {
 
   void pin(std::uint32_t unit, unsigned member) noexcept;
   void unpin(std::uint32_t unit, unsigned member) noexcept;
+  bool is_pinned(std::uint32_t unit) const noexcept { return units_[unit].pins != 0; }
   // The policy is told of a unit that is acquired, of whatever state.
   void use(std::uint32_t unit, std::uint64_t now, bool is_hit) noexcept;
 
   // Gives slots to absent units, for whom others may have to go; they are being read by the member
   // then. False, and nothing has changed, if leases and reads leave no room.
   bool reserve(std::span<const std::uint32_t> units, unsigned member);
-  // The policy is told of a unit that is read before it is acquired.
-  void prefetch(std::uint32_t unit) noexcept;
+  // True if such units will have room without the end of a lease: once reads that nobody waits for
+  // have ended. Units that are pinned for the same call count as leased.
+  bool will_fit(std::span<const std::uint32_t> units) const noexcept;
+  // Calls of a member that wait for room; they count themselves.
+  std::uint32_t& waiting_for_room(unsigned member) noexcept {
+    return head_->waiting_for_room[member];
+  }
+  // reserve() for an absent unit that is read before it is acquired, of which the policy is told.
+  // False also if a call waits for room.
+  bool prefetch(std::uint32_t unit, unsigned member);
   bool has_memory(std::uint32_t unit) const noexcept { return slots_[slot(unit)].has_memory; }
   void got_memory(std::uint32_t unit) noexcept;
   // The end of a read.
@@ -149,6 +158,7 @@ class ResidentTable {
     Counters counters;
     bool is_member[most_members];
     Member members[most_members];
+    std::uint32_t waiting_for_room[most_members];
   };
   struct UnitEntry {
     UnitHistory history;

@@ -57,10 +57,14 @@ void UnitReads::stop() noexcept {
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-  for (const Task& task : left) {
+  cancel(left, "the set ends");
+}
+
+void UnitReads::cancel(const std::list<Task>& tasks, const char* why) {
+  for (const Task& task : tasks) {
     {
       const std::scoped_lock lock(task.read->mutex);
-      task.read->error = Error{ErrorCode::cancelled, "the set ends"};
+      task.read->error = Error{ErrorCode::cancelled, why};
     }
     end_part(*task.read);
   }
@@ -82,13 +86,31 @@ void UnitReads::add(const std::shared_ptr<UnitRead>& read) {
   changed_.notify_all();
 }
 
-void UnitReads::want(std::uint32_t unit) noexcept {
-  const std::scoped_lock lock(mutex_);
+// Those of which `is_one` holds. Precondition: the mutex is held.
+template <class IsOne>
+void UnitReads::move_ahead(std::list<Task>& to, const IsOne& is_one) {
   for (auto task = ahead_.begin(); task != ahead_.end();) {
     const auto next = std::next(task);
-    if (task->read->unit == unit) wanted_.splice(wanted_.end(), ahead_, task);
+    if (is_one(*task->read)) to.splice(to.end(), ahead_, task);
     task = next;
   }
+}
+
+void UnitReads::want(std::span<const std::uint32_t> units) noexcept {
+  const std::scoped_lock lock(mutex_);
+  move_ahead(wanted_,
+             [&](const UnitRead& read) { return std::ranges::binary_search(units, read.unit); });
+}
+
+bool UnitReads::give_up(const std::function<bool(std::uint32_t)>& may_go) {
+  std::list<Task> given_up;
+  {
+    const std::scoped_lock lock(mutex_);
+    move_ahead(given_up,
+               [&](const UnitRead& read) { return read.slot != nullptr && may_go(read.unit); });
+  }
+  cancel(given_up, "given up");
+  return !given_up.empty();
 }
 
 void UnitReads::look_for_more() {

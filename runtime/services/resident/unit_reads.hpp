@@ -25,6 +25,7 @@ namespace weightmap {
 struct UnitRead {
   std::uint32_t unit;
   std::byte* slot = nullptr;  // none: into the page cache, and the pages are mapped
+  bool is_ahead = false;      // nobody had asked for it when it began
   std::vector<SlotRead> parts;
   std::atomic<std::size_t> left{0};  // parts
   std::atomic<std::uint64_t> read_bytes{0};
@@ -57,8 +58,12 @@ class UnitReads {
   void stop() noexcept;
 
   void add(const std::shared_ptr<UnitRead>& read);
-  // Somebody waits for this unit: it comes before those that were read ahead.
-  void want(std::uint32_t unit) noexcept;
+  // Somebody waits for these units, which are by number: what is known of them comes before what is
+  // read ahead.
+  void want(std::span<const std::uint32_t> units) noexcept;
+  // What of reads ahead into slots has not begun fails with cancelled, if `may_go` says so of its
+  // unit. True if there was anything.
+  bool give_up(const std::function<bool(std::uint32_t)>& may_go);
   void look_for_more();
   std::string why_not_direct() const;
 
@@ -69,6 +74,9 @@ class UnitReads {
   };
   struct Scratch;
   static std::list<Task> tasks_of(const std::shared_ptr<UnitRead>& read);
+  template <class IsOne>
+  void move_ahead(std::list<Task>& to, const IsOne& is_one);
+  void cancel(const std::list<Task>& tasks, const char* why);
 
   void run() noexcept;
   bool take(std::unique_lock<std::mutex>& lock, Task& task);

@@ -149,6 +149,7 @@ TEST_CASE_FIXTURE(Experts, "Threads that want the same few slots all get what th
     threads.emplace_back([&, first] {
       for (std::size_t i = 0; i < 100; ++i) {
         const std::vector<std::size_t> units{(first + i * 3) % 16, (first * 5 + i) % 16};
+        set.prefetch(std::vector<std::size_t>{(first + i * 3 + 3) % 16, (first + i) % 16});
         Result<std::vector<Lease>> leases = set.acquire(units);
         for (std::size_t at = 0; at < units.size(); ++at)
           if (!leases || text_of((*leases)[at].part(1)) != filled('g', units[at], gate_bytes))
@@ -169,6 +170,14 @@ TEST_CASE_FIXTURE(Experts, "What is read ahead is there, and counts as a hit") {
   CHECK(set.stats().misses == 0);
   CHECK(set.stats().hits == 2);
   CHECK(set.stats().prefetched_units == 2);
+}
+
+TEST_CASE_FIXTURE(Experts, "What was read ahead and is not used makes room at once") {
+  const ResidentSet set = cold_set({.budget_bytes = 2 * slot_bytes, .wait_ms = 0});
+  set.prefetch(std::vector<std::size_t>{8, 9});
+  while (set.stats().resident_units < 2) std::this_thread::yield();
+  for (const Lease& lease : leases_of(set, {1, 2})) CHECK(is_right(lease));
+  CHECK(set.stats().evicted_units == 2);
 }
 
 TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {

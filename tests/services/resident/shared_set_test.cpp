@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/services/resident/resident_table.hpp"
@@ -85,6 +86,23 @@ TEST_CASE_FIXTURE(SharedExperts, "The leases of a process that was killed end") 
   CHECK(set.stats().leased_units == 0);
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+TEST_CASE_FIXTURE(SharedExperts, "Reading ahead goes on when who left no room for it was killed") {
+  const WaitingChild child([&] {
+    const Checkpoint own = Checkpoint::open(path).value();
+    const ResidentSet other = ResidentSet::of(own, expert_units(own).value(), shared).value();
+    const auto held = other.acquire(std::vector<std::size_t>{0, 1, 2});
+    ::raise(SIGKILL);
+    return held.has_value();
+  });
+  const ResidentSet set = cold_set(shared);
+  child.go();
+  CHECK(child.status() == SIGKILL);
+  while (set.history()[4].entered == 0) {  // the first of them may notice it
+    set.prefetch(std::vector<std::size_t>{4});
+    std::this_thread::yield();
+  }
 }
 
 TEST_CASE_FIXTURE(SharedExperts, "A process that joins after another was killed finds the others") {
@@ -222,4 +240,15 @@ TEST_CASE_FIXTURE(Table, "A lower budget takes what nobody has") {
   CHECK_FALSE(table.reserve(one, member));
   table.set_budget(12288);
   CHECK(table.reserve(one, member));
+}
+
+TEST_CASE_FIXTURE(Table, "Nothing is read ahead while a call of any member waits for room") {
+  const ResidentTable::Lock lock(table);
+  const unsigned other = table.join({});
+  ++table.waiting_for_room(other);
+  CHECK_FALSE(table.prefetch(1, member));
+  CHECK(table.used_bytes() == 0);
+  table.leave(other);
+  CHECK(table.prefetch(1, member));
+  CHECK(table.state(1) == UnitState::being_read);
 }
