@@ -26,10 +26,11 @@ std::uint64_t MemoryPressure::budget_within(std::uint64_t available, double wait
   return std::min(budget, std::max(used - used / 64, needed));
 }
 
-std::uint64_t MemoryPressure::budget_for(std::uint64_t used, std::uint64_t needed) noexcept {
-  const os::MemoryLimit limit = os::memory_limit();
+std::uint64_t MemoryPressure::budget_for(std::uint64_t used, std::uint64_t needed,
+                                         const std::filesystem::path& root) noexcept {
+  const os::MemoryLimit limit = os::memory_limit(root);
   if (limit.available == os::MemoryLimit::unknown) return os::MemoryLimit::unknown;
-  return budget_within(limit.available, os::memory_waiting(), used, needed);
+  return budget_within(limit.available, os::memory_waiting(root), used, needed);
 }
 
 MemoryPressure::~MemoryPressure() {

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -15,7 +16,9 @@ class MemoryPressure {
  public:
   // Returns what may be used, if `used` is: less if processes wait for memory, but what one call
   // has `needed`, since the waits of others do not end by its failure.
-  static std::uint64_t budget_for(std::uint64_t used, std::uint64_t needed) noexcept;
+  // `root` as of os::memory_limit().
+  static std::uint64_t budget_for(std::uint64_t used, std::uint64_t needed,
+                                  const std::filesystem::path& root = "/") noexcept;
   // Likewise, if so many bytes can be had, and processes wait for so many percent of the time.
   static std::uint64_t budget_within(std::uint64_t available, double waiting, std::uint64_t used,
                                      std::uint64_t needed) noexcept;

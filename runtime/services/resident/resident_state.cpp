@@ -75,13 +75,16 @@ Result<void> ResidentSet::State::start() {
       checkpoint, [this](UnitRead& read) { finish(read); }, [this] { return next_prefetch(); });
   TRY(reads->start(placed));
   if (!follows) return {};
-  pressure = std::make_unique<MemoryPressure>([this] {
-    memory->bury_the_dead();  // the first may be one of them
-    const ResidentTable::Lock lock(table());
-    if (memory->is_first())
-      table().set_budget(MemoryPressure::budget_for(table().used_bytes(), table().most_needed()));
-  });
+  pressure = std::make_unique<MemoryPressure>([this] { look_at_memory(); });
   return pressure->start();
+}
+
+void ResidentSet::State::look_at_memory(const std::filesystem::path& root) {
+  memory->bury_the_dead();  // the first may be one of them
+  const ResidentTable::Lock lock(table());
+  if (!memory->is_first()) return;
+  const std::uint64_t used = table().used_bytes();
+  table().set_budget(MemoryPressure::budget_for(used, table().most_needed(), root));
 }
 
 void ResidentSet::State::follow_memory(std::uint64_t needed) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -62,6 +63,9 @@ struct ResidentSet::State {
 
   // Without a budget given: makes it that of now, of which one call needs so much.
   void follow_memory(std::uint64_t needed);
+  // Likewise, from time to time; the first of those that share the set does. `root` as of
+  // os::memory_limit().
+  void look_at_memory(const std::filesystem::path& root = "/");
 
   // begin() gives it a slot. Precondition of that: the table says that this set reads the unit.
   std::shared_ptr<UnitRead> make_read(std::uint32_t unit, ReadTarget target);

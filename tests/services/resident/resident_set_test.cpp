@@ -3,13 +3,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/services/resident/experts_file.hpp"
+#include "tests/services/resident/set_state.hpp"
 #include "tests/support/gguf_builder.hpp"
 
 using namespace weightmap;
@@ -355,4 +358,28 @@ TEST_CASE_FIXTURE(Experts, "Without a budget there is what the machine can give"
   const ResidentSet set = cold_set({});
   for (const Lease& lease : leases_of(set, {0, 5, 15})) CHECK(is_right(lease));
   CHECK(set.stats().budget_bytes > expert_count * slot_bytes);
+}
+
+TEST_CASE_FIXTURE(Experts, "Without a budget a set shrinks and grows with what others leave") {
+  const TemporaryFolder machine;
+  std::filesystem::create_directories(machine.path() / "proc/pressure");
+  const auto set = set_state(checkpoint, {});
+  set->memory = TableMemory::of({}, {}, set->plan, *set->policy, 4 * slot_bytes).value();
+  const std::array<std::uint32_t, 4> units{0, 1, 2, 3};
+  {
+    const ResidentTable::Lock lock(set->table());
+    REQUIRE(set->table().reserve(units, set->memory->member()));
+    for (const std::uint32_t unit : units) set->table().finish(unit, true);
+  }
+  // Bytes of slots and the budget, where so many KiB can be had and some wait for memory.
+  const auto look = [&](const std::string& available, const std::string& waiting) {
+    machine.write("proc/meminfo", "MemAvailable: " + available + " kB\n");
+    machine.write("proc/pressure/memory", "some avg10=" + waiting + " avg60=0.00\n");
+    set->look_at_memory(machine.path());
+    return std::pair(set->table().used_bytes() / slot_bytes, set->table().budget_bytes());
+  };
+  CHECK(look("160", "0.00") == std::pair<std::uint64_t, std::uint64_t>(4, 307'200));
+  CHECK(look("0", "0.00") == std::pair<std::uint64_t, std::uint64_t>(3, 153'600));
+  CHECK(look("160", "50.00") == std::pair<std::uint64_t, std::uint64_t>(2, 120'960));
+  CHECK(look("160", "0.00") == std::pair<std::uint64_t, std::uint64_t>(2, 230'400));
 }
