@@ -138,7 +138,8 @@ inline constexpr std::size_t unit_alignment = 64;
 // "blk.0.ffn_gate_exps.weight", as GGUF has them: a unit "layers.0.experts.7" or "blk.0.exps.7" has
 // slice 7 of each, by name.
 // Fails with not_found if there is none, with unsupported if fused tensors of one layer have
-// different numbers of experts, with limit_exceeded if they have more than 4 million slices.
+// different numbers of experts, or if an expert has both a tensor of its own and a slice, with
+// limit_exceeded if there are more than 4 million slices.
 WEIGHTMAP_API Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint,
                                                      std::string_view pattern = "*");
 

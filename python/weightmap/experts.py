@@ -82,7 +82,8 @@ def units(checkpoint: Checkpoint, pattern: str = "*") -> list[Unit]:
     "layers.0.experts.gate_up_proj" or GGUF's "blk.0.ffn_gate_exps.weight", a unit for each of their
     slices. Parts are in the order of their names.
 
-    TensorNotFoundError if there is none.
+    TensorNotFoundError if there is none; UnsupportedError if an expert has both a tensor of its own
+    and a slice, of which the pattern is to match one kind.
     """
     return [
         Unit(name, tuple([Part(*part) for part in parts]))

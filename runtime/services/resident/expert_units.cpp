@@ -65,9 +65,14 @@ class Groups {
     if (is_new) groups_.push_back({name, {}});
     groups_[at->second].tensors.push_back(tensor);
   }
-  std::vector<Group> take() {
+  const std::vector<Group>& sorted() {
     for (Group& group : groups_) std::ranges::sort(group.tensors);
-    return std::move(groups_);
+    return groups_;
+  }
+  // Returns nullptr if there is none of this name.
+  const Group* find(const std::string& name) const {
+    const auto at = places_.find(name);
+    return at == places_.end() ? nullptr : &groups_[at->second];
   }
 
  private:
@@ -114,10 +119,10 @@ Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint, std::string
       fused.add(name->before, tensor);
   }
   std::vector<Unit> units;
-  for (const auto& [name, tensors] : single.take())
+  for (const auto& [name, tensors] : single.sorted())
     units.push_back(unit_of(name, tensors, std::nullopt));
   std::uint64_t left = most_slices;
-  for (const auto& [layer, tensors] : fused.take()) {
+  for (const auto& [layer, tensors] : fused.sorted()) {
     TRY_ASSIGN(const std::int64_t experts, experts_of(checkpoint, layer, tensors));
     if (static_cast<std::uint64_t>(experts) > left / tensors.size())
       return failure(ErrorCode::limit_exceeded, bytes::quote(tensors.front()) + " has " +
@@ -125,8 +130,16 @@ Result<std::vector<Unit>> expert_units(const Checkpoint& checkpoint, std::string
                                                     " experts; all together there are more than " +
                                                     std::to_string(most_slices) + " slices");
     left -= static_cast<std::uint64_t>(experts) * tensors.size();
-    for (std::int64_t expert = 0; expert < experts; ++expert)
-      units.push_back(unit_of(layer + std::to_string(expert), tensors, expert));
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      const std::string name = layer + std::to_string(expert);
+      if (const Group* const own = single.find(name))
+        return failure(ErrorCode::unsupported,
+                       bytes::quote(name) + " has a tensor of its own, " +
+                           bytes::quote(own->tensors.front()) + ", and slice " +
+                           std::to_string(expert) + " of " + bytes::quote(tensors.front()) +
+                           "; give a pattern that matches those of one kind");
+      units.push_back(unit_of(name, tensors, expert));
+    }
   }
   if (!units.empty()) return units;
   return failure(ErrorCode::not_found,

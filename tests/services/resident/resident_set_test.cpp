@@ -320,6 +320,21 @@ TEST_CASE("Tensors of one layer for different numbers of experts are refused") {
               "\"blk.4.exps.\" has tensors for 3 experts, and \"blk.4.ffn_up_exps.weight\" for 2");
 }
 
+TEST_CASE(
+    "An expert with a tensor of its own and a slice is refused, and a pattern is the way out") {
+  const TemporaryFolder folder;
+  const Checkpoint checkpoint = opened(folder.write(
+      "model.safetensors",
+      framed(R"({"h.0.experts.1.w1":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+             R"("h.0.experts.gate":{"dtype":"U8","shape":[2,1],"data_offsets":[2,4]}})",
+             "abcd")));
+  CHECK_FAILS(expert_units(checkpoint), ErrorCode::unsupported,
+              "\"h.0.experts.1\" has a tensor of its own, \"h.0.experts.1.w1\", and slice 1 of "
+              "\"h.0.experts.gate\"; give a pattern that matches those of one kind");
+  CHECK(expert_units(checkpoint, "*.experts.*.*").value().size() == 1);
+  CHECK(expert_units(checkpoint, "*.experts.gate").value().size() == 2);
+}
+
 TEST_CASE("Units lie in any file of a set, and in archives of torch") {
   const TemporaryFolder folder;
   folder.write("a.safetensors", safetensors({{"experts.0.w", filled('w', 0, 5000)}}));
