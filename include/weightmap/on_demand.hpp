@@ -300,6 +300,10 @@ class WEIGHTMAP_API ResidentSet {
   ResidentStats stats() const;
   // The history of each unit, as of now.
   std::vector<UnitHistory> history() const;
+  // Returns how many bytes of the units that are in no slot the page cache has: what acquire() need
+  // not read. Asks the system about each page of their files. Fails with io, naming the file, if it
+  // does not tell.
+  Result<std::uint64_t> cached_bytes() const;
 
   // Writes a profile: the names of the units with their uses, those that were used last at the end,
   // as lines of text; bytes of a name that end a line, or cannot be printed, are \xNN. Fails with

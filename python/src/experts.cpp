@@ -283,6 +283,10 @@ void bind_experts(nb::module_& module, nb::class_<OpenCheckpoint>& checkpoint) {
           },
           nb::sig("def prefetch(self, units: list[int], /) -> None"))
       .def("stats", stats_of_set, nb::sig("def stats(self) -> dict[str, typing.Any]"))
+      .def("cached_bytes",
+           [](const SharedSet& self) {
+             return value_or_raise(without_gil([&] { return self.open->set.cached_bytes(); }));
+           })
       .def("history", history_of_set, nb::sig("def history(self) -> list[tuple[int, int, int]]"))
       .def(
           "save_profile",

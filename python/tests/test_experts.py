@@ -164,6 +164,13 @@ def test_statistics_and_histories_count(resident):
     assert resident.history()[2].last_used == 4
 
 
+def test_what_the_page_cache_has_beside_slots_is_counted(resident, path):
+    path.read_bytes()
+    assert resident.cached_bytes() == sum(resident.unit_bytes)
+    resident.acquire([3, 6]).end()
+    assert resident.cached_bytes() == sum(resident.unit_bytes) - 2 * resident.unit_bytes[3]
+
+
 def test_what_is_prefetched_is_there(resident):
     resident.prefetch(["e3"])
     while resident.stats().prefetched_units == 0:

@@ -267,6 +267,14 @@ class ResidentSet:
         """What it did so far."""
         return Stats(**self._core.stats())
 
+    def cached_bytes(self) -> int:
+        """How many bytes of the units that are in no slot the page cache has: acquire() need not read
+        them. Looks at each page of their files.
+
+        FileError, which names the file, if the system does not tell.
+        """
+        return self._core.cached_bytes()
+
     def history(self) -> list[UnitHistory]:
         """That of each unit, as of now."""
         return [UnitHistory(*each) for each in self._core.history()]

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "mmap/pages/page_cache.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
@@ -42,6 +44,24 @@ Result<void> check_budget(const std::vector<Unit>& units, const std::vector<Plac
                      " needs " + std::to_string(largest->slot_bytes) +
                      " bytes, above the budget of " + std::to_string(budget_bytes));
 }
+
+// What of parts is cached. Asks once for each file.
+class FilePages {
+ public:
+  Result<std::uint64_t> cached_bytes(const SourceFile& source, const PlacedPart& part) {
+    if (source.file.is_in_memory()) return part.bytes;  // needs no read either
+    auto found = of_.find(&source);
+    if (found == of_.end()) {
+      Result<mmap::CachedPages> pages = mmap::CachedPages::of(source.file);
+      if (!pages) return tl::unexpected<Error>(source.about(std::move(pages.error())));
+      found = of_.emplace(&source, std::move(*pages)).first;
+    }
+    return found->second.cached_bytes(part.position - source.base(), part.bytes);
+  }
+
+ private:
+  std::map<const SourceFile*, mmap::CachedPages> of_;
+};
 
 // The header cannot know the state.
 ResidentSet::State& state_of(const void* set) noexcept {
@@ -194,6 +214,25 @@ ResidentStats ResidentSet::stats() const {
   stats.waited_ns = counters.waited_ns;
   stats.processes = table.members();
   return stats;
+}
+
+Result<std::uint64_t> ResidentSet::cached_bytes() const {
+  if (state_->is_of_parent()) return 0;
+  std::vector<const PlacedUnit*> absent;
+  {
+    const ResidentTable::Lock lock(state_->table());
+    for (std::uint32_t unit = 0; unit < state_->units.size(); ++unit)
+      if (state_->table().state(unit) == UnitState::absent) absent.push_back(&state_->placed[unit]);
+  }
+  FilePages pages;
+  std::uint64_t bytes = 0;
+  for (const PlacedUnit* unit : absent)
+    for (const PlacedPart& part : unit->parts) {
+      TRY_ASSIGN(const std::uint64_t cached,
+                 pages.cached_bytes(state_->checkpoint.sources.at(part.position), part));
+      bytes += cached;
+    }
+  return bytes;
 }
 
 std::vector<UnitHistory> ResidentSet::history() const {

@@ -183,6 +183,18 @@ TEST_CASE_FIXTURE(Experts, "What was read ahead and is not used makes room at on
   CHECK(set.stats().evicted_units == 2);
 }
 
+TEST_CASE_FIXTURE(Experts, "What is in no slot and in the page cache is counted") {
+  const std::vector<Unit> all = expert_units(checkpoint).value();
+  evict_file(path);
+  const ResidentSet set =
+      ResidentSet::of(checkpoint, {all[7], all[11], all[12]}, {.budget_bytes = slot_bytes}).value();
+  CHECK(set.cached_bytes().value() == 0);
+  CHECK_FALSE(leases_of(set, {1})[0].is_mapped());
+  CHECK(set.cached_bytes().value() == 0);
+  read_file(path);
+  CHECK(set.cached_bytes().value() == 2 * (gate_bytes + down_bytes));
+}
+
 TEST_CASE_FIXTURE(Experts, "A profile brings back what was used last") {
   const std::string profile = folder.path() / "profile";
   {
@@ -363,6 +375,7 @@ TEST_CASE("The bytes of a checkpoint in memory are where units are") {
   const ResidentSet set =
       ResidentSet::of(checkpoint, expert_units(checkpoint).value(), {.budget_bytes = slot_bytes})
           .value();
+  CHECK(set.cached_bytes().value() == expert_count * (gate_bytes + down_bytes));
   for (const Lease& lease : leases_of(set, {0, 5, 15})) {
     CHECK(lease.is_mapped());
     CHECK(is_right(lease));
