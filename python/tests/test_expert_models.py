@@ -18,6 +18,8 @@ from memory_maps import permissions
 torch = pytest.importorskip("torch", reason="this test runs models")
 transformers = pytest.importorskip("transformers", "5", reason="these tests make its models")
 
+from weightmap._transformers.expert_module import ExpertLayer  # noqa: E402
+
 # Of the text that must be the same. scripts/test --engines asks for 200.
 TOKENS = int(os.environ.get("WEIGHTMAP_EXPERT_TOKENS", "12"))
 COMMON = dict(
@@ -156,6 +158,40 @@ def test_each_expert_is_visited_once_a_call(load):
     assert len(resident) == 16 and resident.stats().budget_bytes < 3 * resident.unit_bytes[0]
     uses = [each.uses for each in resident.history()]
     assert set(uses) == {0, 1} and sum(uses) > 12
+
+
+@pytest.fixture
+def waves(monkeypatch):
+    """How many experts each wave takes, or is refused."""
+    seen, acquire = [], ExpertLayer._acquire
+    monkeypatch.setattr(
+        ExpertLayer, "_acquire",
+        lambda self, experts: seen.append(len(experts)) or acquire(self, experts),
+    )
+    return seen
+
+
+def test_a_layer_takes_all_that_fits_at_once(load, waves):
+    logits_of(load(experts="320KiB"))
+    assert len(waves) == COMMON["num_hidden_layers"] and min(waves) > 4
+
+
+def test_a_layer_that_does_not_fit_takes_half_of_the_budget_at_a_time(load, waves):
+    logits_of(load(experts="160KiB"))
+    assert max(waves) == 2 and len(waves) > 6
+
+
+def test_a_layer_takes_less_where_others_leave_no_room(load, wholes, waves, monkeypatch):
+    acquire = ExpertLayer._acquire
+
+    def refuse_many(self, experts):
+        if len(experts) > 4:
+            raise weightmap.LimitExceededError("leases of others")
+        return acquire(self, experts)
+
+    monkeypatch.setattr(ExpertLayer, "_acquire", refuse_many)
+    assert torch.equal(logits_of(load(experts="320KiB")), logits_of(wholes("Mixtral")))
+    assert max(waves) == 4 and len(waves) == 4
 
 
 def test_everything_but_the_experts_is_mapped(load):

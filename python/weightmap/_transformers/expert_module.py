@@ -88,6 +88,7 @@ class _Call:
 
     def __init__(self, hit: list[int]) -> None:
         self.hit = hit  # experts that were not leased yet, in the order in which they will be
+        self.goes_in_waves = False
         self.leases: dict[int, _core.Lease] = {}
 
     def end(self) -> None:
@@ -110,7 +111,7 @@ class ExpertLayer:
             resident.unit_bytes[each] + page * (2 * len(resident.units[each].parts) + 1)
             for each in positions
         ]
-        self._limit = 0
+        self._budget = 0
 
     @contextlib.contextmanager
     def call(self, ids: torch.Tensor) -> Iterator[None]:
@@ -141,20 +142,21 @@ class ExpertLayer:
             call.hit = call.hit[call.hit.index(expert):]
         else:
             call.hit.insert(0, expert)
-        wave = self._wave(call.hit)
+        call.goes_in_waves = call.goes_in_waves or not self._fits(call.hit)
+        wave = self._half(call.hit) if call.goes_in_waves else call.hit
         try:
             leases = self._acquire(wave)
-        except LimitExceededError:
-            self._limit = 0  # the budget may follow what the machine can give
-            smaller = self._wave(call.hit)
+        except LimitExceededError:  # others hold too much, or the machine gives less than before
+            self._look_at_budget()
+            smaller = self._half(call.hit)
             if len(smaller) >= len(wave):
                 raise
-            wave = smaller
+            call.goes_in_waves, wave = True, smaller
             leases = self._acquire(wave)
         call.leases = dict(zip(wave, leases))
         call.hit = call.hit[len(wave):]
         if call.hit:
-            self.resident._core.prefetch(self._found(self._wave(call.hit)))
+            self.resident._core.prefetch(self._found(self._half(call.hit)))
         return leases[0]
 
     def _acquire(self, experts: list[int]) -> list[_core.Lease]:
@@ -163,17 +165,24 @@ class ExpertLayer:
     def _found(self, experts: list[int]) -> list[int]:
         return [self._positions[each] for each in experts]
 
-    def _wave(self, hit: list[int]) -> list[int]:
+    def _fits(self, hit: list[int]) -> bool:
+        """Whether all of them have room at once."""
+        need = sum(self._costs[each] for each in hit)
+        if need > self._budget:
+            self._look_at_budget()
+        return need <= self._budget
+
+    def _half(self, hit: list[int]) -> list[int]:
         """As many of the first ones as half of the budget has room for, so that those after them can
         be read meanwhile."""
-        costs = [self._costs[each] for each in hit]
-        if sum(costs) > self._limit:
-            self._limit = self.resident.stats().budget_bytes // 2
-        end, room = 1, self._limit - costs[0]
-        while end < len(hit) and costs[end] <= room:
-            room -= costs[end]
+        end, room = 1, self._budget // 2 - self._costs[hit[0]]
+        while end < len(hit) and self._costs[hit[end]] <= room:
+            room -= self._costs[hit[end]]
             end += 1
         return hit[:end]
+
+    def _look_at_budget(self) -> None:
+        self._budget = self.resident.stats().budget_bytes
 
 
 def _experts_in(ids: torch.Tensor, count: int) -> list[int]:
