@@ -43,21 +43,67 @@ CONFIGS = {
     "GptOss": dict(COMMON, intermediate_size=24, num_local_experts=8, num_experts_per_tok=2,
                    head_dim=16, sliding_window=8),
 }
+# As they are published; blocks are smaller, as everything is.
+QUANTIZED = {
+    "GptOss mxfp4": dict(CONFIGS["GptOss"], intermediate_size=64),
+    "Qwen3Moe fp8": dict(CONFIGS["Qwen3Moe"], moe_intermediate_size=32),
+    "DeepseekV3 fp8": dict(DEEPSEEK, moe_intermediate_size=32),
+}
+QUANTIZATIONS = {
+    "mxfp4": {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]},
+    "fp8": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+            "weight_block_size": [16, 16]},
+}
 # Of two experts, and of some more: a slot is of whole pages.
 BUDGETS = [24 << 10, "64KiB"]
+OF_QUANTIZED = ["64KiB", "128KiB"]
 PROMPT = [[3, 17, 90, 5, 64, 33, 101, 8, 77, 45, 12, 126, 54, 88, 21, 9, 111, 70, 39, 2]]
 
 
 def saved(name, path):
     torch.manual_seed(5)
-    config = getattr(transformers, f"{name}Config")(**CONFIGS[name])
+    kind, _, form = name.partition(" ")
+    config = getattr(transformers, f"{kind}Config")(**{**CONFIGS, **QUANTIZED}[name])
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:  # so that each token has other experts, and the text is no loop
                 parameter.normal_(std=0.25)
     model.save_pretrained(path)
+    if form:
+        rewrite(path, lambda fields: fields.update(quantization_config=QUANTIZATIONS[form]),
+                {"mxfp4": to_mxfp4, "fp8": to_fp8}[form])
     return path
+
+
+def rewrite(folder, config, tensors):
+    """With other fields and tensors, which these functions make in place."""
+    fields = json.loads((folder / "config.json").read_text())
+    config(fields)
+    (folder / "config.json").write_text(json.dumps(fields))
+    with weightmap.open(folder) as opened:
+        state = {name: each.clone() for name, each in opened.torch().items()}
+    tensors(state)
+    weightmap.save_safetensors(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def to_mxfp4(state):
+    """Random bytes, each of two numbers, and an exponent for 32 of them."""
+    for name in [name for name in state if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, columns, rows = state.pop(name).shape
+        shape = experts, rows, columns // 32
+        state[f"{name}_blocks"] = torch.randint(256, (*shape, 16), dtype=torch.uint8)
+        state[f"{name}_scales"] = torch.randint(121, 127, shape, dtype=torch.uint8)
+
+
+def to_fp8(state):
+    from transformers.integrations.finegrained_fp8 import Fp8Quantize
+
+    config = transformers.FineGrainedFP8Config(weight_block_size=(16, 16))
+    quantize = Fp8Quantize(SimpleNamespace(quantization_config=config))
+    for name in [name for name in state if "_proj" in name]:
+        state.update(quantize.convert({name: state[name]}))
 
 
 def text_of(model):
@@ -110,6 +156,7 @@ def wholes(folders):
 @pytest.fixture
 def load(folders):
     def load(name="Mixtral", experts=BUDGETS[0], **options):
+        experts = OF_QUANTIZED[0] if name in QUANTIZED else experts
         return weightmap.transformers.load(folders(name), experts=experts, **options)
 
     return load
@@ -125,28 +172,50 @@ def apart(folder, to):
     return to
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+EXPERTS = "experts.safetensors"
+
+
+def experts_apart(folder, to):
+    """The same model with the experts in a file of their own, of which nothing is mapped."""
+    shutil.copytree(folder, to)
+    with weightmap.open(folder) as opened:
+        places = {name: EXPERTS if ".experts." in name else "rest.safetensors" for name in opened}
+        for file in set(places.values()):
+            tensors = {name: opened[name].torch() for name in opened if places[name] == file}
+            weightmap.save_safetensors(tensors, to / file, metadata={"format": "pt"})
+    (to / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": places}
+    (to / "model.safetensors.index.json").write_text(json.dumps(index))
+    return to
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *QUANTIZED])
 def test_answers_are_those_of_the_whole_model(name, folders, wholes, tmp_path):
     whole = wholes(name)
     folder = folders(name)
-    if name not in ("Mixtral", "GptOss"):  # whose files are so anyway, and cannot be so
+    is_of_slices = "GptOss" in name or name in QUANTIZED  # which are used where they are cached
+    if is_of_slices:
+        folder = experts_apart(folder, tmp_path / "apart")
+    elif name != "Mixtral":  # whose files are so anyway
         folder = apart(folder, tmp_path / "apart")
     logits, text = logits_of(whole), text_of(whole)
     assert len(set(text[-TOKENS:])) > min(TOKENS, 32) // 4  # it is no loop of a few tokens
-    for budget in BUDGETS:
+    for budget in OF_QUANTIZED if name in QUANTIZED else BUDGETS:
         model = weightmap.transformers.load(folder, experts=budget)
-        assert type(model).__name__ == f"{name}ForCausalLM" and isinstance(model, type(whole))
+        is_cold = not is_of_slices or weightmap.evict(folder / EXPERTS).cached_after == 0
+        assert type(model).__name__ == type(whole).__name__ and isinstance(model, type(whole))
         assert torch.equal(logits_of(model), logits)
         assert text_of(model) == text
         stats = weightmap.transformers.resident_set(model).stats()
         assert stats.leased_units == 0
-        if name != "GptOss":
+        if is_cold:  # tmpfs keeps what it has
             assert stats.misses > 0 and stats.evicted_units > 0
 
 
-def test_experts_that_are_in_the_page_cache_are_used_there(load, wholes):
-    model = load("GptOss")
-    assert torch.equal(logits_of(model), logits_of(wholes("GptOss")))
+@pytest.mark.parametrize("name", ["GptOss", "GptOss mxfp4", "Qwen3Moe fp8"])
+def test_experts_that_are_in_the_page_cache_are_used_there(load, wholes, name):
+    model = load(name)
+    assert torch.equal(logits_of(model), logits_of(wholes(name)))
     stats = weightmap.transformers.resident_set(model).stats()
     assert stats.mapped_units > 0 and stats.slot_bytes == 0
 
@@ -376,25 +445,122 @@ def changed(folders, tmp_path):
 
     def change(name, config=lambda fields: None, tensors=lambda tensors: None):
         folder = shutil.copytree(folders(name), tmp_path / "changed")
-        fields = json.loads((folder / "config.json").read_text())
-        config(fields)
-        (folder / "config.json").write_text(json.dumps(fields))
-        with weightmap.open(folders(name)) as opened:
-            state = dict(opened.torch())
-            tensors(state)
-            weightmap.save_safetensors(state, folder / "model.safetensors",
-                                       metadata={"format": "pt"})
+        rewrite(folder, config, tensors)
         return folder
 
     return change
 
 
-def test_a_quantized_model_is_refused(changed):
-    folder = changed("GptOss", lambda fields: fields.update(
-        quantization_config={"quant_method": "mxfp4", "dequantize": True}
+@pytest.mark.parametrize("name, parts", [
+    ("GptOss mxfp4", ["gate_up_proj_blocks", "gate_up_proj_scales", "gate_up_proj_bias",
+                      "down_proj_blocks", "down_proj_scales", "down_proj_bias"]),
+    ("Qwen3Moe fp8", ["3.gate_proj.weight", "3.gate_proj.weight_scale_inv", "3.up_proj.weight",
+                      "3.up_proj.weight_scale_inv", "3.down_proj.weight",
+                      "3.down_proj.weight_scale_inv"]),
+])
+def test_what_is_quantized_is_read_so(load, name, parts):
+    model = load(name)
+    resident = weightmap.transformers.resident_set(model)
+    assert [part.tensor.rpartition("experts.")[2] for part in resident.units[3].parts] == parts
+    assert model.dtype == model.model.layers[0].mlp.experts.down_proj.dtype == torch.bfloat16
+    assert not any("experts" in each for each, _ in model.named_parameters())
+
+
+def test_what_is_not_quantized_in_a_quantized_model_is_taken_so(changed):
+    """The first layer is not; of the second there are also scales of inputs."""
+
+    def change(state):
+        for name in [name for name in state if ".experts." in name]:
+            if "layers.1" in name:
+                if name.endswith("weight"):
+                    state[name.replace("weight", "activation_scale")] = torch.tensor(0.5)
+            elif name.endswith("scale_inv"):
+                del state[name]
+            else:
+                state[name] = state[name].bfloat16() / 128
+
+    folder = changed("Qwen3Moe fp8", tensors=change)
+    whole = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype="auto", experts_implementation="eager"
+    )
+    model = weightmap.transformers.load(folder, experts="64KiB")
+    assert torch.equal(logits_of(model), logits_of(whole))
+    units = weightmap.transformers.resident_set(model).units
+    assert [len(units[each].parts) for each in (7, 8)] == [3, 6]
+
+
+def dequantization(form, change=lambda made: made, dtype=torch.bfloat16):
+    """Of random parts, by an operation whose result is changed; with what it makes itself."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+    from transformers.integrations.mxfp4 import Mxfp4Dequantize
+
+    from weightmap._transformers.dequantization import Fp8Dequantization, Mxfp4Dequantization
+
+    random = torch.randint(256, (150, 4, 16), dtype=torch.uint8)
+    if form == "mxfp4":
+        kind, real, key, patterns = Mxfp4Dequantization, Mxfp4Dequantize, "down_proj", [
+            "down_proj_blocks", "down_proj_scales"]
+        parts = [random, random[:, :, 0]]
+    else:
+        kind, real, key, patterns = Fp8Dequantization, Fp8Dequantize, "gate_up_proj", [
+            "gate.weight", "gate.weight_scale_inv", "up.weight", "up.weight_scale_inv"]
+        weight = random.view(150, 64).view(torch.float8_e4m3fn)
+        parts = [weight[:30], torch.rand(3, 4), weight[30:], torch.rand(5, 2)]
+
+    class Operation(real):
+        def convert(self, given, **kwargs):
+            made = super().convert(given, **kwargs)
+            return {name: [change(each[0])] for name, each in made.items()}
+
+    operation = Operation(None)
+    model = SimpleNamespace(**{key: SimpleNamespace(dtype=dtype)})
+    given = {pattern: [part[None] if form == "mxfp4" else part]
+             for pattern, part in zip(patterns, parts)}
+    expected = torch.cat([each[0] for each in operation.convert(
+        given, model=model, full_layer_name=key).values()])
+    return kind(operation, key, dtype, patterns), parts, expected
+
+
+def bits(tensor):
+    return tensor.nan_to_num(12345).view(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("form", ["mxfp4", "fp8"])
+def test_what_is_dequantized_is_what_transformers_makes(form, dtype):
+    dequantize, parts, expected = dequantization(form, dtype=dtype)
+    assert dequantize._can_look_up is (form == "fp8" or dtype.itemsize == 2)
+    made = dequantize(parts)
+    assert made.dtype == dtype and made.is_contiguous() and not made.requires_grad
+    assert torch.equal(bits(made), bits(expected))
+
+
+@pytest.mark.parametrize("form", ["mxfp4", "fp8"])
+def test_an_operation_that_is_not_of_bytes_alone_is_used_itself(form):
+    dequantize, parts, expected = dequantization(form, lambda made: made.flip(0))
+    assert torch.equal(bits(dequantize(parts)), bits(expected))
+
+
+def test_another_quantization_is_refused(changed):
+    folder = changed("Mixtral", lambda fields: fields.update(
+        quantization_config={"quant_method": "metal"}
     ))
-    with pytest.raises(weightmap.UnsupportedError, match="one of mxfp4; .* or save it dequantized once"):
+    with pytest.raises(weightmap.UnsupportedError,
+                       match="mxfp4 or fp8, and this is one of metal; .*save it dequantized once"):
         weightmap.transformers.load(folder, experts="1GiB")
+
+
+def test_a_model_that_stays_quantized_is_refused(load, wholes, monkeypatch):
+    """As transformers has it where there is a GPU."""
+    from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
+
+    expected = logits_of(wholes("Qwen3Moe fp8"))
+    monkeypatch.setattr(FineGrainedFP8HfQuantizer, "validate_environment", lambda *_, **__: None)
+    with pytest.raises(weightmap.UnsupportedError,
+                       match=r"compute with fp8 .*FineGrainedFP8Config\(dequantize=True\)"):
+        load("Qwen3Moe fp8")
+    config = transformers.FineGrainedFP8Config(dequantize=True)
+    assert torch.equal(logits_of(load("Qwen3Moe fp8", quantization_config=config)), expected)
 
 
 def convert(state):
@@ -417,7 +583,21 @@ def narrow(name):
     return change
 
 
+def fuse(state):
+    parts = [state.pop(FP8.format(each)) for each in range(8)]
+    state["model.layers.1.mlp.experts.down_proj"] = torch.stack(parts)
+
+
+def change(name, how):
+    def change(state):
+        state[name] = how(state[name])
+
+    return change
+
+
 EXPERT = "model.layers.1.block_sparse_moe.experts.6.w3.weight"
+FP8 = "model.layers.1.mlp.experts.{}.down_proj.weight"
+MXFP4 = "model.layers.1.mlp.experts.down_proj_blocks"
 
 
 @pytest.mark.parametrize("name, change, error, message", [
@@ -429,7 +609,31 @@ EXPERT = "model.layers.1.block_sparse_moe.experts.6.w3.weight"
      "the files have nothing for model.layers.1.mlp.experts.down_proj"),
     ("GptOss", narrow("model.layers.1.mlp.experts.down_proj"), weightmap.UnsupportedError,
      r"of shape \[7, 24, 32\] is not \[8, 24, 32\]"),
-], ids=["dtype", "an expert is missing", "shape", "a parameter is missing", "shape of fused"])
+    ("Qwen3Moe fp8", leave_out(FP8.format(6) + "_scale_inv"), weightmap.UnsupportedError,
+     "the files have 7 of 8 experts"),
+    ("Qwen3Moe fp8", narrow(FP8.format(6)), weightmap.UnsupportedError,
+     r"6.down_proj.weight' is float8_e4m3fn of \[31, 32\], and .* float8_e4m3fn of \[32, 32\]"),
+    ("Qwen3Moe fp8", lambda state: [narrow(FP8.format(each))(state) for each in range(8)],
+     weightmap.UnsupportedError, r"cannot be dequantized: .*31, 32\) not divisible by scale grid"),
+    ("Qwen3Moe fp8", lambda state: [leave_out(FP8.format(each) + "_scale_inv")(state)
+                                    for each in range(8)],
+     weightmap.UnsupportedError, r"is float8_e4m3fn of \[32, 32\] when it is dequantized, "
+     r"expected bfloat16 of \[32, 32\]"),
+    ("Qwen3Moe fp8", fuse, weightmap.UnsupportedError,
+     "'model.layers.1.mlp.experts.down_proj' is float8_e4m3fn and the model computes in bfloat16"),
+    ("GptOss mxfp4", narrow(MXFP4), weightmap.UnsupportedError,
+     r"down_proj_blocks' is not of 8 experts"),
+    ("GptOss mxfp4", leave_out(MXFP4), weightmap.UnsupportedError, "cannot be dequantized"),
+    ("GptOss mxfp4", change(MXFP4, lambda each: each[:, :, :1].clone()), weightmap.UnsupportedError,
+     r"cannot be dequantized: .* does not match"),
+    ("GptOss mxfp4", lambda state: [
+        change(name, lambda each: each[:, 1:].clone())(state)
+        for name in (MXFP4, MXFP4.replace("blocks", "scales"))
+    ], weightmap.UnsupportedError, r"is bfloat16 of \[64, 31\] when it is dequantized, "
+     r"expected bfloat16 of \[64, 32\]"),
+], ids=["dtype", "an expert is missing", "shape", "a parameter is missing", "shape of fused",
+        "a scale is missing", "shapes differ", "blocks", "scales are missing", "fused fp8",
+        "stacked", "no weights", "groups", "rows"])
 def test_files_that_do_not_fit_are_refused(changed, name, change, error, message):
     with pytest.raises(error, match=message) as refused:
         weightmap.transformers.load(changed(name, tensors=change), experts="1GiB")

@@ -10,6 +10,11 @@ import torch
 from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError, UnsupportedError
 from weightmap._torch.dtypes import dtype_of
+from weightmap._transformers.dequantization import (
+    Dequantization,
+    Fp8Dequantization,
+    Mxfp4Dequantization,
+)
 from weightmap.experts import Part, Unit
 
 try:
@@ -30,7 +35,15 @@ except ImportError:
         f"transformers {transformers.__version__}. Leave experts= out"
     ) from None
 
+# By the class of the operation that transformers does first.
+_DEQUANTIZATIONS = {"Fp8Dequantize": Fp8Dequantization, "Mxfp4Dequantize": Mxfp4Dequantization}
+
 WAY_OUT = "load the model without experts=, which maps them like the rest"
+
+
+# Of a parameter in a unit: its first part, how many there are, and what they go through; None where
+# they are joined to what the parameter is.
+Place = tuple[int, int, "Dequantization | None"]
 
 
 class ModuleParts:
@@ -40,11 +53,13 @@ class ModuleParts:
     def __init__(self, name: str, count: int) -> None:
         self.name = name
         self.count = count  # of experts
-        self.parameters: dict[str, tuple[int, int]] = {}  # first part, number of parts
+        self.parameters: dict[str, Place] = {}
         self._parts: list[list[Part]] = [[] for _ in range(count)]
 
-    def add(self, parameter: str, of_experts: list[list[Part]]) -> None:
-        self.parameters[parameter] = len(self._parts[0]), len(of_experts[0])
+    def add(
+        self, parameter: str, of_experts: list[list[Part]], dequantize: Dequantization | None
+    ) -> None:
+        self.parameters[parameter] = len(self._parts[0]), len(of_experts[0]), dequantize
         for parts, more in zip(self._parts, of_experts):
             parts.extend(more)
 
@@ -90,9 +105,11 @@ class ExpertFiles:
         keys = [key for sources in self._found.values() for each in sources.values() for key in each]
         return {self._renamed(key, known)[0] for key in keys} | self._parameters.keys()
 
-    def parts_of(self, name: str, parameter: torch.Tensor) -> list[list[Part]]:
+    def parts_of(
+        self, name: str, parameter: torch.Tensor
+    ) -> tuple[list[list[Part]], Dequantization | None]:
         """Of each expert, in their order. UnsupportedError if the files have more to be done than to
-        put slices side by side, or the elements of another dtype."""
+        dequantize slices and to put them side by side, or the elements of another dtype."""
         sources = self._found.get(name, {})
         if not sources:
             raise InvalidArgumentError(
@@ -101,9 +118,13 @@ class ExpertFiles:
         if None in sources:
             parts = self._fused(name, parameter, sources[None])
         else:
-            parts = self._merged(name, parameter, sources)
+            converter = next(each for each in self._converters
+                             if next(iter(sources)) in each.source_patterns)
+            if type(converter.operations[0]).__name__ in _DEQUANTIZATIONS:
+                return self._quantized(name, parameter, sources, converter)
+            parts = self._merged(name, parameter, sources, converter)
         self._check_dtype(name, parameter, parts[0][0].tensor)
-        return parts
+        return parts, None
 
     def _fused(
         self, name: str, parameter: torch.Tensor, keys: list[str]
@@ -114,21 +135,14 @@ class ExpertFiles:
         return [[Part(keys[0], expert)] for expert in range(len(parameter))]
 
     def _merged(
-        self, name: str, parameter: torch.Tensor, sources: dict[str | None, list[str]]
+        self, name: str, parameter: torch.Tensor, sources: dict[str | None, list[str]],
+        converter: Any,
     ) -> list[list[Part]]:
         """Of lists of modules, which transformers stacks, and puts side by side where a parameter is
         made of several lists: those of one expert then lie one after the other in its slice."""
-        converter = next(each for each in self._converters
-                         if next(iter(sources)) in each.source_patterns)
-        steps = converter.operations
-        merges = steps and isinstance(steps[0], MergeModulelist) and steps[0].dim == 0
-        joins = len(steps) == 2 and isinstance(steps[1], Concatenate) and steps[1].dim == 1
-        if not merges or not (joins or len(steps) == 1 == len(sources)):
-            self._refuse(name, f"they go through {', '.join(type(each).__name__ for each in steps)}")
+        self._check_steps(name, converter.operations, len(sources))
         lists = [sources.get(pattern, []) for pattern in converter.source_patterns]
-        for keys in lists:
-            if len(keys) != len(parameter):
-                self._refuse(name, f"the files have {len(keys)} of {len(parameter)} experts")
+        self._check_counts(name, parameter, lists)
         made = [[Part(key, joined=position > 0) for position, key in enumerate(keys)]
                 for keys in zip(*lists)]
         for parts in made:
@@ -138,6 +152,65 @@ class ExpertFiles:
                 self._refuse(name, f"{parts[0].tensor!r} of shape {list(shapes[0])} does not fit "
                                    f"{list(parameter.shape[1:])}")
         return made
+
+    def _quantized(
+        self, name: str, parameter: torch.Tensor, sources: dict[str | None, list[str]],
+        converter: Any,
+    ) -> tuple[list[list[Part]], Dequantization]:
+        """Of quantized weights with their scales: lists of modules, or tensors of all experts."""
+        operation, *steps = converter.operations
+        # How inputs are to be quantized is not about the weights.
+        patterns = [each for each in converter.source_patterns
+                    if each in sources and not each.endswith("activation_scale")]
+        lists = [sources[each] for each in patterns]
+        dequantize = _DEQUANTIZATIONS[type(operation).__name__](
+            operation, name.rpartition(".")[2], parameter.dtype, patterns
+        )
+        if not dequantize.stacked:
+            self._check_steps(name, steps, sum("scale" not in each for each in patterns))
+            self._check_counts(name, parameter, lists)
+        elif any(len(keys) != 1 or self._checkpoint[keys[0]].shape[:1] != (len(parameter),)
+                 for keys in lists):
+            self._refuse(name, f"{lists[0][0]!r} is not of {len(parameter)} experts")
+        self._check_dequantized(name, parameter, lists, dequantize)
+        if dequantize.stacked:
+            return [[Part(keys[0], expert) for keys in lists]
+                    for expert in range(len(parameter))], dequantize
+        return [[Part(key) for key in keys] for keys in zip(*lists)], dequantize
+
+    def _check_dequantized(
+        self, name: str, parameter: torch.Tensor, lists: list[list[str]],
+        dequantize: Dequantization,
+    ) -> None:
+        """Tries it with the shapes of one expert, which are those of all."""
+        parts = []
+        for keys in lists:
+            first = self._checkpoint[keys[0]]
+            for each in map(self._checkpoint.__getitem__, keys):
+                if (each.shape, each.dtype) != (first.shape, first.dtype):
+                    self._refuse(name, f"{each.name!r} is {each.dtype} of {list(each.shape)}, and "
+                                       f"{first.name!r} {first.dtype} of {list(first.shape)}")
+            shape, dtype = first.shape[dequantize.stacked:], dtype_of(first.dtype)
+            parts.append(torch.empty(shape, dtype=dtype, device="meta"))
+        try:
+            made = dequantize(parts)
+        except Exception as error:  # whatever transformers says of them
+            self._refuse(name, f"they cannot be dequantized: {error}")
+        if made.shape != parameter.shape[1:] or made.dtype != parameter.dtype:
+            words = [f"{str(each.dtype).removeprefix('torch.')} of {list(shape)}"
+                     for each, shape in ((made, made.shape), (parameter, parameter.shape[1:]))]
+            self._refuse(name, "each is {} when it is dequantized, expected {}".format(*words))
+
+    def _check_steps(self, name: str, steps: list[Any], lists: int) -> None:
+        merges = steps and isinstance(steps[0], MergeModulelist) and steps[0].dim == 0
+        joins = len(steps) == 2 and isinstance(steps[1], Concatenate) and steps[1].dim == 1
+        if not merges or not (joins or len(steps) == 1 == lists):
+            self._refuse(name, f"they go through {', '.join(type(each).__name__ for each in steps)}")
+
+    def _check_counts(self, name: str, parameter: torch.Tensor, lists: list[list[str]]) -> None:
+        for keys in lists:
+            if len(keys) != len(parameter):
+                self._refuse(name, f"the files have {len(keys)} of {len(parameter)} experts")
 
     def _check_dtype(self, name: str, parameter: torch.Tensor, key: str) -> None:
         computed = parameter.dtype

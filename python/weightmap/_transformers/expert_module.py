@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weightmap import _core
+    from weightmap._transformers.expert_files import Place
     from weightmap.experts import ResidentSet
 
 
@@ -34,11 +35,11 @@ class ExpertParameter:
     _is_hf_initialized = True  # transformers does not fill it with random numbers
 
     def __init__(
-        self, layer: ExpertLayer, name: str, place: tuple[int, int], meta: torch.Tensor
+        self, layer: ExpertLayer, name: str, place: Place, meta: torch.Tensor
     ) -> None:
         self._layer = layer
         self._name = name
-        self._part, self._count = place
+        self._part, self._count, self._dequantize = place
         self.shape = meta.shape
         self.dtype = meta.dtype
         self.device = torch.device("cpu")
@@ -50,7 +51,11 @@ class ExpertParameter:
             number = None
         if number is None or not 0 <= number < self.shape[0]:
             self._refuse(f"[{expert!r}]")
-        made: torch.Tensor = self._layer.lease(number).torch(self._part, self._count)
+        lease = self._layer.lease(number)
+        if self._dequantize is not None:
+            parts = range(self._part, self._part + self._count)
+            return self._dequantize([lease.torch(part, 1) for part in parts])
+        made: torch.Tensor = lease.torch(self._part, self._count)
         return made
 
     def __len__(self) -> int:

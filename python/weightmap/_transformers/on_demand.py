@@ -46,7 +46,7 @@ def resident_set_of(model: torch.nn.Module) -> ResidentSet:
 def _check_options(cls: Any, options: dict[str, Any]) -> None:
     for name in _PLACED:
         given = options.get(name)
-        if given and not (name == "device_map" and str(given) == "cpu"):
+        if given and not _is_of_the_cpu(name, given):
             raise UnsupportedError(f"experts= goes without {name}=: they are in memory of the CPU")
     if options.get("experts_implementation", "eager") != "eager":
         raise UnsupportedError(
@@ -57,6 +57,38 @@ def _check_options(cls: Any, options: dict[str, Any]) -> None:
         raise InvalidArgumentError(
             f"experts= needs the class of a model, not {getattr(cls, '__name__', cls)}; leave cls= "
             "out, and config.json names it"
+        )
+
+
+def _is_of_the_cpu(name: str, given: Any) -> bool:
+    if name == "quantization_config":
+        return _is_dequantizing(given)
+    return name == "device_map" and str(given) == "cpu"
+
+
+# By what config.json calls them: quantized forms that transformers dequantizes where it loads them.
+_DEQUANTIZED = {"mxfp4": "Mxfp4Config", "fp8": "FineGrainedFP8Config"}
+
+
+def _is_dequantizing(quantization_config: Any) -> bool:
+    return getattr(quantization_config, "dequantize", False) is True
+
+
+def _check_quantizer(quantizer: Any) -> None:
+    if quantizer is None:
+        return
+    settings = quantizer.quantization_config
+    method = str(getattr(settings.quant_method, "value", settings.quant_method))
+    if method not in _DEQUANTIZED:
+        raise UnsupportedError(
+            f"experts= takes models that are quantized to {' or '.join(_DEQUANTIZED)}, and this is "
+            f"one of {method}; {WAY_OUT}, or save it dequantized once"
+        )
+    if not _is_dequantizing(settings):
+        raise UnsupportedError(
+            f"transformers would compute with {method} on this machine, and experts= computes with "
+            "what is dequantized, in memory of the CPU: give quantization_config="
+            f"transformers.{_DEQUANTIZED[method]}(dequantize=True)"
         )
 
 
@@ -88,12 +120,7 @@ class _Loader:
 
     def _take_out(self, model: Any, paths: list[str], load_config: Any) -> set[str]:
         """Returns what transformers calls their tensors, which it is not to miss."""
-        if load_config.hf_quantizer is not None:
-            method = getattr(load_config.hf_quantizer.quantization_config, "quant_method", "")
-            raise UnsupportedError(
-                f"experts= takes no quantized models, and this is one of "
-                f"{getattr(method, 'value', method)}; {WAY_OUT}, or save it dequantized once"
-            )
+        _check_quantizer(load_config.hf_quantizer)
         modules = {name: module for name, module in model.named_modules() if _is_of_experts(module)}
         if not modules:
             raise UnsupportedError(
@@ -111,7 +138,7 @@ class _Loader:
             files = ExpertFiles(checkpoint, model, metas, load_config)
             for full, meta in metas.items():
                 name, _, key = full.rpartition(".")
-                parts[name].add(key, files.parts_of(full, meta))
+                parts[name].add(key, *files.parts_of(full, meta))
             units = [unit for each in parts.values() for unit in each.units()]
             resident = ResidentSet(checkpoint, units, budget=self._budget, share=self._share)
         first = 0
