@@ -59,7 +59,7 @@ void Answer::take(std::string_view line) {
     if (take_number(line, &number) && number < 1000) status = static_cast<long>(number);
     return;
   }
-  const std::array<std::pair<std::string_view, std::string*>, 8> fields = {{
+  const std::array<std::pair<std::string_view, std::string*>, 10> fields = {{
       {"content-range", &content_range},
       {"content-encoding", &content_encoding},
       {"content-length", &content_length},
@@ -68,6 +68,8 @@ void Answer::take(std::string_view line) {
       {"last-modified", &last_modified},
       {"location", &location},
       {"x-amz-version-id", &version_id},
+      {"x-amz-checksum-sha256", &checksum_sha256},
+      {"x-amz-checksum-type", &checksum_type},
   }};
   const std::size_t colon = line.find(':');
   if (colon == line.npos) return;

@@ -28,7 +28,9 @@ struct Answer {
   std::string etag;
   std::string last_modified;
   std::string location;
-  std::string version_id;  // S3's
+  std::string version_id;       // S3's
+  std::string checksum_sha256;  // likewise
+  std::string checksum_type;    // likewise
 
   // Takes one line of the header, with or without its end. A status line begins a new answer: the
   // one before was preliminary. A field that comes twice gets both values, which then match

@@ -205,31 +205,41 @@ namespace {
 // One answer is of one version, whether the server names it or not.
 class WholeBody final : public Body {
  public:
-  explicit WholeBody(WholeReader& reader) : reader_(reader) {}
+  WholeBody(WholeReader& reader, std::optional<Pinned>& pinned)
+      : reader_(reader), pinned_(pinned) {}
   Result<void> begins(const Answer& answer) override {
     TRY(check_body(answer));
     const std::optional<std::uint64_t> size = bytes::number(answer.content_length);
     if (!size)
       return failure(ErrorCode::unsupported, "the server does not say how long the file is");
-    RemoteVersion version{.tag = answer.etag};
-    version.size = *size;
-    return reader_.begins(version);
+    pinned_ = Pinned{.version = {.size = *size, .tag = answer.etag}};
+    return reader_.begins(pinned_->version);
   }
   Result<void> take(std::span<const std::byte> bytes) override { return reader_.take(bytes); }
 
  private:
   WholeReader& reader_;
+  std::optional<Pinned>& pinned_;
 };
 
 }  // namespace
 
 Result<void> HttpSource::read_whole(WholeReader& reader) {
-  WholeBody body(reader);
+  WholeBody body(reader, pinned_);
   Result<Answer> answer = get_whole(store_, options_, body, counts_);
   if (!answer) return passed_on(named(std::move(answer).error()));
   if (answer->status == 200) return {};
   return passed_on(named({.code = answer->status < 500 ? ErrorCode::not_found : ErrorCode::io,
                           .message = "the server answers HTTP " + std::to_string(answer->status)}));
+}
+
+// Other stores than S3 have no such header. Of a file that was replaced meanwhile nothing is said.
+Result<StoreSum> HttpSource::store_sum() {
+  if (!std::holds_alternative<S3Object>(location_) || !pinned_) return StoreSum{};
+  Result<Answer> answer = get_sum(store_, *pinned_, options_, counts_);
+  if (!answer) return passed_on(named(std::move(answer).error()));
+  if (answer->status != 200 || answer->etag != pinned_->version.tag) return StoreSum{};
+  return parse_checksum(answer->checksum_sha256, answer->checksum_type);
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::sibling(const std::string& relative) const {

@@ -33,6 +33,8 @@ class HttpSource final : public RangeSource, public WholeSource {
   Result<void> read(RangeReader& reader) override;
   Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const override;
   RangeCounts counts() const noexcept override { return counts_; }
+  bool tells_began() const noexcept override { return true; }
+  Result<StoreSum> store_sum() override;
   bool has_no_ranges() const noexcept override { return has_no_ranges_; }
   Result<void> read_whole(WholeReader& reader) override;
 

@@ -46,6 +46,13 @@ RequestHead Place::request_whole() const {
   return head;
 }
 
+RequestHead Place::request_sum(const Pinned& pinned) const {
+  RequestHead head{
+      .url = target_.text(), .headers = {"x-amz-checksum-mode: ENABLED"}, .wants_body = false};
+  if (target_.has_origin_of(own_)) add_own_headers(head, &pinned);
+  return head;
+}
+
 void Place::add_own_headers(RequestHead& head, const Pinned* pinned) const {
   head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
   head.user = target_.user;
@@ -89,6 +96,9 @@ Result<bool> Place::renew(unsigned generation) {
 
 std::string Place::credentials() const {
   if (signer_) return "the signer was asked again";
+  if (own_.is_presigned())
+    return "the signature in the URL has expired, or is of another file: get a new URL; a fetch "
+           "goes on where it was";
   if (s3_ && !s3_->key_id.empty())
     return std::string("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY were used, ") +
            (s3_->session_token.empty() ? "AWS_SESSION_TOKEN is not set" : "with AWS_SESSION_TOKEN");

@@ -28,6 +28,7 @@ struct RequestHead {
   std::string user = {};
   std::string password = {};
   std::string sigv4 = {};  // libcurl's CURLOPT_AWS_SIGV4; empty: not signed
+  bool wants_body = true;
 };
 
 class Place {
@@ -40,6 +41,8 @@ class Place {
   Result<void> prepare();
   RequestHead request(const Ask& ask, const Pinned* pinned) const;
   RequestHead request_whole() const;
+  // Of S3, for its checksum. Of a range S3 says none, or that of parts as if it were the file's.
+  RequestHead request_sum(const Pinned& pinned) const;
   // Counts the URLs that have been requested: after a redirect or a new signature it is another.
   unsigned generation() const noexcept { return generation_; }
 

@@ -119,8 +119,7 @@ Result<void> RangeRun::end(RangeFeed& feed, Attempt& attempt, CURLcode code) {
   if (attempt.is_judged() || code == CURLE_OK) return end_answered(feed, attempt, code);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (!is_transient(code)) return failure(ErrorCode::io, words_of(code));
-  if (is_out_of_reach(code) && !has_answered_ && attempt.piece().failures != 0)
-    return failure(ErrorCode::io, std::string(words_of(code)) + ", twice");
+  if (is_out_of_reach(code) && !has_answered_) return failure(ErrorCode::io, words_of(code));
   return ask_again(attempt, words_of(code));
 }
 

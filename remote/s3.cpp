@@ -1,6 +1,8 @@
 #include "remote/s3.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
@@ -53,6 +55,25 @@ Result<S3Object> S3Object::sibling(std::string_view relative) const {
   TRY(check_relative(relative));
   return parse(std::string(s3_scheme) + bucket + "/" + key.substr(0, key.rfind('/') + 1) +
                std::string(relative));
+}
+
+StoreSum parse_checksum(std::string_view text, std::string_view type) noexcept {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::size_t length = 44;  // of 32 bytes, one "=" among them
+  if (text.size() < length || text[length - 1] != '=') return {};
+  std::array<std::byte, 32> sum;
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < length - 1; ++i) {
+    const std::size_t six = digits.find(text[i]);
+    if (six == digits.npos) return {};
+    bits = bits << 6 | static_cast<std::uint32_t>(six);
+    // After i + 1 digits so many whole bytes are there.
+    if (const std::size_t whole = 6 * (i + 1) / 8; whole != 6 * i / 8)
+      sum[whole - 1] = std::byte(bits >> (6 * (i + 1) % 8) & 255);
+  }
+  if (text.size() == length && type != "COMPOSITE") return {.sha256 = sum};
+  return {.is_composite = text.size() == length || text[length] == '-'};
 }
 
 Result<S3Access> S3Access::from_environment() {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "remote/url.hpp"
+#include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::remote {
@@ -18,6 +20,10 @@ struct S3Object {
   std::string name() const;  // "s3://bucket/key"
   Result<S3Object> sibling(std::string_view relative) const;
 };
+
+// Of the headers x-amz-checksum-sha256, which is base64 with "-N" behind it for an object of N
+// parts, and x-amz-checksum-type. Any other text says nothing.
+StoreSum parse_checksum(std::string_view text, std::string_view type) noexcept;
 
 struct S3Access {
   std::string key_id = {};  // empty: requests are not signed

@@ -89,6 +89,7 @@ void Transfer::set_options(const RequestHead& head, bool fresh,
 #if LIBCURL_VERSION_NUM >= 0x075700
   set(easy, CURLOPT_QUICK_EXIT, 1L);  // a name that is being resolved does not hold up the end
 #endif
+  set(easy, CURLOPT_NOBODY, head.wants_body ? 0L : 1L);
   if (!head.user.empty()) {
     set(easy, CURLOPT_USERNAME, head.user.c_str());
     set(easy, CURLOPT_PASSWORD, head.password.c_str());

@@ -89,7 +89,7 @@ class Transfer {
 bool can_sign() noexcept;
 // What has failed, for a message.
 const char* words_of(CURLcode code) noexcept;
-// No server was found, or none that listens: asked for once more at most.
+// No server was found, or none that listens: asked for again only if it has answered before.
 bool is_out_of_reach(CURLcode code) noexcept;
 // True for failures that another request may not meet.
 bool is_transient(CURLcode code) noexcept;

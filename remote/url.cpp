@@ -170,6 +170,8 @@ std::string Url::name() const {
   return shown.text();
 }
 
+bool Url::is_presigned() const noexcept { return is_signed(query); }
+
 std::string Url::identity() const {
   std::string text = scheme + "://" + host + ':' + port + path;
   for (std::string_view left = query; !left.empty();) {

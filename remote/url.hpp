@@ -29,6 +29,7 @@ struct Url {
   // a token.
   std::string identity() const;
   bool has_origin_of(const Url& other) const noexcept;
+  bool is_presigned() const noexcept;
   // The target of a redirect. Fails with io if it leads away from http and https, or from https to
   // http. It has no user and password.
   Result<Url> redirected(const std::string& location) const;

@@ -48,27 +48,34 @@ class BodyTransfer final : public Transfer {
   std::optional<Error> refusal_;
 };
 
-bool is_busy(long status) noexcept { return status == 429 || status >= 500; }
+bool is_busy(long status) noexcept { return status == 429 || (status >= 500 && status != 501); }
 bool is_redirect(long status) noexcept {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
 class WholeGet {
  public:
-  WholeGet(Place& place, const RemoteOptions& options, Body& body, RangeCounts& counts)
-      : place_(place), options_(options), body_(body), counts_(counts) {}
+  // `sum_of`: asks for no body, but for the checksum of this version; nullptr for all of the file.
+  WholeGet(Place& place, const Pinned* sum_of, const RemoteOptions& options, Body& body,
+           RangeCounts& counts)
+      : place_(place),
+        sum_of_(sum_of),
+        options_(options),
+        body_(body),
+        counts_(counts),
+        has_answered_(sum_of != nullptr) {}
 
   Result<Answer> run() {
     const BlockedSigpipe blocked;
     TRY(place_.prepare());
     for (;;) {
-      BodyTransfer body(transfers_, place_.request_whole(), failures_ > 0, options_.stall, body_,
-                        counts_);
+      BodyTransfer body(transfers_, request(), failures_ > 0, options_.stall, body_, counts_);
       TRY_ASSIGN(const CURLcode code, transfer(body));
       body.check_memory();
       if (body.refusal()) return tl::unexpected<Error>(*body.refusal());
       TRY(body.check_header(code));
       const long status = body.answer().status;
+      has_answered_ = has_answered_ || status != 0;
       if (code != CURLE_OK || is_busy(status)) {
         TRY(wait(code, status, body.retry_after()));
       } else if (is_redirect(status)) {
@@ -81,6 +88,10 @@ class WholeGet {
   }
 
  private:
+  RequestHead request() const {
+    return sum_of_ == nullptr ? place_.request_whole() : place_.request_sum(*sum_of_);
+  }
+
   // Until it has ended. The only one of `transfers_`.
   Result<CURLcode> transfer(const Transfer& transfer) {
     for (;;) {
@@ -109,7 +120,7 @@ class WholeGet {
   Result<void> wait(CURLcode code, long status, std::chrono::seconds asked) {
     const std::string why = code == CURLE_OK ? "HTTP " + std::to_string(status) : words_of(code);
     if (code != CURLE_OK && !is_transient(code)) return failure(ErrorCode::io, why);
-    if (is_out_of_reach(code) && failures_ == 1) return failure(ErrorCode::io, why + ", twice");
+    if (is_out_of_reach(code) && !has_answered_) return failure(ErrorCode::io, why);
     if (++failures_ > options_.retries)
       return failure(ErrorCode::io, why + ", after " + std::to_string(failures_) + " requests");
     ++counts_.retries;
@@ -128,13 +139,15 @@ class WholeGet {
   }
 
   Place& place_;
+  const Pinned* const sum_of_;
   const RemoteOptions& options_;
   Body& body_;
   RangeCounts& counts_;
   Transfers transfers_;
   std::random_device random_;
   const Clock::time_point began_ = Clock::now();
-  std::string last_;  // answer, if it was none
+  std::string last_;   // answer, if it was none
+  bool has_answered_;  // here, or before
   unsigned failures_ = 0;
   unsigned redirects_ = 0;
 };
@@ -160,7 +173,13 @@ class SmallBody final : public Body {
 
 Result<Answer> get_whole(Place& place, const RemoteOptions& options, Body& body,
                          RangeCounts& counts) {
-  return WholeGet(place, options, body, counts).run();
+  return WholeGet(place, nullptr, options, body, counts).run();
+}
+
+Result<Answer> get_sum(Place& place, const Pinned& pinned, const RemoteOptions& options,
+                       RangeCounts& counts) {
+  SmallBody none;
+  return WholeGet(place, &pinned, options, none, counts).run();
 }
 
 Result<SmallAnswer> get_small(const Url& url, const RemoteOptions& options) {

@@ -28,6 +28,10 @@ class Body {
 Result<Answer> get_whole(Place& place, const RemoteOptions& options, Body& body,
                          RangeCounts& counts);
 
+// The same for the header alone, of what Place::request_sum() asks for.
+Result<Answer> get_sum(Place& place, const Pinned& pinned, const RemoteOptions& options,
+                       RangeCounts& counts);
+
 struct SmallAnswer {
   long status = 0;
   std::string body;

@@ -42,11 +42,17 @@ struct FetchOptions {
   bool verify = true;
   // SHA-256s of the files, by their names beside the first one: "model.safetensors"; "" is the only
   // file. Unless empty, each file that is fetched must be among them, and is compared before it
-  // gets its name: another digest is corrupt, and nothing is kept of it.
+  // gets its name: another digest is corrupt, and nothing is kept of it. Where this is empty, the
+  // files are compared with what their store says (RangeSource::store_sum()), if it does.
   std::map<std::string, std::array<std::byte, 32>> sha256 = {};
+  // Fails with invalid_argument, before a file is fetched, if neither of them has its SHA-256.
+  bool require_digest = false;
   // Called by the calling thread; by the one that fetches, for start_staging().
   Progress progress = {};
 };
+
+// Who said which SHA-256 a file must have.
+enum class SumFrom : std::uint8_t { nobody, caller, store };
 
 struct FetchReport {
   std::filesystem::path path;  // of the file that was fetched; empty in memory
@@ -56,7 +62,9 @@ struct FetchReport {
   std::uint64_t resumed_bytes = 0;   // that an earlier, killed fetch had left
   std::uint64_t verified_bytes = 0;  // of storages whose CRC-32 was compared
   std::uint64_t summed_bytes = 0;    // of the file, if its SHA-256 was compared
-  bool in_one_request = false;       // without ranges: if it is cut off, all of it comes anew
+  SumFrom sum_from = SumFrom::nobody;
+  bool has_composite_sum = false;  // the store's is of parts of the file, and was not compared
+  bool in_one_request = false;     // without ranges: if it is cut off, all of it comes anew
   std::chrono::nanoseconds time{};
 };
 

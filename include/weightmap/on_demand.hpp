@@ -293,8 +293,8 @@ class WEIGHTMAP_API ResidentSet {
 
   // Reads units that may be wanted soon, in this order, when nothing is waited for, and returns at
   // once. What of the last call was not begun yet is given up: an empty list cancels. It takes the
-  // place of what the policy gives up, never that of leases. What is not there when an acquire() has
-  // to wait for room is given up, too. An error is that of a later acquire().
+  // place of what the policy gives up, never that of leases. What is not there when an acquire()
+  // has to wait for room is given up, too. An error is that of a later acquire().
   void prefetch(std::span<const std::size_t> units) const;
 
   ResidentStats stats() const;

@@ -15,6 +15,7 @@
 // All functions may be called from any thread.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +48,12 @@ struct RemoteVersion {
   std::string id = {};     // S3's versionId; empty: there is none
 
   friend bool operator==(const RemoteVersion&, const RemoteVersion&) = default;
+};
+
+// What a store says of a file's SHA-256.
+struct StoreSum {
+  std::optional<std::array<std::byte, 32>> sha256 = {};  // of the whole file
+  bool is_composite = false;  // it has only that of the SHA-256s of the parts it was uploaded in
 };
 
 struct RangeRequest {
@@ -104,6 +111,12 @@ class WEIGHTMAP_API RangeSource {
   // "sub/data". Fails with unsupported if the source knows no folder.
   virtual Result<std::unique_ptr<RangeSource>> sibling(const std::string& relative) const = 0;
   virtual RangeCounts counts() const noexcept = 0;
+  // True if read() calls RangeReader::began() now and then. Of others shorter ranges are asked for
+  // while little arrives, so that not much of them is lost if a fetch is killed.
+  virtual bool tells_began() const noexcept { return false; }
+  // What the store says of the SHA-256 of the version that was identified; may be a request of its
+  // own. Empty if it says nothing. Fails as read() does.
+  virtual Result<StoreSum> store_sum() { return StoreSum{}; }
 };
 
 // What WholeSource::read_whole() hands the file to. An error ends it, and is returned.

@@ -150,6 +150,11 @@ nb::dict range_counts(const RangeCounts& counts) {
   return fields;
 }
 
+const char* sum_from(SumFrom from) noexcept {
+  if (from == SumFrom::nobody) return "";
+  return from == SumFrom::store ? "store" : "given";
+}
+
 nb::dict fetch_report(const FetchReport& report) {
   nb::dict fields = range_counts(report.counts);
   fields["path"] = to_bytes(report.path.native());
@@ -159,6 +164,8 @@ nb::dict fetch_report(const FetchReport& report) {
   fields["resumed_bytes"] = report.resumed_bytes;
   fields["verified_bytes"] = report.verified_bytes;
   fields["summed_bytes"] = report.summed_bytes;
+  fields["sum_from"] = sum_from(report.sum_from);
+  fields["has_composite_sum"] = report.has_composite_sum;
   fields["in_one_request"] = report.in_one_request;
   fields["seconds"] = seconds(report.time);
   return fields;
@@ -188,8 +195,9 @@ std::map<std::string, std::array<std::byte, 32>> digests_of(const nb::dict& sums
 }
 
 FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
-                           const nb::dict& sums, Progress progress) {
+                           const nb::dict& sums, bool require_digest, Progress progress) {
   FetchOptions options;
+  options.require_digest = require_digest;
   options.sha256 = digests_of(sums);
   options.order = std::move(order);
   options.verify = verify;
@@ -200,12 +208,13 @@ FetchOptions fetch_options(std::vector<std::string> order, bool verify, std::uin
 
 RemoteStaging begin_staging(nb::handle source, std::vector<std::string> order, bool verify,
                             std::uint64_t chunk_bytes, const nb::bytes& name,
-                            std::uint64_t budget_bytes, const nb::dict& sums) {
+                            std::uint64_t budget_bytes, const nb::dict& sums, bool require_digest) {
   const auto watched = std::make_shared<Watched>();
   std::unique_ptr<RangeSource> from = source_of(source, watched);
   const std::string called = from->name();
   RemoteStageOptions options;
-  options.fetch = fetch_options(std::move(order), verify, chunk_bytes, sums, progress_of(watched));
+  options.fetch = fetch_options(std::move(order), verify, chunk_bytes, sums, require_digest,
+                                progress_of(watched));
   options.name = text_of(name);
   options.budget_bytes = budget_bytes;
   LongCall call(Py_None, watched);
@@ -230,12 +239,12 @@ StagedFile finish_staging(const RemoteStaging& self, nb::handle progress) {
 
 nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
                   std::vector<std::string> order, bool verify, std::uint64_t chunk_bytes,
-                  bool replaces, const nb::dict& sums, nb::handle progress) {
+                  bool replaces, const nb::dict& sums, bool require_digest, nb::handle progress) {
   const std::filesystem::path target = text_of(path);
   LongCall call(progress);
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   const FetchOptions options =
-      fetch_options(std::move(order), verify, chunk_bytes, sums, call.progress());
+      fetch_options(std::move(order), verify, chunk_bytes, sums, require_digest, call.progress());
   const auto fetched = call.run([&]() -> Result<std::vector<FetchReport>> {
     if (is_folder) return fetch_into(std::move(from), target, options);
     return fetch(*from, target, options, replaces).transform([](const FetchReport& report) {
@@ -249,12 +258,12 @@ nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
 
 nb::dict fetch_version(nb::handle source, const nb::bytes& path, std::vector<std::string> order,
                        bool verify, std::uint64_t chunk_bytes, const nb::dict& sums,
-                       nb::handle progress) {
+                       bool require_digest, nb::handle progress) {
   const std::filesystem::path link = text_of(path);
   LongCall call(progress);
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   const FetchOptions options =
-      fetch_options(std::move(order), verify, chunk_bytes, sums, call.progress());
+      fetch_options(std::move(order), verify, chunk_bytes, sums, require_digest, call.progress());
   const auto fetched = call.run([&]() -> Result<ModelReport> {
     TRY_ASSIGN(ModelReport report, fetch_model(std::move(from), link, options));
     TRY(remove_old_versions(link, {report.previous}));
@@ -313,22 +322,23 @@ void bind_remote(nb::module_& module) {
   module.def("start_staging", begin_staging,
              nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
                      "chunk_bytes: int, name: bytes, budget_bytes: int, "
-                     "sums: dict[str, bytes], /) -> Staging"));
+                     "sums: dict[str, bytes], require_digest: bool, /) -> Staging"));
+  module.def("fetch", fetch_to, nb::arg("source"), nb::arg("path"), nb::arg("is_folder"),
+             nb::arg("order"), nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("replaces"),
+             nb::arg("sums"), nb::arg("require_digest"), nb::arg("progress").none(),
+             nb::sig("def fetch(source: typing.Any, path: bytes, is_folder: bool, "
+                     "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
+                     "sums: dict[str, bytes], require_digest: bool, progress: "
+                     "typing.Callable[[int, int], typing.Any] | None, /) "
+                     "-> list[dict[str, typing.Any]]"));
   module.def(
-      "fetch", fetch_to, nb::arg("source"), nb::arg("path"), nb::arg("is_folder"), nb::arg("order"),
-      nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("replaces"), nb::arg("sums"),
+      "fetch_model", fetch_version, nb::arg("source"), nb::arg("link"), nb::arg("order"),
+      nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("sums"), nb::arg("require_digest"),
       nb::arg("progress").none(),
-      nb::sig(
-          "def fetch(source: typing.Any, path: bytes, is_folder: bool, "
-          "order: list[str], verify: bool, chunk_bytes: int, replaces: bool, "
-          "sums: dict[str, bytes], progress: typing.Callable[[int, int], typing.Any] | None, /) "
-          "-> list[dict[str, typing.Any]]"));
-  module.def("fetch_model", fetch_version, nb::arg("source"), nb::arg("link"), nb::arg("order"),
-             nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("sums"), nb::arg("progress").none(),
-             nb::sig("def fetch_model(source: typing.Any, link: bytes, order: list[str], "
-                     "verify: bool, chunk_bytes: int, sums: dict[str, bytes], "
-                     "progress: typing.Callable[[int, int], typing.Any] | None, /) "
-                     "-> dict[str, typing.Any]"));
+      nb::sig("def fetch_model(source: typing.Any, link: bytes, order: list[str], "
+              "verify: bool, chunk_bytes: int, sums: dict[str, bytes], require_digest: bool, "
+              "progress: typing.Callable[[int, int], typing.Any] | None, /) "
+              "-> dict[str, typing.Any]"));
 }
 
 }  // namespace weightmap::python

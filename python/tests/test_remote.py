@@ -844,7 +844,7 @@ def test_connections_are_chosen_by_open_url():
 def test_the_sha256_is_compared(training, tmp_path):
     right = hashlib.sha256(training.content).hexdigest()
     [report] = remote.fetch(training, tmp_path / "model.pt", sha256=right.upper())
-    assert report.summed_bytes == training.size
+    assert (report.summed_bytes, report.sum_from) == (training.size, "given")
     with remote.stage(training, sha256=right) as staging:
         staging.finish()
     with pytest.raises(weightmap.CorruptError, match=f"has the SHA-256 {right}, not 00"):
@@ -853,6 +853,14 @@ def test_the_sha256_is_compared(training, tmp_path):
         with pytest.raises(weightmap.CorruptError, match="has the SHA-256"):
             staging.finish()
     assert os.listdir(tmp_path) == ["model.pt"]
+
+
+def test_a_digest_is_required(training, tmp_path):
+    for call in (remote.stage, lambda source, **given: remote.fetch(source, tmp_path / "x", **given)):
+        with pytest.raises(weightmap.InvalidArgumentError, match="no SHA-256 of .* is known"):
+            call(training, require_digest=True)
+    [report] = remote.fetch(training, tmp_path / "model.pt")
+    assert (report.summed_bytes, report.sum_from, report.has_composite_sum) == (0, "", False)
 
 
 def test_the_sha256s_of_a_set_are_by_name(shards, tmp_path):

@@ -5,9 +5,11 @@
 
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "remote/judgement.hpp"
+#include "remote/s3.hpp"
 
 using namespace weightmap;
 using remote::Answer;
@@ -70,6 +72,26 @@ TEST_CASE("any other Content-Range is refused") {
                            "bytes 0-18446744073709551615/18446744073709551615",
                            "bytes 0-9/1234, bytes 0-9/1234"})
     CHECK_MESSAGE(!ContentRange::parse(text), text);
+}
+
+TEST_CASE("a checksum is base64 of 32 bytes, or says nothing") {
+  constexpr const char* abc = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=";
+  const StoreSum whole = remote::parse_checksum(abc, "");
+  REQUIRE(whole.sha256);
+  CHECK(whole.sha256->front() == std::byte{0xba});
+  CHECK(whole.sha256->at(1) == std::byte{0x78});
+  CHECK(whole.sha256->back() == std::byte{0xad});
+  CHECK(remote::parse_checksum(abc, "FULL_OBJECT").sha256 == whole.sha256);
+  for (const auto& [text, type] : {std::pair(std::string(abc) + "-2", ""), {abc, "COMPOSITE"}}) {
+    CHECK_FALSE(remote::parse_checksum(text, type).sha256);
+    CHECK(remote::parse_checksum(text, type).is_composite);
+  }
+  for (const std::string text : {"", "ungW", "*ngWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=",
+                                 "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0A",
+                                 "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=A"}) {
+    CHECK_FALSE(remote::parse_checksum(text, "").sha256);
+    CHECK_FALSE(remote::parse_checksum(text, "").is_composite);
+  }
 }
 
 TEST_CASE("a header is taken line by line") {

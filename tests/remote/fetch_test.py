@@ -4,6 +4,8 @@
     fetch_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import base64
+import hashlib
 import json
 import os
 import pathlib
@@ -15,7 +17,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from range_server import ALWAYS, stalled, status, truncated, whole  # noqa: E402
+from range_server import (  # noqa: E402
+    ALWAYS, stalled, status, truncated, whole, with_headers)
 from remote_case import MIB, ModelCase, RemoteCase, digest, document, make, run, skip  # noqa: E402
 
 
@@ -160,6 +163,95 @@ class WithoutRanges(ModelCase):
         url = self.server.url("model.safetensors.index.json")
         self.assertIn("fetch each of its files by a URL of its own",
                       run("fetch", url, f"{self.folder}/new/", code=1).stderr)
+
+
+def is_head(request):
+    return request.method == "HEAD"
+
+
+class StoreSums(ModelCase):
+    """SHA-256s that S3 says of objects, when their header alone is asked for."""
+
+    def setUp(self):
+        super().setUp()
+        (self.store / "bucket").mkdir()
+        self.file = self.file.rename(self.store / "bucket" / "model.pt")
+        self.environment = {"AWS_ENDPOINT_URL": self.server.url()}
+        self.right = base64.b64encode(hashlib.sha256(self.file.read_bytes()).digest()).decode()
+
+    def says(self, checksum, **more):
+        self.server.heal()
+        self.server.fault(with_headers(x_amz_checksum_sha256=checksum, **more), times=ALWAYS,
+                          match=is_head)
+
+    def fetched(self, *arguments):
+        [file] = document("fetch", "s3://bucket/model.pt", self.target, "--force", *arguments,
+                          environment=self.environment)["files"]
+        self.is_fetched()
+        return file["sha256_compared"], file["sum_from"]
+
+    def refused(self, *command):
+        return run(*command, environment=self.environment, code=1).stderr
+
+    def test_the_sum_of_an_object_is_compared(self):
+        self.says(self.right)
+        self.assertEqual(self.fetched("--require-digest"), (True, "store"))
+        [asked] = [request for request in self.server.requests if is_head(request)]
+        self.assertEqual(asked.headers["x-amz-checksum-mode"], "ENABLED")
+        self.assertIsNone(asked.range)
+        run("stage", "s3://bucket/model.pt", "--require-digest", "--", "true",
+            environment=self.environment, code=0)
+        self.target.unlink()
+        self.says(self.right[1:2] + self.right[1:])
+        for command in (("fetch", "s3://bucket/model.pt", self.target),
+                        ("stage", "s3://bucket/model.pt", "--", "true")):
+            self.assertIn(" as its store says", self.refused(*command))
+        self.is_not_fetched()
+
+    def test_a_given_sum_is_preferred(self):
+        self.says(self.right[1:2] + self.right[1:])
+        self.assertEqual(self.fetched("--sha256", digest(self.file)), (True, "given"))
+        self.assertFalse([request for request in self.server.requests if is_head(request)])
+
+    def test_a_sum_of_parts_is_not_compared(self):
+        for checksum, more in ((self.right + "-3", {}),
+                               (self.right, {"x_amz_checksum_type": "COMPOSITE"})):
+            self.says(checksum, **more)
+            self.assertEqual(self.fetched(), (False, "composite, not compared"))
+            self.assertIn("says only that of the parts it was uploaded in",
+                          self.refused("fetch", "s3://bucket/model.pt", self.folder / "other.pt",
+                                       "--require-digest"))
+
+    def test_what_is_no_sum_says_nothing(self):
+        for checksum in (None, "", self.right[:-2] + "=", self.right + "A", "*" + self.right[1:]):
+            self.says(checksum)
+            self.assertEqual(self.fetched(), (False, None))
+        for code in (403, 404, 405, 501):
+            self.server.heal()
+            self.server.fault(status(code), times=ALWAYS, match=is_head)
+            self.assertEqual(self.fetched(), (False, None))
+
+    def test_of_another_version_nothing_is_said(self):
+        self.says(self.right, ETag='"other"')
+        self.assertEqual(self.fetched(), (False, None))
+
+    def test_what_lies_beside_a_model_has_its_own(self):
+        (self.store / "bucket" / "config.json").write_text("{}")
+        sums = {"config.json": hashlib.sha256(b"{}").digest()}
+        run("convert", self.file, self.store / "bucket" / "model.safetensors", code=0)
+        model = self.store / "bucket" / "model.safetensors"
+        sums["model.safetensors"] = hashlib.sha256(model.read_bytes()).digest()
+        for name, sum_of_it in sums.items():
+            self.server.fault(
+                with_headers(x_amz_checksum_sha256=base64.b64encode(sum_of_it).decode()),
+                times=ALWAYS, match=lambda request, name=name: is_head(request)
+                and request.path.endswith("/" + name))
+        command = ("fetch", "s3://bucket/model.safetensors", f"{self.folder}/here/",
+                   "--require-digest")
+        files = document(*command, environment=self.environment)["files"]
+        self.assertEqual([file["sum_from"] for file in files], ["store", "store"])
+        (self.store / "bucket" / "generation_config.json").write_text("{}")
+        self.assertIn('no SHA-256 of "generation_config.json" is known', self.refused(*command))
 
 
 class Beside(ModelCase):

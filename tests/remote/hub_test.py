@@ -10,6 +10,7 @@ import sys
 import unittest
 
 from hub_server import Hub
+from range_server import ALWAYS, flipped
 from remote_case import RemoteCase, document, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -152,6 +153,15 @@ class Tokens(HubCase):
         for request in self.hub.store.requests:
             self.assertNotIn("Authorization", request.headers)
             self.assertNotIn(TOKEN, str(request.headers))
+
+
+class Staging(HubCase):
+    def test_is_compared_with_what_the_hub_says(self):
+        self.has(SINGLE)
+        command = ("stage", "hf://org/name", "--require-digest", "--", "true")
+        self.assertIn("its SHA-256 compared, as its store says it", self.tool(*command).stderr)
+        self.hub.store.fault(flipped(len(SINGLE["model.safetensors"]) - 1), times=ALWAYS)
+        self.assertIn(" as its store says", self.tool(*command, code=1).stderr)
 
 
 class Fetching(HubCase):

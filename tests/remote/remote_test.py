@@ -154,7 +154,7 @@ class Fetching(ModelCase):
         [file] = found["files"]
         self.assertEqual(list(file), [
             "path", "tag", "version", "bytes", "resumed_bytes", "verified_bytes",
-            "sha256_compared", "unproven", "in_one_request", "requests", "retries", "hedges", "received_bytes",
+            "sha256_compared", "sum_from", "unproven", "in_one_request", "requests", "retries", "hedges", "received_bytes",
             "received_twice_bytes", "seconds"])
         size = self.file.stat().st_size
         self.assertEqual(
@@ -244,6 +244,17 @@ class Fetching(ModelCase):
         for none, words in (("no sums\n", "line 1 is none of sha256sum's"), ("\n", "lists no file")):
             sums.write_text(none)
             self.assertIn(words, run(*command, code=2).stderr)
+
+    def test_a_digest_is_required(self):
+        for command in (("fetch", self.url, self.target), ("fetch", self.url, f"{self.folder}/new/"),
+                        ("stage", self.url)):
+            done = run(*command, "--require-digest", *(("--", "true") if command[0] == "stage" else ()),
+                       code=1)
+            self.assertIn('no SHA-256 of "model.pt" is known, which is required: none was given, and '
+                          'its store says none', done.stderr)
+            self.is_not_fetched()
+        self.fetch("--require-digest", "--sha256", digest(self.file))
+        self.is_fetched()
 
     # Whichever request it is; lies.py has each lie, for all of them.
 

@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from tool_case import DATA, ENVIRONMENT, ToolCase
@@ -38,6 +39,25 @@ class Case(ToolCase):
     def verify(self, *arguments, code=0):
         done = self.ends(code, *arguments)
         return done.stdout + done.stderr
+
+
+class Sealed(Case):
+    def test_a_file_system_without_fs_verity_says_so(self):
+        shared = pathlib.Path("/dev/shm")  # which has none
+        with tempfile.TemporaryDirectory(dir=shared) as folder:
+            path = pathlib.Path(folder, "a.safetensors")
+            path.write_bytes(safetensors(["w"]))
+            said = self.verify("--seal", path, code=1)
+            self.assertIn("cannot be sealed: its file system, or the kernel, has no fs-verity", said)
+            self.assertNotIn("OK", said)
+            path.write_bytes(path.read_bytes())
+            self.assertEqual(json.loads(self.verify("--json", path))["fs_verity"], {})
+
+    def test_what_has_a_fault_is_not_sealed(self):
+        path = self.write("a.safetensors", safetensors(["w"]))
+        said = self.verify("--seal", "--sha256", "0" * 64, path, code=1)
+        self.assertIn("FAILED with 1 fault", said)
+        self.assertNotIn("fs-verity", said)
 
 
 class Given(Case):

@@ -23,6 +23,7 @@ struct VerifyOptions : CommonOptions {
   bool crc = false;
   std::string sha256;
   std::string sums;  // a list of sha256sum
+  bool seal = false;
 };
 
 struct Findings {
@@ -37,8 +38,9 @@ struct Findings {
   std::uint64_t bytes_not_compared = 0;  // of storages
   std::uint64_t storages_not_compared = 0;
   std::optional<SumReport> sums;
-  bool may_have_hub_sums = false;  // which --crc would compare
-  std::string not_opened;          // why not: the file is of another kind
+  bool may_have_hub_sums = false;                        // which --crc would compare
+  std::vector<std::pair<fs::path, std::string>> sealed;  // files, with their digests of fs-verity
+  std::string not_opened;                                // why not: the file is of another kind
   std::vector<Error> faults;
 };
 
@@ -174,6 +176,36 @@ Result<void> compare_files(const VerifyOptions& options, Findings& findings) {
   return {};
 }
 
+// A file as it was before it was checked.
+struct FileToSeal {
+  fs::path file;
+  Generation before;
+};
+
+std::vector<FileToSeal> files_to_seal(const VerifyOptions& options) {
+  std::vector<FileToSeal> files;
+  const Result<std::vector<fs::path>> named = weightmap::files_of(options.file);
+  for (const fs::path& file : named ? *named : std::vector<fs::path>{options.file})
+    if (const Result<Generation> before = generation_at(file)) files.push_back({file, *before});
+  return files;
+}
+
+// Seals what was found right, unless it was written to since.
+Result<void> seal(const FileToSeal& checked) {
+  TRY(enable_fs_verity(checked.file));
+  TRY_ASSIGN(const Generation now, generation_at(checked.file));
+  if (now.same_content(checked.before)) return {};
+  return tl::unexpected<Error>({ErrorCode::io,
+                                "was written to while it was checked, before it was sealed",
+                                Error::no_offset, printable(checked.file.native())});
+}
+
+// Notes what the kernel says of the file, which may have been sealed long ago.
+void find_seal(const fs::path& file, Findings& findings) {
+  const Result<std::string> digest = fs_verity_digest(file);
+  if (digest && !digest->empty()) findings.sealed.emplace_back(file, *digest);
+}
+
 Json describe_findings(const std::string& file, const Findings& findings) {
   Json faults = Json::array();
   for (const Error& fault : findings.faults) faults.push_back(describe(fault));
@@ -185,6 +217,8 @@ Json describe_findings(const std::string& file, const Findings& findings) {
   Json sums = nullptr;
   if (findings.sums)
     sums = {{"files", findings.sums->compared.size()}, {"bytes", findings.sums->bytes}};
+  Json sealed = Json::object();
+  for (const auto& [path, digest] : findings.sealed) sealed[path.native()] = digest;
   return {{"file", file},
           {"ok", findings.faults.empty()},
           {"storages", findings.storages},
@@ -194,6 +228,7 @@ Json describe_findings(const std::string& file, const Findings& findings) {
           {"hole_bytes", findings.hole_bytes},
           {"crc", crc},
           {"sha256", sums},
+          {"fs_verity", sealed},
           {"bytes_not_compared", findings.bytes_not_compared},
           {"faults", faults}};
 }
@@ -217,6 +252,12 @@ std::string sums_text(const SumReport& sums) {
   return "SHA-256 of " + count(sums.compared.size(), "file") + ", " + human_bytes(sums.bytes);
 }
 
+std::string sealed_text(const Findings& findings) {
+  const std::string text = count(findings.sealed.size(), "file") +
+                           " sealed by fs-verity: the kernel compares each page that it reads";
+  return findings.sealed.size() > 1 ? text : text + " with " + findings.sealed.front().second;
+}
+
 std::string checked_text(const Findings& findings) {
   if (!findings.not_opened.empty())
     return sums_text(*findings.sums) + "; nothing else was checked: it " + findings.not_opened;
@@ -234,6 +275,7 @@ std::string checked_text(const Findings& findings) {
         " are holes in the file, which read as zeros: nobody has written them, or a sparse copy "
         "left them out";
   if (findings.sums) text += "; " + sums_text(*findings.sums);
+  if (!findings.sealed.empty()) text += "; " + sealed_text(findings);
   if (findings.long_names > 0)
     text += "; " + count(findings.long_names, "name") +
             " of 64 bytes and more, which llama.cpp refuses (GGML_MAX_NAME) and "
@@ -265,6 +307,7 @@ bool is_finding(const Error& error) {
 
 Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
   Findings findings;
+  const std::vector<FileToSeal> files = files_to_seal(options);
   TRY(compare_files(options, findings));
   if (Result<Checkpoint> checkpoint = open_checkpoint(options); checkpoint)
     examine(*checkpoint, options, findings);
@@ -276,6 +319,10 @@ Result<OfFile> verify_file(Output& out, const VerifyOptions& options) {
         checkpoint.error().message;
   else
     return tl::unexpected<Error>(checkpoint.error());
+  for (const FileToSeal& checked : files) {
+    if (options.seal && findings.faults.empty()) TRY(seal(checked));
+    find_seal(checked.file, findings);
+  }
   if (!options.json) print_findings(out, options, findings);
   return OfFile{findings.faults.empty() ? exit_good : exit_failed,
                 describe_findings(options.file, findings)};
@@ -312,6 +359,8 @@ void add_verify(CLI::App& app, Run& run) {
       .add_option("--sums", options->sums,
                   "Read all files and compare them with this list of sha256sum")
       ->type_name("FILE");
+  command.add_flag("--seal", options->seal,
+                   "Seal files without a fault by fs-verity: nobody can write to them any more");
   command.footer(
       "Prints a line for each fault and ends with exit status 1 if there is any. Says how many\n"
       "bytes no checksum was compared with. With --crc a file of the hub's cache is compared with\n"

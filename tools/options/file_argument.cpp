@@ -114,6 +114,8 @@ CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
       command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
       "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
   add_sum_options(command, options.sha256, "Of a URL: ");
+  command.add_flag("--require-digest", options.require_digest,
+                   "Of a URL: refuse a file whose SHA-256 neither you nor its store says");
   return add_listed_words(command, "--order", options.order,
                           "Of a URL: tensors to fetch first, or @FILE that lists them")
       ->type_name("PATTERN");

@@ -12,6 +12,12 @@ bool is_unproven(const FetchReport& report) {
   return !report.in_one_request && report.version.tag.empty() && report.version.id.empty();
 }
 
+Json sum_from(const FetchReport& report) {
+  if (report.has_composite_sum) return "composite, not compared";
+  if (report.sum_from == SumFrom::nobody) return nullptr;
+  return report.sum_from == SumFrom::store ? "store" : "given";
+}
+
 }  // namespace
 
 std::string fetch_words(const FetchReport& report) {
@@ -27,8 +33,11 @@ std::string fetch_words(const FetchReport& report) {
   add(counts.bytes_twice, ", " + human_bytes(counts.bytes_twice) + " received twice");
   add(report.resumed_bytes, ", " + human_bytes(report.resumed_bytes) + " were there already");
   add(report.verified_bytes, ", " + human_bytes(report.verified_bytes) + " compared with CRC-32s");
-  add(report.summed_bytes, ", its SHA-256 compared");
-  if (report.verified_bytes == 0 && report.summed_bytes == 0)
+  add(report.summed_bytes, std::string(", its SHA-256 compared") +
+                               (report.sum_from == SumFrom::store ? ", as its store says it" : ""));
+  add(report.has_composite_sum,
+      ", the store's SHA-256 not compared: it is composite, of the parts of an upload");
+  if (report.verified_bytes == 0 && report.summed_bytes == 0 && !report.has_composite_sum)
     text += ", not compared: there are no checksums, and no --sha256 was given";
   if (is_unproven(report)) text += ", unproven: the server names no version by an ETag";
   return text;
@@ -42,6 +51,7 @@ Json describe(const FetchReport& report) {
           {"resumed_bytes", report.resumed_bytes},
           {"verified_bytes", report.verified_bytes},
           {"sha256_compared", report.summed_bytes != 0},
+          {"sum_from", sum_from(report)},
           {"unproven", is_unproven(report)},
           {"in_one_request", report.in_one_request},
           {"requests", counts.requests},

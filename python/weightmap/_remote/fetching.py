@@ -71,6 +71,7 @@ def fetch(
     chunk_bytes: int | None = None,
     connections: int = 0,
     sha256: str | Mapping[str, str] | None = None,
+    require_digest: bool = False,
     unproven: bool = False,
     progress: Progress | None = None,
 ) -> list[FetchReport]:
@@ -79,8 +80,8 @@ def fetch(
     path: of the file, which must not be there yet; or of a folder, which is there or whose path ends
         with a slash. There files of the same version stay.
     replace: the file may be there.
-    order, verify, chunk_bytes, connections, sha256, unproven: as of stage(). The SHA-256s of a set
-        are those of all its files, by their names beside the first.
+    order, verify, chunk_bytes, connections, sha256, require_digest, unproven: as of stage(). The
+        SHA-256s of a set are those of all its files, by their names beside the first.
     progress: is called with the bytes that have come and the bytes in all. What it raises, and
         Ctrl-C, ends the fetch.
 
@@ -98,8 +99,8 @@ def fetch(
 
         given = {
             "replace": replace, "order": list(order), "verify": not verify, "sha256": sha256,
-            "chunk_bytes": chunk_bytes, "connections": connections, "unproven": unproven,
-            "progress": progress,
+            "chunk_bytes": chunk_bytes, "connections": connections,
+            "require_digest": require_digest, "unproven": unproven, "progress": progress,
         }  # fmt: skip
         return fetch_from_hub(source, target, is_folder, [name for name in given if given[name]])
     reports = _core.fetch(
@@ -111,6 +112,7 @@ def fetch(
         chunk_size(chunk_bytes),
         replace,
         sums_of(sha256),
+        require_digest,
         progress,
     )
     return [fetch_report(fields) for fields in reports]
@@ -125,6 +127,7 @@ def fetch_model(
     chunk_bytes: int | None = None,
     connections: int = 0,
     sha256: Mapping[str, str] | None = None,
+    require_digest: bool = False,
     unproven: bool = False,
     progress: Progress | None = None,
 ) -> ModelReport:
@@ -154,6 +157,7 @@ def fetch_model(
         verify,
         chunk_size(chunk_bytes),
         sums_of(sha256),
+        require_digest,
         progress,
     )
     return ModelReport(

@@ -98,4 +98,5 @@ def _report(path: str) -> FetchReport:
     """Of a file whose requests are not known."""
     unknown: dict[str, Any] = dict.fromkeys(FetchReport.__annotations__, 0)
     known = {"path": path, "file_bytes": os.path.getsize(path), "tag": "", "version_id": ""}
-    return FetchReport(**{**unknown, **known, "in_one_request": False, "seconds": 0.0})
+    nothing = {"sum_from": "", "has_composite_sum": False, "in_one_request": False, "seconds": 0.0}
+    return FetchReport(**{**unknown, **known, **nothing})

@@ -108,6 +108,7 @@ def stage(
     chunk_bytes: int | None = None,
     connections: int = 0,
     sha256: str | None = None,
+    require_digest: bool = False,
     unproven: bool = False,
     progress: Progress | None = None,
 ) -> Staging:
@@ -124,7 +125,9 @@ def stage(
     verify: compare the CRC-32 of each storage of a zip archive once it has come.
     chunk_bytes: what one request asks for, rounded up to 2 MiB. None: 16 MiB.
     connections: reads on their way at a time; 0: 16 of a source of one's own, and up to 64 of a URL.
-    sha256: of the file, in hexadecimal digits; finish() compares it before the copy is there.
+    sha256: of the file, in hexadecimal digits; finish() compares it before the copy is there. None:
+        what the store says of it, if it does.
+    require_digest: refuse a file whose SHA-256 neither of them says.
     unproven: take a URL of a server that names no version, as open_url() has it.
     progress: is called by finish() with the bytes that have come and the bytes in all.
 
@@ -142,5 +145,6 @@ def stage(
         os.fsencode(name),
         bytes_allowed("budget_bytes", budget_bytes),
         sums_of(sha256),
+        require_digest,
     )
     return Staging(staging, os.fsdecode(staging.checkpoint().file()), progress)

@@ -9,6 +9,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__AARCH64EL__) && (!defined(__clang__) || __clang_major__ >= 16)
+// Before 16 clang has these instructions only in files that are compiled for them altogether.
+#define WEIGHTMAP_HAS_ARM_SHA256
+#include <arm_neon.h>
+#include <sys/auxv.h>
 #endif
 
 namespace weightmap::bytes {
@@ -104,6 +109,38 @@ __attribute__((target("sha,sse4.1,ssse3"))) void mix_by_instructions(State& stat
   const __m128i dchg = _mm_shuffle_epi32(cdgh, 0xB1);
   _mm_storeu_si128(stored, _mm_blend_epi16(feba, dchg, 0xF0));
   _mm_storeu_si128(stored + 1, _mm_alignr_epi8(dchg, feba, 8));
+}
+
+#elif defined(WEIGHTMAP_HAS_ARM_SHA256)
+
+bool has_instructions() noexcept { return (getauxval(AT_HWCAP) & HWCAP_SHA2) != 0; }
+
+// The instructions mix four rounds each.
+__attribute__((target("+crypto"))) void mix_by_instructions(State& state, const std::byte* bytes,
+                                                            std::size_t blocks) {
+  uint32x4_t abcd = vld1q_u32(state.data());
+  uint32x4_t efgh = vld1q_u32(state.data() + 4);
+  for (; blocks != 0; --blocks, bytes += block_bytes) {
+    const uint32x4_t abcd_before = abcd;
+    const uint32x4_t efgh_before = efgh;
+    uint32x4_t words[4];
+    for (int i = 0; i < 4; ++i)
+      words[i] = vreinterpretq_u32_u8(
+          vrev32q_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(bytes) + 16 * i)));
+    for (int i = 0; i < 16; ++i) {
+      uint32x4_t& four = words[i & 3];
+      const uint32x4_t sum = vaddq_u32(four, vld1q_u32(constants.data() + 4 * i));
+      const uint32x4_t abcd_here = abcd;
+      abcd = vsha256hq_u32(abcd, efgh, sum);
+      efgh = vsha256h2q_u32(efgh, abcd_here, sum);
+      four = vsha256su1q_u32(vsha256su0q_u32(four, words[(i + 1) & 3]), words[(i + 2) & 3],
+                             words[(i + 3) & 3]);
+    }
+    abcd = vaddq_u32(abcd, abcd_before);
+    efgh = vaddq_u32(efgh, efgh_before);
+  }
+  vst1q_u32(state.data(), abcd);
+  vst1q_u32(state.data() + 4, efgh);
 }
 
 #else

@@ -1,31 +1,15 @@
 #include "runtime/services/fetch/compare_sum.hpp"
 
-#include <algorithm>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/bytes/sha256.hpp"
-#include "runtime/base/go_on.hpp"
 #include "runtime/base/try.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap {
-namespace {
-
-constexpr std::uint64_t step = std::uint64_t{4} << 20;
-
-Result<void> compare(const bytes::Sha256::Digest& wanted, bytes::Sha256& sum) {
-  const bytes::Sha256::Digest found = sum.digest();
-  if (found == wanted) return {};
-  return failure(ErrorCode::corrupt, "has the SHA-256 " + bytes::to_hex(found) + ", not " +
-                                         bytes::to_hex(wanted) + " as was asked for");
-}
-
-}  // namespace
 
 Result<const bytes::Sha256::Digest*> sum_for(const std::string& name, const FetchOptions& options) {
   if (options.sha256.empty()) return nullptr;
@@ -36,23 +20,38 @@ Result<const bytes::Sha256::Digest*> sum_for(const std::string& name, const Fetc
                  "is not among the files whose SHA-256s were given: " + bytes::quote(name));
 }
 
-Result<void> compare_sum(const bytes::Sha256::Digest& wanted, const os::File& file,
-                         const Progress& progress) {
-  bytes::Sha256 sum;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(step, file.size())));
-  for (std::uint64_t at = 0; at < file.size(); at += step) {
-    const auto bytes = std::span(buffer).first(std::min(step, file.size() - at));
-    TRY(file.read(at, bytes));
-    sum.add(bytes);
-    TRY(go_on(progress, file.size(), file.size()));
-  }
-  return compare(wanted, sum);
+void KnownSum::add_to(FetchReport& report) const noexcept {
+  report.summed_bytes = digest ? report.file_bytes : 0;
+  report.sum_from = from;
+  report.has_composite_sum = is_composite;
 }
 
-Result<void> compare_sum(const bytes::Sha256::Digest& wanted, std::span<const std::byte> bytes) {
-  bytes::Sha256 sum;
-  sum.add(bytes);
-  return compare(wanted, sum);
+Result<KnownSum> known_sum(const std::string& name, RangeSource& source,
+                           const FetchOptions& options) {
+  TRY_ASSIGN(const auto* const given, sum_for(name, options));
+  if (given != nullptr) return KnownSum{*given, SumFrom::caller};
+  TRY_ASSIGN(const StoreSum said, source.store_sum());
+  if (said.sha256) return KnownSum{said.sha256, SumFrom::store};
+  if (!options.require_digest) return KnownSum{.is_composite = said.is_composite};
+  return failure(ErrorCode::invalid_argument,
+                 "no SHA-256 of " + bytes::quote(name) +
+                     " is known, which is required: none was given, and its store says " +
+                     (said.is_composite ? "only that of the parts it was uploaded in" : "none"));
+}
+
+Result<void> compare_sum(const bytes::Sha256::Digest& wanted, const os::File& file,
+                         const Progress& progress) {
+  RunningSum sum(file);
+  return compare_sum({wanted, SumFrom::caller}, sum, progress);
+}
+
+Result<void> compare_sum(const KnownSum& known, RunningSum& sum, const Progress& progress) {
+  TRY_ASSIGN(const bytes::Sha256::Digest found, sum.finish(progress));
+  if (found == *known.digest) return {};
+  return failure(ErrorCode::corrupt,
+                 "has the SHA-256 " + bytes::to_hex(found) + ", not " +
+                     bytes::to_hex(*known.digest) +
+                     (known.from == SumFrom::store ? " as its store says" : " as was asked for"));
 }
 
 std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noexcept {

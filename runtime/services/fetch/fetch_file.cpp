@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "runtime/services/fetch/file_content.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/services/fetch/part_file.hpp"
+#include "runtime/services/fetch/running_sum.hpp"
 #include "runtime/services/fetch/whole_file.hpp"
 #include "runtime/services/warm/staged_file.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
@@ -120,22 +122,24 @@ class FileFetch {
         buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
         destination_(part, std::min(longest_piece(options), what.file.file.size())),
         sums_(sums_of(state(), what.file, options)),
-        fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size()) {
-  }
+        known_(known_sum(what.file.name_beside, *what.file.remote->source(), options)),
+        fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size(),
+                  running_sum()) {}
 
   Result<FetchReport> run() {
+    TRY(known_);
     Result<void> fetched = take_present();
     if (fetched) fetched = fetching_.run(options_.progress);
     // Also what a failed fetch has received, for the one that goes on after it.
     Result<void> synced = part_.sync();
     TRY(fetched);
     TRY(synced);
-    TRY_ASSIGN(const std::uint64_t summed_bytes, compare_with_sum());
+    TRY(compare_with_sum());
     if (what_.is_checkpoint) TRY(check_copy(what_.checkpoint, part_.file().descriptor()));
     FetchReport report = fetching_.report();
     report.version = what_.file.remote->version();
     report.resumed_bytes = resumed_bytes_;
-    report.summed_bytes = summed_bytes;
+    known_->add_to(report);
     return report;
   }
 
@@ -150,14 +154,17 @@ class FileFetch {
     return plan_of(state(), what_.file, present, sums_, options_);
   }
 
+  RunningSum* running_sum() {
+    if (known_ && known_->digest) whole_.emplace(part_.file());
+    return whole_ ? &*whole_ : nullptr;
+  }
+
   // A part of other bytes is of no use to a later fetch.
-  Result<std::uint64_t> compare_with_sum() {
-    TRY_ASSIGN(const auto* const wanted, sum_for(what_.file.name_beside, options_));
-    if (wanted == nullptr) return 0;
-    Result<void> same = compare_sum(*wanted, part_.file(), options_.progress);
+  Result<void> compare_with_sum() {
+    if (!whole_) return {};
+    Result<void> same = compare_sum(*known_, *whole_, options_.progress);
     if (!same && same.error().code == ErrorCode::corrupt) part_.remove_files();
-    TRY(same);
-    return part_.file().size();
+    return same;
   }
 
   // What the disk has is only read to be compared; what the metadata has, goes to the disk.
@@ -166,7 +173,7 @@ class FileFetch {
     resumed_bytes_ = bytes_of(on_disk.ranges());
     for (const ByteRange& range : on_disk.ranges()) {
       if (sums_.is_empty())
-        fetching_.add_unsummed(range.length);
+        fetching_.add_unsummed(range);
       else
         TRY(take(range, false));
     }
@@ -194,6 +201,8 @@ class FileFetch {
   std::vector<std::byte> buffer_;
   IntoFile destination_;
   StorageSums sums_;
+  const Result<KnownSum> known_;
+  std::optional<RunningSum> whole_;  // if a digest is known
   Fetching fetching_;
   std::uint64_t resumed_bytes_ = 0;
   std::uint64_t taken_bytes_ = 0;

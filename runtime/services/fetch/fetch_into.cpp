@@ -196,7 +196,7 @@ class FolderFetch {
   bool is_current(const SourceFile& file, const FetchOptions& options) const {
     if (!has_version(path_of(file), *file.remote->source(), file.remote->version())) return false;
     const auto wanted = sum_for(file.name_beside, options_);
-    if (!wanted || *wanted == nullptr) return wanted.has_value();
+    if (!wanted || *wanted == nullptr) return wanted.has_value() && !options_.require_digest;
     const Result<os::File> there = os::File::open(path_of(file), false);
     return there && compare_sum(**wanted, *there, options.progress);
   }

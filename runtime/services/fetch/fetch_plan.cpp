@@ -6,6 +6,8 @@
 namespace weightmap {
 namespace {
 
+constexpr std::uint64_t largest_page = 64 * 1024;
+
 // Calls add() for each part of a range between two multiples of `unit`.
 template <class Add>
 void cut(ByteRange range, std::uint64_t unit, Add add) {
@@ -14,6 +16,16 @@ void cut(ByteRange range, std::uint64_t unit, Add add) {
     add(ByteRange{range.offset, length});
     range = {range.offset + length, range.length - length};
   }
+}
+
+// What is to be taken of a piece that is longer; it ends with a page, and the piece is the rest.
+std::optional<ByteRange> take_front(ByteRange& piece, std::uint64_t longest) {
+  if (piece.length <= longest) return std::nullopt;
+  const std::uint64_t end = (piece.offset + longest) / largest_page * largest_page;
+  if (end <= piece.offset) return std::nullopt;
+  const ByteRange front{piece.offset, end - piece.offset};
+  piece = {end, piece.length - front.length};
+  return front;
 }
 
 }  // namespace
@@ -44,8 +56,9 @@ void FetchPlan::add_again(ByteRange range) {
   cut(range, chunk_bytes_, [this](ByteRange piece) { again_.push_back(piece); });
 }
 
-std::optional<ByteRange> FetchPlan::next() {
+std::optional<ByteRange> FetchPlan::next(std::uint64_t longest) {
   if (!again_.empty()) {
+    if (const auto front = take_front(again_.front(), longest)) return front;
     const ByteRange piece = again_.front();
     again_.pop_front();
     return piece;
@@ -53,11 +66,9 @@ std::optional<ByteRange> FetchPlan::next() {
   while (!urgent_.empty() && taken_[urgent_.front()]) urgent_.pop_front();
   while (next_ < pieces_.size() && taken_[next_]) ++next_;
   if (left_ == 0) return std::nullopt;
-  std::size_t number = next_;
-  if (!urgent_.empty()) {
-    number = urgent_.front();
-    urgent_.pop_front();
-  }
+  const std::size_t number = urgent_.empty() ? next_ : urgent_.front();
+  if (const auto front = take_front(pieces_[number], longest)) return front;
+  if (!urgent_.empty()) urgent_.pop_front();
   taken_[number] = true;
   --left_;
   return pieces_[number];

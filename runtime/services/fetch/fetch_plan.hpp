@@ -24,8 +24,9 @@ class FetchPlan {
   // Adds a range again that was fetched before; it goes before all others.
   void add_again(ByteRange range);
 
-  // Takes the next piece out of the plan; nullopt if none is left.
-  std::optional<ByteRange> next();
+  // Takes the next piece out of the plan, or its front if it is longer than `longest`, but for the
+  // rest of a page; nullopt if none is left.
+  std::optional<ByteRange> next(std::uint64_t longest = ~std::uint64_t{0});
   // Up to `count` of the pieces that come next.
   std::vector<ByteRange> upcoming(std::size_t count) const;
   bool is_empty() const noexcept { return again_.empty() && left_ == 0; }

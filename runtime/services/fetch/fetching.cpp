@@ -21,8 +21,15 @@ namespace {
 
 // How often the progress is told while nothing arrives.
 constexpr std::chrono::milliseconds turn{100};
-// What is kept of a range that is on its way begins and ends with a multiple of this.
+// What is kept of a range that is on its way begins and ends with a multiple of this; of the other
+// one, the largest page, if nothing was kept of it for so long.
 constexpr std::uint64_t kept_unit = std::uint64_t{1} << 20;
+constexpr std::uint64_t least_unit = 64 * 1024;
+constexpr std::chrono::milliseconds longest_unkept{500};
+// Of a source that does not tell what began to arrive, so much time's arrivals are on their way, in
+// ranges that are no shorter than that.
+constexpr std::chrono::milliseconds on_their_way_for{1500};
+constexpr std::uint64_t shortest_range = 256 * 1024;
 // Ranges whose memory is prepared.
 constexpr std::size_t ahead = 16;
 
@@ -48,10 +55,11 @@ Result<void> read_without_exceptions(RangeSource& source, RangeReader& reader) {
 }  // namespace
 
 Fetching::Fetching(RangeSource& source, Destination& destination, FetchPlan plan, StorageSums sums,
-                   std::uint64_t size)
+                   std::uint64_t size, RunningSum* whole)
     : source_(source),
       destination_(destination),
       size_(size),
+      whole_(whole),
       sums_(std::move(sums)),
       plan_(std::move(plan)),
       counts_(source.counts()) {}
@@ -63,10 +71,15 @@ void Fetching::add_present(ByteRange range, std::span<const std::byte> bytes) {
   note(range, complete);
 }
 
-void Fetching::add_unsummed(std::uint64_t bytes) noexcept { receiving_.received_before += bytes; }
+void Fetching::add_unsummed(ByteRange range) {
+  const std::lock_guard lock(mutex_);
+  receiving_.received_before += range.length;
+  note(range, {});
+}
 
 Result<void> Fetching::run(const Progress& progress) {
   receiving_.progress = &progress;
+  receiving_.rate = {std::chrono::steady_clock::now(), receiving_.received_before};
   Result<void> read;
   try {
     const std::jthread keeper([this] { keep_arrivals(); });
@@ -153,7 +166,13 @@ std::optional<ByteRange> Fetching::take_range() {
   if (failure_) return std::nullopt;
   ++plan_changes_;
   changed_.notify_all();
-  return plan_.next();
+  return plan_.next(longest_range());
+}
+
+std::uint64_t Fetching::longest_range() const noexcept {
+  if (source_.tells_began()) return size_;
+  const std::uint64_t all = receiving_.rate.bytes_in(on_their_way_for);
+  return std::max(shortest_range, all / (receiving_.on_their_way + 1));
 }
 
 // Returns false if none will come before more has arrived, or after a failure.
@@ -170,19 +189,21 @@ Result<void> Fetching::arrived(const RangeRequest& request) {
 
 // But for the last unit, which comes with arrived().
 void Fetching::began(const RangeRequest& request, std::size_t bytes) {
+  const Begun& begun = receiving_.begun[{request.offset, request.into.size()}];
+  const bool is_late = std::chrono::steady_clock::now() - begun.since >= longest_unkept;
+  const std::uint64_t unit = is_late ? least_unit : kept_unit;
   const std::uint64_t last = request.offset + request.into.size() - 1;
-  const std::uint64_t end = std::min(request.offset + bytes, last) / kept_unit * kept_unit;
-  if (end > request.offset) add_arrival(request, end - request.offset, false);
+  const std::uint64_t end = std::min(request.offset + bytes, last) / unit * unit;
+  if (end > request.offset + begun.end) add_arrival(request, end - request.offset, false);
 }
 
 void Fetching::add_arrival(const RangeRequest& request, std::size_t end, bool is_last) {
   const std::pair place(request.offset, request.into.size());
-  const std::size_t begin = receiving_.begun[place];
-  if (end == begin && !is_last) return;
+  const std::size_t begin = receiving_.begun[place].end;
   if (is_last)
     receiving_.begun.erase(place);
   else
-    receiving_.begun[place] = end;
+    receiving_.begun[place] = {end};
   const RangeRequest part{request.offset + begin, request.into.subspan(begin, end - begin)};
   arrivals_.add({part, request, is_last});
 }
@@ -190,6 +211,7 @@ void Fetching::add_arrival(const RangeRequest& request, std::size_t end, bool is
 bool Fetching::goes_on(std::uint64_t received) {
   receiving_.received = std::max(receiving_.received, received);
   const std::uint64_t done = std::min(size_, receiving_.received_before + receiving_.received);
+  receiving_.rate.note(std::chrono::steady_clock::now(), done);
   Result<void> asked = weightmap::go_on(*receiving_.progress, done, size_);
   const RangeCounts counts = source_.counts();  // perhaps in Python, which has a lock of its own
   const std::lock_guard lock(mutex_);
@@ -253,6 +275,7 @@ void Fetching::note(ByteRange range, std::span<const StorageSums::Complete> comp
   kept_.add(range);
   for (const ByteRange& part : sums_.without_storages(range)) done_.add(part);
   for (const StorageSums::Complete& storage : complete) compare(storage);
+  if (whole_ != nullptr) whole_->reach(done_.end_of_first());
 }
 
 void Fetching::compare(const StorageSums::Complete& complete) {

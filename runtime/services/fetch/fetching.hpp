@@ -13,6 +13,7 @@
 // is kept and done, and the first failure, after which nothing more is asked for.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -23,9 +24,11 @@
 #include <utility>
 
 #include "runtime/base/bytes/range_set.hpp"
+#include "runtime/services/fetch/arrival_rate.hpp"
 #include "runtime/services/fetch/arrivals.hpp"
 #include "runtime/services/fetch/destination.hpp"
 #include "runtime/services/fetch/fetch_plan.hpp"
+#include "runtime/services/fetch/running_sum.hpp"
 #include "runtime/services/fetch/storage_sums.hpp"
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
@@ -36,14 +39,15 @@ namespace weightmap {
 class Fetching final : private RangeReader {
  public:
   // The source and the destination must outlive this, and nobody else calls them during run(). The
-  // keys of the sums must outlive it, too.
+  // keys of the sums must outlive it, too. `whole` is told, if it is not nullptr, how far the file
+  // is there from its front on.
   Fetching(RangeSource& source, Destination& destination, FetchPlan plan, StorageSums sums,
-           std::uint64_t size);
+           std::uint64_t size, RunningSum* whole = nullptr);
 
   // Adds bytes that are in their place already, each once. Before run().
   void add_present(ByteRange range, std::span<const std::byte> bytes);
-  // The same for bytes that nobody compares or waits for.
-  void add_unsummed(std::uint64_t bytes) noexcept;
+  // The same for bytes in no storage that has a checksum.
+  void add_unsummed(ByteRange range);
 
   // Fetches what the plan has, and once more each storage whose checksum differs. Called once. The
   // calling thread calls `progress`. Fails as the source and the destination do; with corrupt if a
@@ -72,6 +76,7 @@ class Fetching final : private RangeReader {
   Result<void> wait_until_kept();
   bool is_complete() const;
   std::optional<ByteRange> take_range();
+  std::uint64_t longest_range() const noexcept;
   bool wait_for_memory();
 
   void add_arrival(const RangeRequest& request, std::size_t end, bool is_last);
@@ -86,6 +91,11 @@ class Fetching final : private RangeReader {
   void fail(Error error);
   Result<void> result() const;
 
+  // A range on its way.
+  struct Begun {
+    std::size_t end = 0;  // of its first bytes that are among the arrivals
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();  // they are
+  };
   // Of the thread of run() alone.
   struct Receiving {
     const Progress* progress = nullptr;
@@ -94,16 +104,17 @@ class Fetching final : private RangeReader {
     std::uint64_t on_their_way = 0;     // of these
     std::uint64_t received_before = 0;  // bytes: present, and by earlier reads
     std::uint64_t received = 0;         // bytes, by this read
-    // Of ranges on their way, by offset and length: the first bytes that are among the arrivals.
-    // Two of the same place are never on their way: a storage is asked for again once all of it was
-    // there, and the end of a range arrives last.
-    std::map<std::pair<std::uint64_t, std::size_t>, std::size_t> begun;
+    ArrivalRate rate;
+    // Of ranges on their way, by offset and length. Two of the same place are never on their way: a
+    // storage is asked for again once all of it was there, and the end of a range arrives last.
+    std::map<std::pair<std::uint64_t, std::size_t>, Begun> begun;
   };
   enum class Stage : std::uint8_t { reading, stopped, ended };
 
   RangeSource& source_;
   Destination& destination_;
   const std::uint64_t size_;
+  RunningSum* const whole_;
   StorageSums sums_;  // add() only by the thread that keeps
 
   Receiving receiving_;

@@ -12,6 +12,7 @@
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/hub.hpp"
@@ -164,11 +165,16 @@ class HubSource final : public RangeSource {
   }
 
   RangeCounts counts() const noexcept override { return file_ ? file_->counts() : RangeCounts{}; }
+  bool tells_began() const noexcept override { return file_ && file_->tells_began(); }
+  Result<StoreSum> store_sum() override { return StoreSum{.sha256 = sum_}; }
 
  private:
   Result<std::unique_ptr<RangeSource>> find() {
     TRY_ASSIGN(const sets::HubListing listing, list_hub_model(*client_, model_));
     TRY_ASSIGN(const std::string file, file_of(model_, listing));
+    // The hash of a large file is its SHA-256, that of others a shorter one of git.
+    if (const sets::HubFile* const listed = listing.find(file))
+      sum_ = bytes::parse_sha256(listed->blob);
     if (model_.file.empty()) name_ += "/" + file;
     return open_hub_file(*client_, model_, listing.commit, file);
   }
@@ -177,6 +183,7 @@ class HubSource final : public RangeSource {
   sets::HubName model_;
   std::string name_;
   std::unique_ptr<RangeSource> file_;
+  std::optional<bytes::Sha256::Digest> sum_;
 };
 
 std::string variable(const char* name) {

@@ -15,12 +15,12 @@ namespace weightmap {
 namespace {
 
 // What may be lost of a fetch that is killed while its disk is slower than its line: a sixteenth of
-// the file, as far as that is neither too little nor too much, or a few seconds. Otherwise less
-// than `least_worth`, beside what is on its way.
+// the file, as far as that is neither too little nor too much, or a second. Otherwise less than
+// `least_worth` and than what comes in a second, beside what is on its way.
 constexpr std::uint64_t least_unrecorded = std::uint64_t{8} << 20;
 constexpr std::uint64_t most_unrecorded = std::uint64_t{256} << 20;
-constexpr std::chrono::seconds longest_unrecorded{5};
-constexpr std::size_t longest_journal = std::size_t{64} << 20;
+constexpr std::chrono::seconds longest_unrecorded{1};
+constexpr std::size_t longest_journal = std::size_t{256} << 20;
 
 Result<std::string> read_text(int descriptor) {
   const Result<os::File> file = os::File::from_descriptor(descriptor);
@@ -141,8 +141,11 @@ Result<void> PartFile::write(std::uint64_t offset, std::span<const std::byte> co
   written_.add({offset, content.size()});
   written_bytes_ += content.size();
   const std::uint64_t most = std::clamp(file_->size() / 16, least_unrecorded, most_unrecorded);
-  const bool is_late = std::chrono::steady_clock::now() - synced_ > longest_unrecorded;
-  return written_bytes_ >= most || is_late ? sync() : Result<void>();
+  return written_bytes_ >= most || is_late() ? sync() : Result<void>();
+}
+
+bool PartFile::is_late() const noexcept {
+  return written_bytes_ != 0 && std::chrono::steady_clock::now() - synced_ > longest_unrecorded;
 }
 
 // After a failure the system may have dropped what was written, and report success the next time.

@@ -46,7 +46,9 @@ class PartFile {
   // Writes everything to the disk, then to the journal what that was.
   Result<void> sync();
   // The same, if it is worth it.
-  Result<void> settle() { return written_bytes_ < least_worth ? Result<void>() : sync(); }
+  Result<void> settle() {
+    return written_bytes_ >= least_worth || is_late() ? sync() : Result<void>();
+  }
   // Removes the two files.
   void remove_files() noexcept;
   // Gives the file its name, durably, and removes the journal. With `replaces`, in place of a file
@@ -62,6 +64,7 @@ class PartFile {
   Result<void> begin(const std::string& first, std::uint64_t size);
   Result<void> begin_again(const std::string& first, std::uint64_t size);
   Result<void> append_to_journal(const std::string& lines);
+  bool is_late() const noexcept;
 
   std::filesystem::path folder_;
   std::string name_;

@@ -11,6 +11,7 @@
 #include "mmap/memory/memory_to_fill.hpp"
 #include "mmap/pages/smaps.hpp"
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/byte_source.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/open.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
@@ -18,6 +19,7 @@
 #include "runtime/services/fetch/fetched_version.hpp"
 #include "runtime/services/fetch/fetching.hpp"
 #include "runtime/services/fetch/file_content.hpp"
+#include "runtime/services/fetch/running_sum.hpp"
 #include "runtime/services/warm/staged_file.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
 #include "runtime/system/unique_fd.hpp"
@@ -118,6 +120,15 @@ struct Staging::State {
                    options);
   }
 
+  RunningSum* start_sum() {
+    if (known && known->digest) whole.emplace(content);
+    return whole ? &*whole : nullptr;
+  }
+  void unmap() noexcept {
+    whole.reset();
+    memory.reset();
+  }
+
   void run() {
     fetched = fetching.run(options.progress);
     time = std::chrono::steady_clock::now() - began;
@@ -133,9 +144,14 @@ struct Staging::State {
   std::optional<mmap::MemoryToFill> memory;  // of the copy, until that is sealed
   IntoMemory destination{*memory};
   StorageSums sums = sums_of(Checkpoint::Access::state(checkpoint), source(), options);
-  Fetching fetching{*source().remote->source(), destination, plan(), sums, source().file.size()};
-  std::uint64_t summed_bytes = 0;
-  Result<void> fetched;  // once the thread has ended
+  const Result<KnownSum> known =
+      known_sum(source().name_beside, *source().remote->source(), options);
+  const bytes::MemorySource content{memory->bytes().first(source().file.size())};
+  std::optional<RunningSum> whole;  // if a digest is known
+  Fetching fetching{*source().remote->source(), destination, plan(), sums,
+                    source().file.size(),       start_sum()};
+  bool is_compared = false;  // with what is known, if it is
+  Result<void> fetched;      // once the thread has ended
   std::atomic<std::chrono::steady_clock::duration> time{
       std::chrono::steady_clock::duration()};  // likewise
   std::thread thread;
@@ -163,7 +179,7 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
   if (!options.name.empty()) {
     TRY_ASSIGN(path, path_of_copy(options.name));
   }
-  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name())));
+  TRY_ASSIGN(Identified known, identify(*source, first_reads(source->name()), Ends::in_turn));
   const std::uint64_t bytes = known.version.size;
   const bytes::RangeSet kept = kept_of(failed, known.version);
   NewCopy copy;
@@ -172,7 +188,7 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
     TRY_ASSIGN(copy, make_copy(path, source->name(), bytes));
   } else {
     TRY(check_fits(bytes - bytes_in(kept), options.budget_bytes, !path.empty()));
-    failed->memory.reset();
+    failed->unmap();
     copy = std::move(failed->copy);
     copy.path = path;
   }
@@ -180,8 +196,10 @@ Result<std::unique_ptr<Staging::State>> prepare(std::shared_ptr<RangeSource> sou
   for (const ByteRange& range : kept.ranges())
     Checkpoint::Access::state(opened).sources.front().remote->add_arrived(range);
   TRY_ASSIGN(mmap::MemoryToFill memory, mmap::MemoryToFill::map(copy.descriptor(), bytes));
-  return std::make_unique<Staging::State>(std::move(copy), std::move(memory), std::move(opened),
-                                          options.fetch);
+  auto state = std::make_unique<Staging::State>(std::move(copy), std::move(memory),
+                                                std::move(opened), options.fetch);
+  TRY(state->known);
+  return state;
 }
 
 }  // namespace
@@ -195,12 +213,9 @@ Result<StagedFile> Staging::State::finish() {
   report.file_bytes = source().file.size();
   if (const Result<mmap::MappedMemory> held = mmap::mapped_memory(memory->bytes()))
     report.huge_bytes = held->huge;
-  TRY_ASSIGN(const auto* const wanted, sum_for(source().name_beside, options));
-  if (wanted != nullptr) {
-    TRY(compare_sum(*wanted, memory->bytes().first(report.file_bytes)));
-    summed_bytes = report.file_bytes;
-  }
-  memory.reset();  // no seal before
+  if (whole) TRY(compare_sum(*known, *whole, {}));
+  is_compared = true;
+  unmap();  // no seal before
   if (copy.named) {
     TRY(check_copy(checkpoint, copy.descriptor()));
     TRY(name_copy(*copy.named, copy.path, *staged));
@@ -222,7 +237,7 @@ Result<void> Staging::State::seal(StagedFile::State& staged) {
 FetchReport Staging::State::report() const {
   FetchReport report = fetching.report();
   report.version = source().remote->version();
-  report.summed_bytes = summed_bytes;
+  if (is_compared) known->add_to(report);
   const std::chrono::steady_clock::duration taken = time;
   report.time = taken == std::chrono::steady_clock::duration()
                     ? std::chrono::steady_clock::now() - began

@@ -40,17 +40,22 @@ bool is_absent(const Error& error) {
          error.os_error == ENOENT;
 }
 
+std::string name_of(const RangeSource& source) {
+  return std::filesystem::path(source.name()).filename();
+}
+
 }  // namespace
 
 Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
   const auto began = std::chrono::steady_clock::now();
-  const std::string name = std::filesystem::path(source.name()).filename();
-  TRY_ASSIGN(const auto* const wanted, sum_for(name, options_));
+  source_ = &source;
+  TRY(sum_for(name_of(source), options_));
   Result<void> read = whole.read_whole(*this);
   if (read && taken_ != version_.size)
     read = failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
   if (read) read = part_->sync();
-  if (read && wanted != nullptr) read = compare_sum(*wanted, part_->file(), options_.progress);
+  if (read && sum_) read = compare_sum(known_, *sum_, options_.progress);
+  sum_.reset();
   if (!read && part_) part_->remove_files();
   TRY(read);
   FetchReport report;
@@ -58,17 +63,21 @@ Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
   report.version = version_;
   report.counts = source.counts();
   report.file_bytes = version_.size;
-  report.summed_bytes = wanted == nullptr ? 0 : version_.size;
+  known_.add_to(report);
   report.in_one_request = true;
   report.time = std::chrono::steady_clock::now() - began;
   return report;
 }
 
 Result<void> WholeFetch::begins(const RemoteVersion& version) {
+  // The store is asked about this version.
+  TRY_ASSIGN(known_, known_sum(name_of(*source_), *source_, options_));
   version_ = version;
   taken_ = 0;
+  sum_.reset();
   part_.reset();  // with its lock
   TRY_ASSIGN(part_, about_file(PartFile::open(path_, {}, version.size), path_));
+  if (known_.digest) sum_.emplace(part_->file());
   return {};
 }
 
@@ -77,6 +86,7 @@ Result<void> WholeFetch::take(std::span<const std::byte> bytes) {
     return failure(ErrorCode::io, "the server sends more bytes than it said");
   TRY(part_->write(taken_, bytes));
   taken_ += bytes.size();
+  if (sum_) sum_->reach(taken_);
   return go_on(options_.progress, taken_, version_.size);
 }
 

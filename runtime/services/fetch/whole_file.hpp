@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/services/fetch/compare_sum.hpp"
 #include "runtime/services/fetch/part_file.hpp"
+#include "runtime/services/fetch/running_sum.hpp"
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
 #include "weightmap/result.hpp"
@@ -39,7 +41,10 @@ class WholeFetch final : private WholeReader {
   const std::filesystem::path path_;
   const FetchOptions options_;
   RemoteVersion version_;
+  RangeSource* source_ = nullptr;
+  KnownSum known_;
   std::optional<PartFile> part_;
+  std::optional<RunningSum> sum_;  // of the part, if a digest is known
   std::uint64_t taken_ = 0;
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,11 +17,15 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/byte_source.hpp"
+#include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
+#include "runtime/services/fetch/arrival_rate.hpp"
 #include "runtime/services/fetch/destination.hpp"
 #include "runtime/services/fetch/fetching.hpp"
 #include "runtime/services/fetch/journal.hpp"
+#include "runtime/services/fetch/running_sum.hpp"
 #include "runtime/services/fetch/storage_sums.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
 #include "tests/support/failures.hpp"
@@ -56,6 +62,7 @@ class IntoText final : public Destination {
   }
   Result<void> keep(ByteRange range, std::span<std::byte>) override {
     seen.push_back(range);
+    ++times_kept;
     return kept;
   }
   Result<void> settle() override {
@@ -70,6 +77,7 @@ class IntoText final : public Destination {
   Result<void> kept;
   Result<void> settled;
   std::atomic<bool> was_settled = false;
+  std::atomic<int> times_kept = 0;
   Ranges seen;  // by keep()
 
  private:
@@ -78,14 +86,48 @@ class IntoText final : public Destination {
   std::size_t free_;
 };
 
+bytes::Sha256::Digest sha256_of(std::string_view text) {
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(text)));
+  return sum.digest();
+}
+
+// A text that says how far it was read.
+class ReadText final : public bytes::ByteSource {
+ public:
+  explicit ReadText(const std::string& text) : text_(std::as_bytes(std::span(text))) {}
+  std::uint64_t size() const noexcept override { return text_.size(); }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
+    TRY(text_.read(offset, out));
+    const std::lock_guard lock(mutex_);
+    end_ = std::max(end_, offset + out.size());
+    changed_.notify_all();
+    return {};
+  }
+  // Blocks until all before `end` was read; returns whether nothing else was.
+  bool is_read_until(std::uint64_t end) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return end_ >= end; });
+    return end_ == end;
+  }
+
+ private:
+  const bytes::MemorySource text_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable std::uint64_t end_ = 0;
+};
+
 struct FetchingFixture {
   test::Store store{.files = {{"text", test::noise(100, 1)}}, .at_a_time = 1};
   std::string text = std::string(100, '\0');
   std::unique_ptr<RangeSource> source = test::source_of(store, "text");
 
   std::optional<Fetching> fetching;
-  void begin(Destination& into, std::vector<SummedStorage> storages = {}) {
-    fetching.emplace(*source, into, FetchPlan(100, {}, 10), StorageSums(std::move(storages)), 100);
+  void begin(Destination& into, std::vector<SummedStorage> storages = {},
+             RunningSum* whole = nullptr) {
+    fetching.emplace(*source, into, FetchPlan(100, {}, 10), StorageSums(std::move(storages)), 100,
+                     whole);
   }
   Result<void> run() { return fetching->run({}); }
   bool is_right() { return text == store.files["text"]; }
@@ -127,6 +169,37 @@ TEST_CASE("What is put first comes first, each piece once") {
   plan.put_first({10, 50});
   CHECK(rest_of(plan) == Ranges{{20, 10}, {30, 10}, {40, 10}, {50, 10}, {0, 10}});
   CHECK(plan.is_empty());
+}
+
+TEST_CASE("The front of a piece ends with a page, and its rest comes next") {
+  constexpr std::uint64_t kibi = 1024;
+  FetchPlan plan(1024 * kibi, set_of({{0, 10}}), 512 * kibi);
+  CHECK(plan.next(300 * kibi) == ByteRange{10, 256 * kibi - 10});
+  plan.put_first({700 * kibi, 1});
+  CHECK(plan.next(300 * kibi) == ByteRange{512 * kibi, 256 * kibi});
+  plan.put_first({0, 100});  // which was taken
+  CHECK(plan.next() == ByteRange{768 * kibi, 256 * kibi});
+  plan.add_again({0, 200 * kibi});
+  CHECK(plan.next(128 * kibi) == ByteRange{0, 128 * kibi});
+  CHECK(plan.next(128 * kibi) == ByteRange{128 * kibi, 72 * kibi});
+  CHECK(plan.next(kibi) == ByteRange{256 * kibi, 256 * kibi});  // less than a page
+  CHECK(plan.is_empty());
+}
+
+TEST_CASE("The rate of arrivals is that of the last second") {
+  using namespace std::chrono_literals;
+  const ArrivalRate::Time began{};
+  ArrivalRate rate(began, 500);
+  rate.note(began, 500);
+  CHECK(rate.bytes_in(1s) == 0);
+  rate.note(began + 500ms, 1500);
+  CHECK(rate.bytes_in(1s) == 2000);
+  rate.note(began + 1s, 1500);
+  CHECK(rate.bytes_in(2s) == 2000);
+  rate.note(began + 1500ms, 9000);
+  CHECK(rate.bytes_in(2s) == 2000);
+  rate.note(began + 3s, 9500);
+  CHECK(rate.bytes_in(1s) == 4000);
 }
 
 TEST_CASE("What is wanted again comes before all others") {
@@ -305,6 +378,7 @@ TEST_CASE_FIXTURE(FetchingFixture, "A storage that is one range is compared agai
 TEST_CASE("The last unit of a range is kept when all of the range has arrived") {
   struct TellsAll final : test::PlainSource {
     using PlainSource::PlainSource;
+    bool tells_began() const noexcept override { return true; }
     Result<void> read(RangeReader& reader) override {
       while (const std::optional<RangeRequest> request = reader.next()) {
         reader.began(*request, request->into.size());
@@ -319,6 +393,40 @@ TEST_CASE("The last unit of a range is kept when all of the range has arrived") 
                     text.size());
   REQUIRE_OK(fetching.run({}));
   CHECK(into.seen == Ranges{{0, 3 * test::mebi}, {3 * test::mebi, test::mebi}});
+}
+
+TEST_CASE("What comes slowly is kept by the page") {
+  struct Slow final : test::PlainSource {
+    explicit Slow(IntoText& kept) : PlainSource("https://host/text"), into(kept) {}
+    IntoText& into;
+    bool tells_began() const noexcept override { return true; }
+    Result<void> read(RangeReader& reader) override {
+      const RangeRequest request = *reader.next();
+      do reader.began(request, 100'000);
+      while (into.times_kept == 0);
+      return reader.arrived(request);
+    }
+  };
+  std::string text(test::mebi, '\0');
+  IntoText into(text, 2);
+  Slow source(into);
+  Fetching fetching(source, into, FetchPlan(text.size(), {}, text.size()), StorageSums({}),
+                    text.size());
+  REQUIRE_OK(fetching.run({}));
+  CHECK(into.seen == Ranges{{0, 65536}, {65536, test::mebi - 65536}});
+}
+
+TEST_CASE("Of a source that does not tell what began short ranges are asked for at first") {
+  constexpr std::uint64_t kibi = 1024;
+  test::Store store{.files = {{"text", test::noise(600 * kibi, 1)}}, .tells_began = false};
+  const auto source = test::source_of(store, "text");
+  std::string text(600 * kibi, '\0');
+  IntoText into(text, 4);
+  Fetching fetching(*source, into, FetchPlan(text.size(), {}, text.size()), StorageSums({}),
+                    text.size());
+  REQUIRE_OK(fetching.run({}));
+  CHECK(store.asked_offsets() == std::vector<std::uint64_t>{0, 256 * kibi, 512 * kibi});
+  CHECK(text == store.files["text"]);
 }
 
 TEST_CASE_FIXTURE(FetchingFixture,
@@ -353,4 +461,68 @@ TEST_CASE_FIXTURE(FetchingFixture, "What is there already is compared, and waite
   REQUIRE_OK(run());
   CHECK(is_right());
   CHECK(store.asked_offsets() == std::vector<std::uint64_t>{60, 70, 80});
+}
+
+TEST_CASE("A running sum reads what is there, while the rest is on its way") {
+  const std::string text = test::noise(700'000, 1);
+  const ReadText file(text);
+  RunningSum sum(file);
+  sum.reach(100);
+  CHECK(file.is_read_until(100));
+  sum.reach(90);
+  sum.reach(600'000);
+  CHECK(file.is_read_until(600'000));
+  CHECK(sum.finish() == sha256_of(text));
+  CHECK(sum.finish() == sha256_of(text));
+}
+
+TEST_CASE("A running sum that nobody finishes ends") {
+  const std::string text = "abc";
+  const ReadText file(text);
+  RunningSum sum(file);
+  sum.reach(1);
+}
+
+TEST_CASE("A running sum fails as its file does, and as its progress says") {
+  struct Unread final : bytes::ByteSource {
+    mutable std::atomic<bool> waits = true;
+    std::uint64_t size() const noexcept override { return 3; }
+    Result<void> read(std::uint64_t, std::span<std::byte>) const override {
+      while (waits) std::this_thread::yield();
+      return failure(ErrorCode::io, "cannot be read");
+    }
+  } file;
+  RunningSum sum(file);
+  CHECK_FAILS(sum.finish([](std::uint64_t, std::uint64_t) { return false; }), ErrorCode::cancelled,
+              "after 3 of 3 bytes");
+  file.waits = false;
+  CHECK_FAILS(sum.finish(), ErrorCode::io, "cannot be read");
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A fetch sums no byte that may come once more") {
+  IntoText into(text, 2);
+  const ReadText file(text);
+  RunningSum sum(file);
+  const auto storage = std::as_bytes(std::span(store.files["text"])).subspan(60, 20);
+  begin(into, {{{60, 20}, zip::crc32(storage), "0"}}, &sum);
+  store.damage_at(65, 1);
+  store.before_next = [&] {
+    if (store.asked.size() == 11) CHECK(file.is_read_until(60));
+  };
+  REQUIRE_OK(run());
+  CHECK(store.asked_offsets().size() == 12);
+  CHECK(sum.finish() == sha256_of(store.files["text"]));
+}
+
+TEST_CASE_FIXTURE(FetchingFixture, "A fetch sums what was there before it, too") {
+  IntoText into(text, 2);
+  text.replace(0, 30, store.files["text"], 0, 30);
+  const ReadText file(text);
+  RunningSum sum(file);
+  fetching.emplace(*source, into, FetchPlan(100, set_of({{0, 30}}), 10), StorageSums({}), 100,
+                   &sum);
+  fetching->add_unsummed({0, 30});
+  CHECK(file.is_read_until(30));
+  REQUIRE_OK(run());
+  CHECK(sum.finish() == sha256_of(store.files["text"]));
 }

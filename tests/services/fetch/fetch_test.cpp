@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/system/file/file.hpp"
@@ -148,11 +149,12 @@ TEST_CASE_FIXTURE(FetchFixture, "Whichever range fails, the next fetch goes on w
 }
 
 TEST_CASE_FIXTURE(FetchFixture, "A source without memory is an error, and nothing waits for it") {
-  store.before_next = [asked = 0]() mutable {
+  const auto throws = [asked = 0]() mutable {
     if (++asked > 3) throw std::bad_alloc();  // the end of the file is asked for before
   };
+  store.before_next = throws;
   CHECK_FAILS(fetch(), ErrorCode::io, "cannot be read: std::bad_alloc");
-  store.before_next = [] { throw std::bad_alloc(); };
+  store.before_next = throws;
   const auto staging = start_staging(source_of(store));
   REQUIRE(staging);
   CHECK_FAILS(staging->wait("t3"), ErrorCode::io, "cannot be read: std::bad_alloc");
@@ -424,6 +426,22 @@ TEST_CASE_FIXTURE(FetchFixture,
   CHECK(names().empty());
 }
 
+TEST_CASE_FIXTURE(FetchFixture,
+                  "A SHA-256 is that of the file, in whatever order and however often it arrives") {
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(content)));
+  options.sha256[""] = sum.digest();
+  store.damage_at(in_tensor("t3"), 1);
+  break_off();
+  const FetchReport report = fetched();
+  CHECK(report.resumed_bytes > 0);
+  CHECK(report.summed_bytes == content.size());
+  options.verify = false;
+  fs::remove(path);
+  break_off();
+  CHECK(fetched().summed_bytes == content.size());
+}
+
 TEST_CASE_FIXTURE(FetchFixture, "A part that somebody else has written to gets no name") {
   options.progress = [this](std::uint64_t done, std::uint64_t all) {
     if (done < all) return true;
@@ -466,6 +484,17 @@ TEST_CASE_FIXTURE(FetchFixture,
   CHECK(read_file(path) == content);
   CHECK(has_only_the_file());
   fs::remove(path);
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(content)));
+  options.sha256[""] = sum.digest();
+  const Result<FetchReport> summed = weightmap::fetch(source, path, options);
+  REQUIRE_OK(summed);
+  CHECK(summed->summed_bytes == content.size());
+  options.sha256[""] = {};
+  fs::remove(path);
+  CHECK_FAILS(weightmap::fetch(source, path, options), ErrorCode::corrupt, "has the SHA-256 ");
+  CHECK(names().empty());
+  options.sha256.clear();
   source.said = content.size() + 1;
   CHECK_FAILS(weightmap::fetch(source, path, options), ErrorCode::io,
               "its source ended a read before all bytes had arrived");

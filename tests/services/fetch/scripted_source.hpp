@@ -35,6 +35,7 @@ struct Store {
   std::string tag = "\"1\"";
   std::string host = "https://host/";
   std::size_t at_a_time = 4;  // ranges on their way, of which the last one arrives first
+  bool tells_began = true;    // so that ranges are as long as they may be
   // Called before each range that is asked for, and for its bytes before they arrive.
   std::function<void()> before_next = [] {};
   std::function<void(std::uint64_t offset, std::span<std::byte> bytes)> damage =
@@ -96,6 +97,8 @@ class ScriptedSource final : public RangeSource {
     if (!store_.files.contains(beside)) return failure(ErrorCode::io, "HTTP 404 Not Found");
     return std::make_unique<ScriptedSource>(store_, beside);
   }
+
+  bool tells_began() const noexcept override { return store_.tells_began; }
 
   RangeCounts counts() const noexcept override {
     const std::lock_guard guard(mutex_);

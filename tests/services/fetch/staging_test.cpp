@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/bytes/sha256.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/failures.hpp"
@@ -41,12 +42,13 @@ std::string content_of(const StagedFile& staged) {
   return read_file("/proc/self/fd/" + std::to_string(staged.descriptor()));
 }
 
-// Blocks the thread that fetches before it asks for the range of a number, until it may go on.
+// Blocks the thread that fetches before it asks for the range of a number, until it may go on. The
+// end of the file is read before all of them, which asks twice: for it, and for what comes next.
 class Gate {
  public:
   void close(Store& store, std::size_t number) {
     store.before_next = [this, number, asked = std::size_t{0}]() mutable {
-      if (asked++ != number) return;
+      if (asked++ != number + 2) return;
       reached_.set_value();
       open_.get_future().wait();
     };
@@ -92,6 +94,48 @@ TEST_CASE_FIXTURE(StagingFixture, "A staged copy has the bytes of the remote fil
   const Result<Checkpoint> copy = Checkpoint::open_descriptor(staged->descriptor());
   REQUIRE_OK(copy);
   CHECK(text_of(copy->find("t5")->bytes()) == bytes_of(5));
+}
+
+TEST_CASE_FIXTURE(StagingFixture, "A copy has the SHA-256 that was asked for, or none is made") {
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(content)));
+  options.fetch.sha256[""] = sum.digest();
+  store.at_a_time = 5;
+  store.damage_at(in_third(), 1);
+  Result<Staging> staging = start();
+  REQUIRE_OK(staging);
+  REQUIRE_OK(staging->finish());
+  CHECK(staging->report().summed_bytes == content.size());
+  options.fetch.sha256[""] = {};
+  CHECK_FAILS(stage(), ErrorCode::corrupt, "has the SHA-256 ");
+  options.fetch.sha256 = {{"other.pt", {}}};
+  store.asked.clear();
+  CHECK_FAILS(start(), ErrorCode::invalid_argument, "is not among the files");
+  CHECK(store.asked.size() == 1);  // the end of the file
+}
+
+TEST_CASE_FIXTURE(StagingFixture, "What a failed staging has left is summed by the next") {
+  bytes::Sha256 sum;
+  sum.add(std::as_bytes(std::span(content)));
+  options.fetch.sha256[""] = sum.digest();
+  store.arriving = 3;
+  Result<Staging> failed = start();
+  REQUIRE_OK(failed);
+  CHECK_FAILS(failed->finish(), ErrorCode::io, "503");
+  store.arriving = Store::never;
+  Result<Staging> again = start_staging_again(source_of(store), options, *failed);
+  REQUIRE_OK(again);
+  const Result<StagedFile> staged = again->finish();
+  REQUIRE_OK(staged);
+  CHECK(content_of(*staged) == content);
+  CHECK(again->report().summed_bytes == content.size());
+}
+
+TEST_CASE_FIXTURE(StagingFixture, "A small file is asked for once") {
+  store.files["model.pt"] = test::torch_zip({{"t", "abcd"}});
+  REQUIRE_OK(stage());
+  CHECK(store.bytes == store.files["model.pt"].size());
+  CHECK(store.asked.empty());
 }
 
 TEST_CASE_FIXTURE(StagingFixture, "Ranges may arrive in any order") {
@@ -186,7 +230,7 @@ TEST_CASE_FIXTURE(StagingFixture,
                   "The error of a fetch reaches all who wait, but for what has arrived") {
   for (std::size_t arriving = 0; arriving < 6; ++arriving) {
     CAPTURE(arriving);
-    store.arriving = arriving;
+    store.arriving = 1 + arriving;  // after the end of the file
     Result<Staging> staging = start();
     REQUIRE_OK(staging);
     const Result<TensorView> seventh = staging->wait("t6");  // in two chunks
@@ -247,7 +291,7 @@ TEST_CASE_FIXTURE(StagingFixture, "The end of a Staging cancels the rest") {
     staging->cancel();  // so that the order does not matter in which the two of them go on
     gate.open();
   }
-  CHECK(store.asked.size() == 2);
+  CHECK(store.asked.size() == 3);
 }
 
 TEST_CASE_FIXTURE(StagingFixture, "stage() calls the progress in the calling thread, and stops") {
@@ -282,10 +326,10 @@ TEST_CASE_FIXTURE(StagingFixture, "A copy with a name gets it when it is whole")
   CHECK(store.bytes == 0);
 }
 
-TEST_CASE_FIXTURE(StagingFixture, "A copy that does not fit is refused before any of it") {
+TEST_CASE_FIXTURE(StagingFixture, "A copy that does not fit is refused before its tensors come") {
   options.budget_bytes = content.size() - 1;
   CHECK_FAILS(stage(), ErrorCode::io, "(the budget)");
-  CHECK(store.asked.empty());
+  CHECK(store.asked.size() == 1);  // the end of the file
 }
 
 TEST_CASE_FIXTURE(StagingFixture, "Compressed storages are there from the beginning") {
