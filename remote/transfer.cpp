@@ -4,6 +4,7 @@
 #include <new>
 #include <string_view>
 
+#include "remote/ca_bundle.hpp"
 #include "weightmap/version.hpp"
 
 namespace weightmap::remote {
@@ -29,13 +30,12 @@ void set_protocols(CURL* easy) {
 #endif
 }
 
-// The variables that the program curl knows; the library itself knows those of proxies only.
+// Also those of a proxy that speaks TLS.
 void set_certificates(CURL* easy) {
-  for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
-    if (const char* file = std::getenv(name); file != nullptr && *file != '\0') {
-      set(easy, CURLOPT_CAINFO, file);
-      break;
-    }
+  if (const std::string bundle = ca_bundle(ca_bundle_places()); !bundle.empty()) {
+    set(easy, CURLOPT_CAINFO, bundle.c_str());
+    set(easy, CURLOPT_PROXY_CAINFO, bundle.c_str());
+  }
   if (const char* folder = std::getenv("SSL_CERT_DIR"); folder != nullptr && *folder != '\0')
     set(easy, CURLOPT_CAPATH, folder);
 }
@@ -162,11 +162,14 @@ bool can_sign() noexcept {
          curl_version_info(CURLVERSION_NOW)->version_num >= first_that_signs;
 }
 
-const char* words_of(CURLcode code) noexcept {
+std::string words_of(CURLcode code) {
   // The scheme of a URL was looked at, so this is its word for HTTP/0.9, which has no head.
   if (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY)
     return "what the server sends is no answer of HTTP, or bytes that belong to none";
-  return curl_easy_strerror(code);
+  std::string words = curl_easy_strerror(code);
+  if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+    words += "; " + describe_ca_bundle(ca_bundle_places());
+  return words;
 }
 
 bool is_out_of_reach(CURLcode code) noexcept {

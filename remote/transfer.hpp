@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,7 +89,7 @@ class Transfer {
 // True if libcurl here can sign for S3 as S3 wants it.
 bool can_sign() noexcept;
 // What has failed, for a message.
-const char* words_of(CURLcode code) noexcept;
+std::string words_of(CURLcode code);
 // No server was found, or none that listens: asked for again only if it has answered before.
 bool is_out_of_reach(CURLcode code) noexcept;
 // True for failures that another request may not meet.

@@ -4,8 +4,8 @@
     wheel_contents.py DIST_INFO SYSROOT [PACKAGE...]
 
 The folder SYSROOT has Debian packages, unpacked, and their .deb files are in SYSROOT.debs; PACKAGE
-names those that are compiled in. nanobind and zig, whose C++ runtime is linked, are found in this
-Python.
+names those that are compiled in, or is the folder of a source package. nanobind and zig, whose C++
+runtime is linked, are found in this Python.
 """
 
 import json
@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 # Debian's short names that SPDX writes in another way.
 SPDX = {"Expat": "MIT", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause"}
-IS_SPDX = re.compile(r"(MIT|BSD-[23]-Clause|BSL-1\.0|CC0-1\.0|Apache-2\.0)$")
+IS_SPDX = re.compile(r"(MIT|BSD-[23]-Clause|BSL-1\.0|CC0-1\.0|Apache-2\.0|curl)$")
 
 
 class Library(NamedTuple):
@@ -47,6 +47,17 @@ def debian_package(sysroot: Path, name: str) -> Library:
         ["dpkg-deb", "--showformat", "${Version} ${Architecture}", "--show", archive],
         check=True, capture_output=True, text=True).stdout.split()
     copyright_file = (sysroot / "usr/share/doc" / name / "copyright").read_text()
+    return debian_library(name, version, architecture, copyright_file)
+
+
+def debian_source(folder: Path) -> Library:
+    changelog = (folder / "debian/changelog").read_text()
+    found = re.match(r"(\S+) \((\S+)\) ", changelog)
+    assert found, f"{folder}: its changelog names no version"
+    return debian_library(found[1], found[2], "source", (folder / "debian/copyright").read_text())
+
+
+def debian_library(name: str, version: str, architecture: str, copyright_file: str) -> Library:
     whole = next(part for part in copyright_file.split("\n\n") if part.startswith("Files: *\n"))
     found = re.search(r"^License: (.*)$", whole, re.MULTILINE)
     assert found, f"{name}: its copyright file names no licence"
@@ -56,6 +67,9 @@ def debian_package(sysroot: Path, name: str) -> Library:
         named = re.compile(rf"^License: {re.escape(licence)}\n", re.MULTILINE)
         texts = [part for part in copyright_file.split("\n\n") if named.match(part)]
         copyright_file = "\n\n".join([whole, *texts])
+    common = Path("/usr/share/common-licenses") / licence
+    if str(common) in copyright_file:  # where only Debian's systems have it
+        copyright_file += "\n" + common.read_text()
     purl = f"pkg:deb/debian/{name}@{quote(version, safe=':')}?arch={architecture}"
     return Library(name, version, purl, SPDX.get(licence, licence), copyright_file)
 
@@ -126,7 +140,8 @@ def add_licences(dist_info: Path, libraries: list[Library]) -> None:
 
 def main() -> None:
     dist_info, sysroot = Path(sys.argv[1]), Path(sys.argv[2])
-    libraries = [debian_package(sysroot, name) for name in sys.argv[3:]]
+    libraries = [debian_source(Path(name)) if "/" in name else debian_package(sysroot, name)
+                 for name in sys.argv[3:]]
     libraries.append(python_package("nanobind", "nanobind-{version}.dist-info/licenses/LICENSE"))
     libraries.append(python_package("ziglang", "ziglang/LICENSE"))
     libraries.append(robin_map())

@@ -89,7 +89,7 @@ class Manifests(unittest.TestCase):
                 probes = {kind: container[kind]["exec"]["command"]
                           for kind in ("livenessProbe", "readinessProbe")}
                 self.assertEqual(probes, {
-                    "livenessProbe": ["test", "-S", "/run/weightmap/hold.sock"],
+                    "livenessProbe": ["test", "-S", "/run/weightmap/own/hold.sock"],
                     "readinessProbe": ["weightmap", "hold", "--status"]})
 
     def test_every_container_has_limits(self):

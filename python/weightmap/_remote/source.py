@@ -87,7 +87,7 @@ def open_url(
 
     Credentials for s3:// are those of AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
     AWS_REGION and AWS_ENDPOINT_URL, unless there is a signer. No error and no repr has a query, a
-    password or a header's value. UnsupportedError in a build without libcurl, such as a wheel.
+    password or a header's value. UnsupportedError in a build without libcurl.
 
     Any thread may call it, and a forked child.
     """
