@@ -10,7 +10,8 @@
 // Credentials come from the URL itself (presigned), from RemoteOptions::signer or headers, or, for
 // s3://bucket/key, from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and
 // AWS_ENDPOINT_URL. No message and no log has a query string, a password or a header's value.
-// Proxies and certificates are those of libcurl's environment variables.
+// Proxies are those of libcurl's environment variables. TLS trusts the authorities in the file of
+// CURL_CA_BUNDLE or SSL_CERT_FILE, else those of the system.
 //
 // All functions may be called from any thread.
 #pragma once
