@@ -71,8 +71,10 @@ def load(
         and only what was written to costs memory. False: a write ends the process.
     experts: the experts of a mixture-of-experts model are not mapped, but read when the router asks,
         within this budget: a number of bytes, text such as "8GiB", or "auto" (weightmap.experts).
-        Answers are bit-equal to those of experts_implementation="eager" with all in memory. Such a
-        model refuses to be saved, converted, moved and trained, and has no state_dict().
+        Answers are bit-equal to those of experts_implementation="eager" with all in memory. Experts
+        in mxfp4 and in fp8 by blocks stay so until they are used, and are dequantized then; other
+        quantized models are an UnsupportedError. Such a model refuses to be saved, converted, moved
+        and trained, and has no state_dict().
     share: with experts=, processes of one user that give the same name have one set of them.
     options: of from_pretrained(), variant="fp16" among them. dtype is "auto" or the one that the file
         has; another, which would have each process convert all parameters into memory of its own, is
