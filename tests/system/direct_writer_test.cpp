@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -63,6 +65,17 @@ TEST_CASE_FIXTURE(WriterFixture, "Memory that lies elsewhere in a page goes thro
   REQUIRE_OK(writer.write(3 * page, content));
   const std::string once(reinterpret_cast<const char*>(content.data()), content.size());
   CHECK(test::read_file(path) == once + once);
+}
+
+TEST_CASE_FIXTURE(WriterFixture, "What is to be read again soon stays in the page cache") {
+  os::DirectWriter writer(file.get());
+  writer.use_cache();
+  REQUIRE_OK(writer.write(0, content_for(0, page)));
+  std::vector<std::byte> read(page);
+  iovec into{read.data(), read.size()};
+  const ssize_t count = ::preadv2(file.get(), &into, 1, 0, RWF_NOWAIT);  // nothing from the disk
+  if (count < 0 && errno == EOPNOTSUPP) return;
+  CHECK(count == static_cast<ssize_t>(page));
 }
 
 TEST_CASE_FIXTURE(WriterFixture, "What the system refuses is an error") {

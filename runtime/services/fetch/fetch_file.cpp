@@ -155,8 +155,9 @@ class FileFetch {
   }
 
   RunningSum* running_sum() {
-    if (known_ && known_->digest) whole_.emplace(part_.file());
-    return whole_ ? &*whole_ : nullptr;
+    if (!known_ || !known_->digest) return nullptr;
+    part_.keep_cached();
+    return &whole_.emplace(part_.file());
   }
 
   // A part of other bytes is of no use to a later fetch.

@@ -15,20 +15,22 @@
 #include "runtime/base/try.hpp"
 #include "runtime/base/zip/crc32.hpp"
 #include "runtime/base/zip/storage_offsets.hpp"
+#include "runtime/system/page_size.hpp"
 
 namespace weightmap {
 namespace {
 
 // How often the progress is told while nothing arrives.
 constexpr std::chrono::milliseconds turn{100};
-// What is kept of a range that is on its way begins and ends with a multiple of this; of the other
-// one, the largest page, if nothing was kept of it for so long.
+// What is kept of a range that is on its way begins and ends with a multiple of this; with a page if
+// nothing was kept of it for so long.
 constexpr std::uint64_t kept_unit = std::uint64_t{1} << 20;
-constexpr std::uint64_t least_unit = 64 * 1024;
 constexpr std::chrono::milliseconds longest_unkept{500};
-// Of a source that does not tell what began to arrive, so much time's arrivals are on their way, in
-// ranges that are no shorter than that.
-constexpr std::chrono::milliseconds on_their_way_for{1500};
+// What is on its way at a time arrives in so long, in ranges that are no shorter than that: of a
+// source that does not tell what began to arrive, which a kill would lose; and of a file that is
+// summed, since its sum waits for the first of these ranges.
+constexpr std::chrono::milliseconds lost_at_most{1500};
+constexpr std::chrono::milliseconds unsummed_at_most{250};
 constexpr std::uint64_t shortest_range = 256 * 1024;
 // Ranges whose memory is prepared.
 constexpr std::size_t ahead = 16;
@@ -170,9 +172,9 @@ std::optional<ByteRange> Fetching::take_range() {
 }
 
 std::uint64_t Fetching::longest_range() const noexcept {
-  if (source_.tells_began()) return size_;
-  const std::uint64_t all = receiving_.rate.bytes_in(on_their_way_for);
-  return std::max(shortest_range, all / (receiving_.on_their_way + 1));
+  if (source_.tells_began() && whole_ == nullptr) return size_;
+  const auto time = whole_ != nullptr ? unsummed_at_most : lost_at_most;
+  return std::max(shortest_range, receiving_.rate.bytes_in(time) / (receiving_.on_their_way + 1));
 }
 
 // Returns false if none will come before more has arrived, or after a failure.
@@ -191,7 +193,7 @@ Result<void> Fetching::arrived(const RangeRequest& request) {
 void Fetching::began(const RangeRequest& request, std::size_t bytes) {
   const Begun& begun = receiving_.begun[{request.offset, request.into.size()}];
   const bool is_late = std::chrono::steady_clock::now() - begun.since >= longest_unkept;
-  const std::uint64_t unit = is_late ? least_unit : kept_unit;
+  const std::uint64_t unit = is_late ? os::page_bytes() : kept_unit;
   const std::uint64_t last = request.offset + request.into.size() - 1;
   const std::uint64_t end = std::min(request.offset + bytes, last) / unit * unit;
   if (end > request.offset + begun.end) add_arrival(request, end - request.offset, false);

@@ -42,6 +42,8 @@ class PartFile {
   const os::File& file() const noexcept { return *file_; }
   bool is_whole() const { return present_.contains({0, file_->size()}); }
 
+  // What is written stays in the page cache, for a sum that reads it again.
+  void keep_cached() noexcept { writer_->use_cache(); }
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);
   // Writes everything to the disk, then to the journal what that was.
   Result<void> sync();

@@ -120,10 +120,7 @@ struct Staging::State {
                    options);
   }
 
-  RunningSum* start_sum() {
-    if (known && known->digest) whole.emplace(content);
-    return whole ? &*whole : nullptr;
-  }
+  RunningSum* start_sum() { return known && known->digest ? &whole.emplace(content) : nullptr; }
   void unmap() noexcept {
     whole.reset();
     memory.reset();

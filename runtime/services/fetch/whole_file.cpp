@@ -77,7 +77,9 @@ Result<void> WholeFetch::begins(const RemoteVersion& version) {
   sum_.reset();
   part_.reset();  // with its lock
   TRY_ASSIGN(part_, about_file(PartFile::open(path_, {}, version.size), path_));
-  if (known_.digest) sum_.emplace(part_->file());
+  if (!known_.digest) return {};
+  part_->keep_cached();
+  sum_.emplace(part_->file());
   return {};
 }
 

@@ -18,6 +18,9 @@ class DirectWriter {
   // The descriptor must outlive the writer, and be open for writing.
   explicit DirectWriter(int descriptor);
 
+  // From here on all bytes go through the page cache, for one who reads them soon.
+  void use_cache() noexcept { is_direct_ = false; }
+
   // Whole pages are written past the cache if `content` begins as far into a page of memory as the
   // offset into one of the file. Fails with io if the system refuses. Any thread.
   Result<void> write(std::uint64_t offset, std::span<const std::byte> content);

@@ -27,6 +27,7 @@
 #include "runtime/services/fetch/journal.hpp"
 #include "runtime/services/fetch/running_sum.hpp"
 #include "runtime/services/fetch/storage_sums.hpp"
+#include "runtime/system/page_size.hpp"
 #include "tests/services/fetch/scripted_source.hpp"
 #include "tests/support/failures.hpp"
 
@@ -402,7 +403,7 @@ TEST_CASE("What comes slowly is kept by the page") {
     bool tells_began() const noexcept override { return true; }
     Result<void> read(RangeReader& reader) override {
       const RangeRequest request = *reader.next();
-      do reader.began(request, 100'000);
+      do reader.began(request, 100 * 1024 + 1);
       while (into.times_kept == 0);
       return reader.arrived(request);
     }
@@ -413,7 +414,8 @@ TEST_CASE("What comes slowly is kept by the page") {
   Fetching fetching(source, into, FetchPlan(text.size(), {}, text.size()), StorageSums({}),
                     text.size());
   REQUIRE_OK(fetching.run({}));
-  CHECK(into.seen == Ranges{{0, 65536}, {65536, test::mebi - 65536}});
+  const std::uint64_t kept = (100 * 1024 + 1) / os::page_bytes() * os::page_bytes();
+  CHECK(into.seen == Ranges{{0, kept}, {kept, test::mebi - kept}});
 }
 
 TEST_CASE("Of a source that does not tell what began short ranges are asked for at first") {
@@ -427,6 +429,21 @@ TEST_CASE("Of a source that does not tell what began short ranges are asked for 
   REQUIRE_OK(fetching.run({}));
   CHECK(store.asked_offsets() == std::vector<std::uint64_t>{0, 256 * kibi, 512 * kibi});
   CHECK(text == store.files["text"]);
+}
+
+TEST_CASE("Of a file that is summed short ranges are asked for at first") {
+  constexpr std::uint64_t kibi = 1024;
+  test::Store store{.files = {{"text", test::noise(600 * kibi, 1)}}};
+  const auto source = test::source_of(store, "text");
+  std::string text(600 * kibi, '\0');
+  const ReadText file(text);
+  RunningSum sum(file);
+  IntoText into(text, 4);
+  Fetching fetching(*source, into, FetchPlan(text.size(), {}, text.size()), StorageSums({}),
+                    text.size(), &sum);
+  REQUIRE_OK(fetching.run({}));
+  CHECK(store.asked_offsets() == std::vector<std::uint64_t>{0, 256 * kibi, 512 * kibi});
+  CHECK(sum.finish() == sha256_of(store.files["text"]));
 }
 
 TEST_CASE_FIXTURE(FetchingFixture,
