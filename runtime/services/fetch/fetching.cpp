@@ -22,8 +22,8 @@ namespace {
 
 // How often the progress is told while nothing arrives.
 constexpr std::chrono::milliseconds turn{100};
-// What is kept of a range that is on its way begins and ends with a multiple of this; with a page if
-// nothing was kept of it for so long.
+// What is kept of a range that is on its way begins and ends with a multiple of this; with a page
+// if nothing was kept of it for so long.
 constexpr std::uint64_t kept_unit = std::uint64_t{1} << 20;
 constexpr std::chrono::milliseconds longest_unkept{500};
 // What is on its way at a time arrives in so long, in ranges that are no shorter than that: of a
