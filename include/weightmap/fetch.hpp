@@ -168,10 +168,15 @@ struct ModelReport {
 // with what has come ("NAME@incoming"). Files of the present version that the store still has are
 // not fetched again: both versions share them, by hard links. Versions of before stay until
 // remove_old_versions(). Fails as fetch_into() does; with invalid_argument if something else than a
-// symbolic link has the name; with io if another fetch of the link goes on.
+// symbolic link has the name, or one for which is_model_link() is false; with io if another fetch
+// of the link goes on.
 WEIGHTMAP_API Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source,
                                               const std::filesystem::path& link,
                                               const FetchOptions& options = {});
+// True for what fetch_model() takes: a name that is free, and a link that leads to nothing, or to a
+// folder that fetch_model() or publish() has led it to. Another link is somebody's name for a
+// folder.
+WEIGHTMAP_API bool is_model_link(const std::filesystem::path& path);
 // Removes the versions of fetch_model() beside the link but the current one and those given as
 // absolute paths. Processes that have their files open or mapped keep them until they end. Fails
 // with io if the system refuses.

@@ -180,6 +180,31 @@ class Fetched(SetCase):
         self.assertFalse(self.link.is_symlink())
         self.has_version_of_store(self.link)
 
+    def test_a_link_to_any_other_folder_is_left_alone(self):
+        others = self.folder / "others"
+        others.mkdir()
+        (others / "mine.pt").write_bytes(b"mine")
+        self.link.symlink_to("others")
+        for target in (self.link, f"{self.link}/"):
+            run("fetch", self.url, target, code=0)
+            self.assertEqual(os.readlink(self.link), "others")
+        self.assertEqual(sorted(os.listdir(others)), sorted(["mine.pt", *os.listdir(self.store)]))
+        self.assertEqual(self.beside(), [])
+
+    def test_the_link_may_lie_in_a_folder_of_another_name(self):
+        (self.folder / "real").mkdir()
+        (self.folder / "name").symlink_to("real")
+        self.link = self.folder / "name" / "llama"
+        for _ in range(3):
+            self.fetch()
+            self.has_version_of_store(self.link)
+            with open(self.link / self.shards[0], "r+b") as file:
+                file.write(b"another header")
+            self.fetch()
+            self.has_version_of_store(self.link)
+            self.change(self.shards[1])
+        self.assertEqual(len(self.beside(self.folder / "real" / "llama")), 2)
+
     def test_a_file_of_the_name_is_refused(self):
         self.link.write_bytes(b"mine")
         self.assertIn("is no symbolic link", self.fetch(code=1).stderr)
@@ -272,6 +297,9 @@ class Staged(InMemory):
             self.assertIn("--name says which one", run("stage", place, code=1).stderr)
 
     def test_a_name_that_is_taken_is_refused(self):
+        self.copy.symlink_to(self.store)
+        self.assertIn("is there already", run("stage", self.url, "--name", self.name, code=1).stderr)
+        self.copy.unlink()
         self.copy.write_bytes(b"mine")
         self.assertIn("is there already", run("stage", self.url, "--name", self.name, code=1).stderr)
         self.assertEqual(self.copy.read_bytes(), b"mine")

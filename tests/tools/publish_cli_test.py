@@ -39,6 +39,7 @@ class PublishedFolder(Case):
         said = self.text("publish", "v2/", "now/")
         self.assertIn(f"and led to {self.folder.resolve()}/v1; programs that have it open keep it", said)
         self.assertEqual((self.folder / "now" / "config.json").read_text(), "v2")
+        self.assertEqual(os.readlink(self.folder / "now"), "v2")
         document = self.document("publish", "--json", "v1", "now")
         self.assertEqual((document["replaced"], document["copied"], document["previous"]),
                          (True, False, f"{self.folder.resolve()}/v2"))
@@ -153,8 +154,8 @@ class Publish(Case):
         now = (self.folder / "model.pt").stat()
         self.assertEqual(list(json.loads(text).items()),
                          [("file", "next.pt"), ("target", "model.pt"), ("bytes", now.st_size),
-                          ("replaced", True), ("copied", True), ("inode", now.st_ino),
-                          ("mtime_ns", now.st_mtime_ns)])
+                          ("replaced", True), ("copied", True), ("previous", None),
+                          ("inode", now.st_ino), ("mtime_ns", now.st_mtime_ns)])
         self.assertEqual(self.names(), ["model.pt", "next.pt"])
 
     def test_says_that_it_was_published_where_it_cannot_be_printed(self):
@@ -179,8 +180,6 @@ class Publish(Case):
             made.writestr("MAR-INF/MANIFEST.json", "{}")
             made.write(self.folder / "next.pt", "next.pt")
         for arguments, said in (
-            (("new", "model.pt"), f'new: is a folder or the name of a model: publish the file in it, "{self.folder}'
-                                  '/new/next.pt", by its own name'),
             (("a.mar//next.pt", "model.pt"), "a.mar//next.pt: is a member of an archive: extract it, and "
                                              "publish what that makes"),
             (("next.pt", "new"), "new: is a folder: add the name that the file gets in it"),

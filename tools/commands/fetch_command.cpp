@@ -32,15 +32,6 @@ struct Fetched {
   std::optional<ModelReport> model = {};
 };
 
-// A folder that is there, and no link to a version of it, is filled as it is.
-bool is_plain_folder(const std::string& target) {
-  std::error_code unknown;
-  std::filesystem::path path = target;
-  if (!path.has_filename()) path = path.parent_path();
-  return std::filesystem::symlink_status(path, unknown).type() ==
-         std::filesystem::file_type::directory;
-}
-
 bool names_folder(const std::string& path) {
   std::error_code unknown;
   return path.ends_with('/') || std::filesystem::is_directory(path, unknown);
@@ -48,7 +39,9 @@ bool names_folder(const std::string& path) {
 
 // Whether the target stands for a model, so that its versions lie beside it.
 bool is_versioned(const FetchCommand& options, const RangeSource& source) {
-  if (is_plain_folder(options.target)) return false;
+  std::error_code unknown;  // a folder that is there is filled as it is, also by another name
+  if (std::filesystem::is_directory(options.target, unknown) && !is_model_link(options.target))
+    return false;
   return names_model(options.url) ||
          (remote_file_name(source) == "model.safetensors" && names_folder(options.target));
 }

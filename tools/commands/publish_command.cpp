@@ -32,7 +32,7 @@ Json describe_publication(const PublishCommand& command, const PublishReport& re
 
 bool is_link(const PublishCommand& command) {
   std::error_code unknown;
-  return std::filesystem::is_symlink(command.target, unknown);
+  return std::filesystem::is_directory(command.target, unknown);
 }
 
 std::string publication_line(const PublishCommand& command, const PublishReport& report) {

@@ -77,9 +77,7 @@ Result<fs::path> model_in_memory(const std::string& name) {
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
     return refused("cannot be the name of a folder in /dev/shm; --name gives it another one");
   const fs::path path = fs::path("/dev/shm") / name;
-  std::error_code unknown;
-  const fs::file_type found = fs::symlink_status(path, unknown).type();
-  if (found != fs::file_type::not_found && found != fs::file_type::symlink)
+  if (!is_model_link(path))
     return refused("is there already in /dev/shm, and is no version of a model; remove it first");
   return path;
 }

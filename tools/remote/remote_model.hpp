@@ -24,8 +24,7 @@ Result<std::unique_ptr<RangeSource>> open_lead(
 // The URL of an absolute path.
 std::string file_url(const std::filesystem::path& path);
 
-// "/dev/shm/NAME". Fails with invalid_argument if it cannot be used: there is something, and no
-// symbolic link.
+// "/dev/shm/NAME". Fails with invalid_argument if it cannot be used: is_model_link() is false.
 Result<std::filesystem::path> model_in_memory(const std::string& name);
 // As fetch_model(), for this user alone.
 Result<ModelReport> fetch_into_memory(std::unique_ptr<RangeSource> lead,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
@@ -149,6 +150,12 @@ Result<void> make_current(const os::VersionLink& link, const fs::path& incoming,
 Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::path& named,
                                 const FetchOptions& options) {
   TRY_ASSIGN(const os::VersionLink link, about_file(os::VersionLink::at(named), named));
+  if (!link.is_of_versions())
+    return about_file(
+        {ErrorCode::invalid_argument,
+         "leads to " + bytes::quote(link.current().native(), 4096) +
+             ", which is no version that this link was led to: fetch into that folder"},
+        named);
   std::error_code failed;
   fs::create_directories(link.path().parent_path(), failed);
   if (failed) return about_file(system_error("make its folder", failed), named);
@@ -170,6 +177,11 @@ Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::p
   report.version = version_of(report.files, incoming);
   TRY(about_file(make_current(link, incoming, report), named));
   return report;
+}
+
+bool is_model_link(const fs::path& path) {
+  const Result<os::VersionLink> link = os::VersionLink::at(path);
+  return link && link->is_of_versions();
 }
 
 Result<void> remove_old_versions(const fs::path& named, const std::vector<fs::path>& kept) {

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Result<void> failed_to(const std::string& action, const std::error_code& failed) {
+tl::unexpected<Error> failed_to(const std::string& action, const std::error_code& failed) {
   return tl::unexpected<Error>(os_error(action, failed.value()));
 }
 
@@ -63,7 +63,9 @@ Result<VersionLink> VersionLink::at(const fs::path& link) {
   if (found != fs::file_type::not_found && found != fs::file_type::symlink)
     return failure(ErrorCode::invalid_argument,
                    "is there already, and is no symbolic link that could lead to another version");
-  return VersionLink(std::move(absolute));
+  const fs::path folder = fs::weakly_canonical(absolute.parent_path(), failed);
+  if (failed) return failed_to("look at its folder", failed);
+  return VersionLink(folder / absolute.filename());
 }
 
 fs::path VersionLink::current() const {
@@ -108,6 +110,12 @@ std::vector<fs::path> VersionLink::known() const {
   return found;
 }
 
+bool VersionLink::is_of_versions() const {
+  const fs::path now = current();
+  const std::vector<fs::path> all = known();
+  return now.empty() || std::find(all.begin(), all.end(), now) != all.end();
+}
+
 bool VersionLink::is_in_version(const fs::path& file) const {
   const std::string beginning = path_.filename().native() + "@";
   return std::any_of(file.begin(), file.end(), [&beginning](const fs::path& part) {
@@ -118,7 +126,8 @@ bool VersionLink::is_in_version(const fs::path& file) const {
 
 Result<void> VersionLink::lead_to(const fs::path& target) const {
   std::error_code failed;
-  const fs::path absolute = fs::absolute(target, failed).lexically_normal();
+  fs::path absolute = fs::absolute(target, failed).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // "v2/"
   const bool is_beside = absolute.parent_path() == folder();
   TRY_ASSIGN(const UniqueFd directory, open_directory(folder()));
   const std::string next = "." + path_.filename().native() + ".next";
@@ -154,7 +163,7 @@ Result<void> sync_folder(const fs::path& folder) {
     if (type == fs::file_type::directory) TRY(sync_folder(entry->path()));
     if (type == fs::file_type::regular) TRY(about_file(sync_file(entry->path()), entry->path()));
   }
-  if (failed) return about_file(failed_to("list the folder", failed), folder);
+  if (failed) return about_file(os_error("list the folder", failed.value()), folder);
   TRY_ASSIGN(const UniqueFd directory, about_file(open_directory(folder), folder));
   return about_file(sync_directory(directory.get()), folder);
 }

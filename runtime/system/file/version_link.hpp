@@ -32,6 +32,8 @@ class VersionLink {
   // These, and the folders beside the link or beside current() that it led to by lead_to(), as far
   // as the file system keeps extended attributes.
   std::vector<std::filesystem::path> known() const;
+  // True if it leads to one of these, or to nothing.
+  bool is_of_versions() const;
   // True for the path of a file in such a NAME@VERSION, wherever that is or was.
   bool is_in_version(const std::filesystem::path& file) const;
   // The version that comes.
@@ -48,7 +50,7 @@ class VersionLink {
   explicit VersionLink(std::filesystem::path path) : path_(std::move(path)) {}
   std::filesystem::path folder() const { return path_.parent_path(); }
 
-  std::filesystem::path path_;  // absolute
+  std::filesystem::path path_;  // absolute, and without links but for itself
 };
 
 // Writes all regular files of the folder and of those below it, and their names, to the disk. Fails
