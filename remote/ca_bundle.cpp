@@ -38,10 +38,10 @@ std::string ca_bundle(Places places) {
 std::string describe_ca_bundle(Places places) {
   const std::string bundle = ca_bundle(places);
   if (!bundle.empty())
-    return "trusted are the authorities in " + bundle + "; SSL_CERT_FILE names another file";
+    return "trusted are the authorities in " + bundle + ": set SSL_CERT_FILE for another file";
   std::string text = "no file with the certificates of trusted authorities was found (";
   for (const char* place : places) text.append(place).append(", ");
-  text.replace(text.size() - 2, 2, "); SSL_CERT_FILE names one");
+  text.replace(text.size() - 2, 2, "): set SSL_CERT_FILE");
   return text;
 }
 

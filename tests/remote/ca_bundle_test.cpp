@@ -55,8 +55,8 @@ TEST_CASE("a message names the bundle, or all places that have none, and the var
   const NoVariables none;
   CHECK(describe_ca_bundle(nowhere) ==
         "no file with the certificates of trusted authorities was found (/no/such/bundle.crt, "
-        "/nor/this.pem); SSL_CERT_FILE names one");
+        "/nor/this.pem): set SSL_CERT_FILE");
   none.openssl.set("/own.pem");
   CHECK(describe_ca_bundle(nowhere) ==
-        "trusted are the authorities in /own.pem; SSL_CERT_FILE names another file");
+        "trusted are the authorities in /own.pem: set SSL_CERT_FILE for another file");
 }
