@@ -59,13 +59,14 @@ Result<std::unique_ptr<RangeSource>> open_lead(
 }
 
 std::string file_url(const fs::path& path) {
+  constexpr std::string_view stays = "/-._~";
   std::string url = "file://";
-  for (const unsigned char c : path.native()) {
-    if (std::isalnum(c) != 0 ||
-        std::string_view("/-._~").find(static_cast<char>(c)) != std::string_view::npos)
-      url += static_cast<char>(c);
+  for (const char c : path.native()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || stays.find(c) != stays.npos)
+      url += c;
     else
-      url += fmt::format("%{:02X}", c);
+      url += fmt::format("%{:02X}", byte);
   }
   return url;
 }

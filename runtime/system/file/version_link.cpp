@@ -1,7 +1,6 @@
 #include "runtime/system/file/version_link.hpp"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "runtime/system/file/file_system_extras.hpp"
 #include "runtime/system/os_error.hpp"
 #include "runtime/system/uninterrupted.hpp"
+#include "runtime/system/write/replace.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -135,10 +135,10 @@ Result<void> VersionLink::lead_to(const fs::path& target) const {
   const fs::path& text = is_beside ? absolute.filename() : absolute;
   if (::symlinkat(text.c_str(), directory.get(), next.c_str()) != 0)
     return os_failure("make the symbolic link");
-  if (::renameat(directory.get(), next.c_str(), directory.get(), path_.filename().c_str()) != 0) {
-    Result<void> refused = os_failure("lead the symbolic link to another folder");
+  Result<void> renamed = rename_in(directory.get(), next, path_.filename());
+  if (!renamed) {
     static_cast<void>(remove_name(directory.get(), next));
-    return refused;
+    return renamed;
   }
   note(absolute, path_);
   return sync_directory(directory.get());
