@@ -9,6 +9,7 @@
 #include <future>
 #include <vector>
 
+#include "runtime/base/go_on.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap {
@@ -34,7 +35,9 @@ class JointProgress {
     do {
       if (!told_(sum(), all_)) is_stopped_ = true;
     } while (result.wait_for(turn) != std::future_status::ready);
-    return result.get();
+    Result<void> done = result.get();
+    if (done) done = go_on(told_, sum(), all_);  // which none may have been told yet
+    return done;
   }
 
  private:

@@ -612,7 +612,7 @@ TEST_CASE_FIXTURE(SetFixture, "An update that fails halfway leaves the old set, 
   store.arriving = 3;
   const Result<std::vector<FetchReport>> reports = fetch_into();
   CHECK_FAILS(reports, ErrorCode::io, "503");
-  CHECK(reports.error().file == "https://host/m/sub/model-2.safetensors");
+  CHECK(reports.error().file.starts_with("https://host/m/"));  // one of those under way
   for (const auto& [name, bytes] : old.files)
     CHECK(read_file(folder.path() / name.substr(2)) == bytes);
   CHECK(Checkpoint::open(folder.path()).has_value());
