@@ -99,7 +99,10 @@ Result<std::filesystem::path> lead_of(const std::string& file) {
 
 // Of a URL that stands for a model, or of a local folder or index, as a URL; empty: of neither.
 Result<std::string> url_of_model(const StageCommand& options) {
-  if (options.is_remote()) return names_model(options.url) ? options.url : std::string();
+  // Most models of the hub are one file, which may be staged by itself, without a name.
+  const bool is_maybe_one_file = options.stage.name.empty() && options.url.starts_with("hf://");
+  if (options.is_remote())
+    return names_model(options.url) && !is_maybe_one_file ? options.url : std::string();
   TRY_ASSIGN(const std::filesystem::path lead, lead_of(options.file));
   return lead.empty() ? std::string() : file_url(lead);
 }
