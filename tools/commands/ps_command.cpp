@@ -14,6 +14,7 @@
 #include "tools/command.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "weightmap/fetch.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -211,16 +212,17 @@ Result<void> check_is_known(const std::string& file) {
                                 Error::no_offset, printable(file), ENOENT});
 }
 
-// Processes that opened it before it was changed have files that it no longer leads to. What led it
-// elsewhere may be others than this tool.
+// Processes that opened it before it was changed have files that it no longer leads to. Of a link
+// to the versions of a model they are listed.
 void tell_of_link(Output& out, const std::string& file) {
   std::error_code failed;
   const fs::path named = file.ends_with('/') ? fs::path(file).parent_path() : fs::path(file);
   const fs::path led_to = fs::read_symlink(named, failed);
-  if (failed) return;
-  out.write(printable(file) + " is a symbolic link, now to " + printable(led_to.native()) +
-            ": what `fetch`, `hold`, `stage` or `publish` led it to before is listed, what others "
-            "did by `weightmap ps` alone, or by the name of that version\n");
+  if (failed || (fs::is_directory(named, failed) && is_model_link(named))) return;
+  out.write(
+      printable(file) + " is a symbolic link, now to " + printable(led_to.native()) +
+      ": whoever opened it when it led elsewhere is listed by `weightmap ps` alone, or by the "
+      "name of that version\n");
 }
 
 void tell_unreadable(Output& out, const ProcessesReport& report) {
