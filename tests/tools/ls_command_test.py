@@ -286,7 +286,7 @@ class Verify(Case):
             good,
             {"file": "state_dict.pt", "ok": True, "storages": 7, "headers_checked": True,
              "duplicate_keys": 0, "long_names": 0, "hole_bytes": 0, "crc": None,
-             "sha256": None, "bytes_not_compared": 300, "faults": []},
+             "sha256": None, "fs_verity": {}, "bytes_not_compared": 300, "faults": []},
         )
         bad = self.document("verify", "--json", "--crc", self.damaged(1344), code=1)
         self.assertFalse(bad["ok"])

@@ -111,13 +111,6 @@ Result<PublishReport> publish_folder(const std::filesystem::path& from,
         {ErrorCode::invalid_argument,
          "is a folder, which is published where it is: copy it beside the link first"},
         from);
-  Result<os::VersionLink> link = os::VersionLink::at(target);
-  if (!link)
-    return about_file({ErrorCode::invalid_argument,
-                       link.error().message +
-                           ": a folder is published under a link, as `ln -s` makes one; move this "
-                           "to the name of its version, and publish that first"},
-                      target);
   PublishReport report;
   TRY_ASSIGN(report.generation, generation_at(from));
   if (!options.any_content) {
@@ -125,6 +118,13 @@ Result<PublishReport> publish_folder(const std::filesystem::path& from,
     if (!options.any_format) TRY(check_format(checkpoint.info().format, target));
     report.generation = checkpoint.source(0).generation;
   }
+  Result<os::VersionLink> link = os::VersionLink::at(target);
+  if (!link)
+    return about_file({ErrorCode::invalid_argument,
+                       link.error().message +
+                           ": a folder is published under a link, as `ln -s` makes one; move this "
+                           "to the name of its version, and publish that first"},
+                      target);
   TRY(os::sync_folder(from));
   report.previous = link->current();
   report.replaced = !report.previous.empty();
