@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "runtime/base/go_on.hpp"
@@ -30,7 +32,12 @@ class JointProgress {
   // Runs the work in another thread, and tells of it in this one.
   Result<void> run(const std::function<Result<void>()>& work) {
     if (!told_) return work();
-    std::future<Result<void>> result = std::async(std::launch::async, work);
+    std::future<Result<void>> result;
+    try {
+      result = std::async(std::launch::async, work);
+    } catch (const std::system_error& error) {
+      return failure(ErrorCode::io, std::string("cannot start a thread: ") + error.what());
+    }
     const Stop before_the_future_waits{is_stopped_};
     do {
       if (!told_(sum(), all_)) is_stopped_ = true;
