@@ -244,9 +244,9 @@ WEIGHTMAP_API SumReport compare_sums(std::span<const std::filesystem::path> file
 // fs-verity, which ext4, f2fs and btrfs may have: nobody can write to a sealed file any more, and
 // whenever the kernel reads pages of it, it compares them with what was there at the sealing.
 
-// Seals a file for good: the kernel reads and measures all of it. Does nothing to one that is
-// sealed. Fails with unsupported if its file system or the kernel has none of it, with io if the
-// system refuses: of a file that is open for writing, or of another user.
+// Seals a file for good: the kernel reads and measures all of it. Its times stay. Does nothing to
+// one that is sealed. Fails with unsupported if its file system or the kernel has none of it, with
+// io if the system refuses: of a file that is open for writing, or of another user.
 WEIGHTMAP_API Result<void> enable_fs_verity(const std::filesystem::path& file);
 // Asks the kernel what it measured: "sha256:" and 64 digits, which are those of `fsverity digest`
 // and not of the bytes alone. Empty for a file that is not sealed.

@@ -192,11 +192,10 @@ std::vector<FileToSeal> files_to_seal(const VerifyOptions& options) {
 
 // Seals what was found right, unless it was written to since.
 Result<void> seal(const FileToSeal& checked) {
-  TRY(enable_fs_verity(checked.file));
   TRY_ASSIGN(const Generation now, generation_at(checked.file));
-  if (now.same_content(checked.before)) return {};
+  if (now.same_content(checked.before)) return enable_fs_verity(checked.file);
   return tl::unexpected<Error>({ErrorCode::io,
-                                "was written to while it was checked, before it was sealed",
+                                "was written to while it was checked, and is not sealed",
                                 Error::no_offset, printable(checked.file.native())});
 }
 

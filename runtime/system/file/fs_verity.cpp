@@ -1,10 +1,14 @@
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/try.hpp"
@@ -37,10 +41,22 @@ constexpr unsigned long measure_verity = _IOWR('f', 134, Measurement);
 
 bool has_none(int error) noexcept { return error == ENOTTY || error == EOPNOTSUPP; }
 
+// The kernel keeps what it measures behind the content, which ext4 takes for a change of that.
+void restore_time(const os::File& file) noexcept {
+  constexpr std::int64_t second = 1'000'000'000;
+  const std::int64_t time = file.generation().mtime_ns;
+  const timespec times[] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                            {.tv_sec = time / second, .tv_nsec = time % second}};
+  ::futimens(file.descriptor(), times);
+}
+
 Result<void> seal(const os::File& file) {
   EnableArgument argument;
-  if (os::uninterrupted([&] { return ::ioctl(file.descriptor(), enable_verity, &argument); }) == 0)
+  if (os::uninterrupted([&] { return ::ioctl(file.descriptor(), enable_verity, &argument); }) ==
+      0) {
+    restore_time(file);
     return {};
+  }
   switch (errno) {
     case EEXIST:
       return {};
