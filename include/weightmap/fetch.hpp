@@ -166,10 +166,10 @@ struct ModelReport {
 // leads `link`, which is a symbolic link or is made, to it: at one moment, with all of it on the
 // disk and compared. Killed at any other moment the old version stays, and the next fetch goes on
 // with what has come ("NAME@incoming"). Files of the present version that the store still has are
-// not fetched again: both versions share them, by hard links. Versions of before stay until
-// remove_old_versions(). Fails as fetch_into() does; with invalid_argument if something else than a
-// symbolic link has the name, or one for which is_model_link() is false; with io if another fetch
-// of the link goes on.
+// not fetched again: both versions share them, by hard links. A new version has the older ones
+// removed but for the one before it: processes that have their files open or mapped keep these.
+// Fails as fetch_into() does; with invalid_argument if something else than a symbolic link has the
+// name, or one for which is_model_link() is false; with io if another fetch of the link goes on.
 WEIGHTMAP_API Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source,
                                               const std::filesystem::path& link,
                                               const FetchOptions& options = {});
@@ -177,10 +177,8 @@ WEIGHTMAP_API Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> sourc
 // folder that fetch_model() or publish() has led it to. Another link is somebody's name for a
 // folder.
 WEIGHTMAP_API bool is_model_link(const std::filesystem::path& path);
-// Removes the versions of fetch_model() beside the link but the current one and those given as
-// absolute paths. Processes that have their files open or mapped keep them until they end. Fails
-// with io if the system refuses.
-WEIGHTMAP_API Result<void> remove_old_versions(const std::filesystem::path& link,
-                                               const std::vector<std::filesystem::path>& kept = {});
+// Removes the versions of fetch_model() beside the link but the current one. Fails with io if the
+// system refuses.
+WEIGHTMAP_API Result<void> remove_old_versions(const std::filesystem::path& link);
 
 }  // namespace weightmap

@@ -179,9 +179,12 @@ std::uint64_t unwritten_bytes_of(const os::File& file) noexcept {
 }
 
 bool lives_in_memory(const os::File& file) noexcept {
-  if (file.is_in_memory()) return true;
+  return file.is_in_memory() || lives_in_memory(file.descriptor());
+}
+
+bool lives_in_memory(int descriptor) noexcept {
   struct statfs status {};
-  if (::fstatfs(file.descriptor(), &status) != 0) return false;
+  if (::fstatfs(descriptor, &status) != 0) return false;
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC ||
          status.f_type == HUGETLBFS_MAGIC;
 }

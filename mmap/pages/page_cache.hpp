@@ -55,6 +55,8 @@ std::uint64_t unwritten_bytes_of(const os::File& file) noexcept;
 
 // True if memory is the file's only storage, as for tmpfs. Nothing can be evicted.
 bool lives_in_memory(const os::File& file) noexcept;
+// The same of an open file or directory.
+bool lives_in_memory(int descriptor) noexcept;
 
 // Asks the system to drop the whole file from the page cache, and returns the bytes that stay:
 // pages that a process has mapped or locked, dirty pages (nothing is synced here), everything of a

@@ -264,11 +264,7 @@ nb::dict fetch_version(nb::handle source, const nb::bytes& path, std::vector<std
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
   const FetchOptions options =
       fetch_options(std::move(order), verify, chunk_bytes, sums, require_digest, call.progress());
-  const auto fetched = call.run([&]() -> Result<ModelReport> {
-    TRY_ASSIGN(ModelReport report, fetch_model(std::move(from), link, options));
-    TRY(remove_old_versions(link, {report.previous}));
-    return report;
-  });
+  const auto fetched = call.run([&] { return fetch_model(std::move(from), link, options); });
   const ModelReport report = value_or_raise(fetched);
   nb::list files;
   for (const FetchReport& file : report.files) files.append(fetch_report(file));

@@ -10,28 +10,22 @@ import mmap
 import os
 import pathlib
 import signal
-import socket
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import ALWAYS, after, stalled, status, tag_of, with_headers  # noqa: E402
-from remote_case import CLEAN, RemoteCase, digest, make, run  # noqa: E402
+from remote_case import KeeperCase, RemoteCase, digest, make, run  # noqa: E402
 
 INTERVAL = "0.02"
 SHARED = pathlib.Path("/dev/shm")
 
 
-class HoldUrl(RemoteCase):
+class HoldUrl(KeeperCase, RemoteCase):
     def setUp(self):
         super().setUp()
-        # A socket's path is short, so not below the build folder.
-        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
-        self.addCleanup(folder.cleanup)
-        self.socket = pathlib.Path(folder.name) / "hold.sock"
-        self.environment = {**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+        self.meet()
         # Both names say whose they are, since all of /dev/shm is looked at for what is left.
         self.mark = f"weightmap-hold-{self.name_mark()}"
         self.file = self.store / f"{self.mark}.pt"
@@ -72,28 +66,6 @@ class HoldUrl(RemoteCase):
         if waits:
             self.held_when(lambda file: file["version"] and file["state"] == "held")
         return self.daemon
-
-    def status(self):
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(self.socket))
-            client.sendall(b'{"op":"status"}\n')
-            with client.makefile() as answer:
-                return json.loads(answer.readline())
-
-    def held_when(self, condition):
-        """The first description of the only file of which it is true."""
-        while True:
-            files = self.files()
-            if len(files) == 1 and condition(files[0]):
-                return files[0]
-
-    def files(self):
-        """What the daemon holds, once it answers."""
-        while True:
-            try:
-                return self.status()["files"]
-            except (OSError, ValueError):
-                self.assertIsNone(self.daemon.poll(), "the daemon has ended")
 
     def asked_again(self):
         """Returns when the store has been asked twice more, so that a round has passed."""

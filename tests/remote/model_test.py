@@ -10,16 +10,14 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import stat
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from range_server import ALWAYS, stalled, status  # noqa: E402
-from remote_case import CLEAN, SMALL, ModelCase, digest, run  # noqa: E402
+from remote_case import SMALL, KeeperCase, ModelCase, digest, run  # noqa: E402
 
 SHARED = pathlib.Path("/dev/shm")
 INDEX = "model.safetensors.index.json"
@@ -100,6 +98,7 @@ class Fetched(SetCase):
         for _ in range(3):
             self.fetch()
             versions.append(self.link.resolve().name)
+            self.fetch()  # which finds nothing new
             self.change("config.json")
         self.assertEqual(self.beside(), sorted(versions[1:]))
 
@@ -296,6 +295,17 @@ class Staged(InMemory):
         for place in (self.url, self.store):
             self.assertIn("--name says which one", run("stage", place, code=1).stderr)
 
+    def test_what_does_not_fit_is_refused_before_it_is_fetched(self):
+        self.assertIn("--budget is for one file",
+                      run("stage", self.store, "--name", self.name, "--budget", "1MiB", code=1).stderr)
+        header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (1 << 41, 1 << 41)
+        with open(self.store / self.shards[0], "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + (1 << 41))
+        (self.store / INDEX).write_text(json.dumps({"weight_map": {"w": self.shards[0]}}))
+        self.assertIn("and its disk has", run("stage", self.store, "--name", self.name, code=1).stderr)
+        self.is_gone()
+
     def test_a_name_that_is_taken_is_refused(self):
         self.copy.symlink_to(self.store)
         self.assertIn("is there already", run("stage", self.url, "--name", self.name, code=1).stderr)
@@ -305,31 +315,14 @@ class Staged(InMemory):
         self.assertEqual(self.copy.read_bytes(), b"mine")
 
 
-class Held(InMemory):
+class Held(KeeperCase, InMemory):
     def setUp(self):
         super().setUp()
-        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
-        self.addCleanup(folder.cleanup)
-        self.socket = pathlib.Path(folder.name) / "hold.sock"
-        self.environment = {**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+        self.meet()
 
     def hold(self, *arguments):
         self.daemon = self.start("hold", "--json", "--interval", "0.02", "--name", self.name,
                                  *(arguments or [self.url]), env=self.environment)
-
-    def held_when(self, condition):
-        while True:
-            self.assertIsNone(self.daemon.poll(), "the daemon has ended")
-            try:
-                with socket.socket(socket.AF_UNIX) as client:
-                    client.connect(str(self.socket))
-                    client.sendall(b'{"op":"status"}\n')
-                    with client.makefile() as answer:
-                        [file] = json.loads(answer.readline())["files"]
-            except (OSError, ValueError):
-                continue
-            if condition(file):
-                return file
 
     def test_the_version_of_the_store_is_held(self):
         for url in (self.url, self.server.url()):

@@ -5,8 +5,10 @@ import json
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
@@ -124,3 +126,36 @@ class ModelCase(RemoteCase):
         super().setUp()
         make(self.file)
         self.url = self.server.url("model.pt")
+
+
+class KeeperCase:
+    """With a daemon of `weightmap hold`, `self.daemon`, that is asked at `self.socket`."""
+
+    def meet(self):
+        # A socket's path is short, so not below the build folder.
+        folder = tempfile.TemporaryDirectory(prefix="weightmap-")
+        self.addCleanup(folder.cleanup)
+        self.socket = pathlib.Path(folder.name) / "hold.sock"
+        self.environment = {**CLEAN, "WEIGHTMAP_RUNTIME_DIR": folder.name}
+
+    def status(self):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.socket))
+            client.sendall(b'{"op":"status"}\n')
+            with client.makefile() as answer:
+                return json.loads(answer.readline())
+
+    def held_when(self, condition):
+        """The first description of the only file of which it is true."""
+        while True:
+            files = self.files()
+            if len(files) == 1 and condition(files[0]):
+                return files[0]
+
+    def files(self):
+        """What the daemon holds, once it answers."""
+        while True:
+            try:
+                return self.status()["files"]
+            except (OSError, ValueError):
+                self.assertIsNone(self.daemon.poll(), "the daemon has ended")

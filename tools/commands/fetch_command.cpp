@@ -58,7 +58,6 @@ void say_what_opens_instead(const std::string& folder, const std::filesystem::pa
 
 Result<Fetched> fetch_version(std::unique_ptr<RangeSource> source, const FetchCommand& options) {
   TRY_ASSIGN(ModelReport report, fetch_model(std::move(source), options.target, options.fetch));
-  TRY(remove_old_versions(options.target, {report.previous}));
   std::vector<FetchReport> files = report.files;
   return Fetched{std::move(files), std::move(report)};
 }

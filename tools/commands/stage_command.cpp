@@ -121,11 +121,15 @@ Json describe_model(const StageCommand& options, const std::filesystem::path& li
 
 // All files of a model, and those beside it, as a folder in shared memory.
 Result<int> stage_model(Output& out, StageCommand& options, const std::string& url) {
+  const auto refused = [&options](const char* why) {
+    return tl::unexpected<Error>(about(options, Error{ErrorCode::invalid_argument, why}));
+  };
   if (options.stage.name.empty())
-    return tl::unexpected<Error>(
-        about(options, Error{ErrorCode::invalid_argument,
-                             "is a model of several files, which are staged as a folder: --name "
-                             "says which one of /dev/shm"}));
+    return refused(
+        "is a model of several files, which are staged as a folder: --name says which one of "
+        "/dev/shm");
+  if (options.stage.budget_bytes != 0)
+    return refused("is a model of several files, and --budget is for one file");
   TRY_ASSIGN(const std::filesystem::path link, model_in_memory(options.stage.name));
   ProgressBar bar;
   options.fetch.progress = bar.follow();

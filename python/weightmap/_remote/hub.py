@@ -47,11 +47,13 @@ def fetch_version(url: str, link: str) -> ModelReport:
     hub = _hub(url)
     link = os.path.abspath(link)
     previous = os.path.realpath(link) if os.path.exists(link) else None
+    own = os.path.join(os.path.realpath(os.path.dirname(link)), os.path.basename(link)) + "@"
+    if previous and not previous.startswith(own):
+        raise InvalidArgumentError(f"leads to {previous}, which is no version of it", file=link)
     try:
         commit = hub.HfApi().model_info(model, revision=revision).sha
         folder = f"{link}@{commit[:16]}"
-        is_new = not os.path.isdir(folder)
-        if is_new:
+        if not os.path.isdir(folder):
             incoming = f"{link}@incoming"
             hub.snapshot_download(model, revision=commit, local_dir=incoming)
             shutil.rmtree(os.path.join(incoming, ".cache"), ignore_errors=True)
@@ -59,7 +61,7 @@ def fetch_version(url: str, link: str) -> ModelReport:
     except Exception as error:
         raise FileError(tell(error)[0], file=url) from error
     publish(folder, link, any_format=True)
-    return ModelReport(folder, previous, commit[:16], is_new,
+    return ModelReport(folder, previous, commit[:16], previous != os.path.realpath(folder),
                        tuple(_report(path) for path in _files(folder)))
 
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "mmap/pages/page_cache.hpp"
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/go_on.hpp"
@@ -136,7 +137,7 @@ class FolderFetch {
     });
   }
 
-  // Of the parts that are there the disk has the room.
+  // Of the parts that are there the disk, or the memory, has the room.
   Result<void> check_room_for_all() const {
     std::uint64_t missing = 0;
     for (const SourceFile& file : state().sources.opened()) {
@@ -146,7 +147,9 @@ class FolderFetch {
       missing += file.file.size() - (none ? 0 : std::min<std::uint64_t>(part, file.file.size()));
     }
     TRY(about_file(check_room(folder_, missing), folder_));
-    return {};
+    TRY_ASSIGN(const os::UniqueFd folder, about_file(os::open_directory(folder_), folder_));
+    if (!mmap::lives_in_memory(folder.get())) return {};
+    return about_file(check_fits(missing, 0, false), folder_);
   }
 
   struct Brought {

@@ -59,21 +59,11 @@ class ModelLock {
   os::UniqueFd file_;
 };
 
-std::vector<fs::path> files_below(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code stop;
-  for (fs::recursive_directory_iterator entry(folder, stop), end; !stop && entry != end;
-       entry.increment(stop))
-    if (std::error_code unknown; entry->is_regular_file(unknown) && !entry->is_symlink(unknown))
-      files.push_back(entry->path());
-  return files;
-}
-
 // Gives the files of the present version a second name, so that those which the store still has in
 // this version are not fetched. Where that is refused they are.
 void begin_with(const fs::path& current, const fs::path& incoming) {
   if (current.empty()) return;
-  for (const fs::path& file : files_below(current)) {
+  for (const fs::path& file : os::files_below(current)) {
     const fs::path name = incoming / file.lexically_relative(current);
     std::error_code refused;
     fs::create_directories(name.parent_path(), refused);
@@ -85,7 +75,7 @@ void begin_with(const fs::path& current, const fs::path& incoming) {
 Result<void> remove_all_but(const std::vector<FetchReport>& fetched, const fs::path& incoming) {
   std::set<fs::path> kept;
   for (const FetchReport& report : fetched) kept.insert(report.path);
-  for (const fs::path& file : files_below(incoming)) {
+  for (const fs::path& file : os::files_below(incoming)) {
     std::error_code failed;
     if (!kept.contains(file)) fs::remove(file, failed);
     if (failed) return about_file(system_error("remove the file", failed), file);
@@ -110,8 +100,8 @@ std::string version_of(const std::vector<FetchReport>& fetched, const fs::path& 
 }
 
 bool has_same_files(const fs::path& one, const fs::path& other) {
-  const std::vector<fs::path> files = files_below(one);
-  return files.size() == files_below(other).size() &&
+  const std::vector<fs::path> files = os::files_below(one);
+  return files.size() == os::files_below(other).size() &&
          std::all_of(files.begin(), files.end(), [&](const fs::path& file) {
            std::error_code absent;
            return fs::equivalent(file, other / file.lexically_relative(one), absent);
@@ -176,6 +166,7 @@ Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::p
   TRY(os::sync_folder(incoming));
   report.version = version_of(report.files, incoming);
   TRY(about_file(make_current(link, incoming, report), named));
+  if (report.is_new) TRY(about_file(link.remove_others({report.previous}), named));
   return report;
 }
 
@@ -184,9 +175,9 @@ bool is_model_link(const fs::path& path) {
   return link && link->is_of_versions();
 }
 
-Result<void> remove_old_versions(const fs::path& named, const std::vector<fs::path>& kept) {
+Result<void> remove_old_versions(const fs::path& named) {
   TRY_ASSIGN(const os::VersionLink link, about_file(os::VersionLink::at(named), named));
-  return about_file(link.remove_others(kept), named);
+  return about_file(link.remove_others({}), named);
 }
 
 }  // namespace weightmap

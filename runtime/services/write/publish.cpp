@@ -90,18 +90,6 @@ Result<Generation> check_file(const std::filesystem::path& from,
   return checkpoint.source(0).generation;
 }
 
-std::uint64_t bytes_below(const std::filesystem::path& folder) {
-  std::uint64_t bytes = 0;
-  std::error_code stop;
-  for (std::filesystem::recursive_directory_iterator entry(folder, stop), end;
-       !stop && entry != end; entry.increment(stop)) {
-    std::error_code unknown;
-    const std::uintmax_t size = entry->is_regular_file(unknown) ? entry->file_size(unknown) : 0;
-    if (!unknown) bytes += size;
-  }
-  return bytes;
-}
-
 // Leads a symbolic link to the folder.
 Result<PublishReport> publish_folder(const std::filesystem::path& from,
                                      const std::filesystem::path& target,
@@ -128,7 +116,10 @@ Result<PublishReport> publish_folder(const std::filesystem::path& from,
   TRY(os::sync_folder(from));
   report.previous = link->current();
   report.replaced = !report.previous.empty();
-  report.bytes = bytes_below(from);
+  for (const std::filesystem::path& file : os::files_below(from)) {
+    TRY_ASSIGN(const Generation found, generation_at(file));
+    report.bytes += found.size;
+  }
   TRY(about_file(link->lead_to(from), target));
   return report;
 }

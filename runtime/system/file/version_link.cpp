@@ -155,6 +155,16 @@ Result<void> VersionLink::remove_others(const std::vector<fs::path>& kept) const
   return {};
 }
 
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code stop;
+  for (fs::recursive_directory_iterator entry(folder, stop), end; !stop && entry != end;
+       entry.increment(stop))
+    if (std::error_code unknown; entry->symlink_status(unknown).type() == fs::file_type::regular)
+      files.push_back(entry->path());
+  return files;
+}
+
 Result<void> sync_folder(const fs::path& folder) {
   std::error_code failed;
   for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end;

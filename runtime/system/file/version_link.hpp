@@ -53,6 +53,9 @@ class VersionLink {
   std::filesystem::path path_;  // absolute, and without links but for itself
 };
 
+// The regular files of the folder and of those below it, without links.
+std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
+
 // Writes all regular files of the folder and of those below it, and their names, to the disk. Fails
 // with io, naming the file.
 Result<void> sync_folder(const std::filesystem::path& folder);
