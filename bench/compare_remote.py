@@ -4,7 +4,8 @@
                       [--latency MS] [--errors N] [--rate BYTES] [--loss PERCENT]
                       [--only NAME ...] [--json]
 
-Serves FILE, which should lie on a tmpfs, by nginx on the loopback. --latency delays the first byte
+Serves FILE, which should lie on a tmpfs, by nginx on the loopback. Of the index of a set all files of
+its folder are fetched, to a tmpfs, by weightmap, without and with their SHA-256s, and by libcurl. --latency delays the first byte
 of every answer, and --errors answers every N-th request of clients that retry with 503 (both need
 nginx's Lua module). --rate limits the server's bytes a second, and --loss drops that part of its
 packets, in a network namespace of its own (needs root, and nftables for --loss). Every round runs
@@ -46,7 +47,7 @@ http {{
   sendfile on; tcp_nopush on; keepalive_requests 1000000;
   server {{
     listen {address}:{port};
-    location ~ "^/[^/]+/{name}$" {{ {lua} alias {file}; }}
+    location ~ "^/[^/]+/(.+)$" {{ {lua} alias {folder_of_files}/$1; }}
   }}
 }}
 """
@@ -125,7 +126,7 @@ def served(file, address, latency=0, errors=0):
         configuration = os.path.join(folder, "nginx.conf")
         with open(configuration, "w", encoding="utf-8") as out:
             out.write(CONFIGURATION.format(
-                folder=folder, address=address, port=port, file=file, name=os.path.basename(file),
+                folder=folder, address=address, port=port, folder_of_files=os.path.dirname(file),
                 user="user root;" if os.geteuid() == 0 else "",
                 modules="".join(f"load_module {module};\n" for module in LUA if latency or errors),
                 counters="lua_shared_dict asked 64k;" if errors else "",
@@ -147,37 +148,55 @@ def wait_for(server, address, port):
     raise SystemExit("nginx did not start")
 
 
+def files_of(file):
+    """The file, or all of the folder of an index, which comes first."""
+    if not file.endswith(".index.json"):
+        return [file]
+    beside = (entry.path for entry in os.scandir(os.path.dirname(file)) if entry.is_file())
+    return [file, *sorted(path for path in beside if path != file)]
+
+
+def total_size(file):
+    return sum(map(os.path.getsize, files_of(file)))
+
+
 class Contenders:
     """Their commands, by name. A contender's name is the first folder of its URLs."""
 
-    def __init__(self, arguments, base):
+    def __init__(self, arguments, base, sums=None):
         self._arguments, self._base = arguments, base
-        self._size = os.path.getsize(arguments.file)
-        build = arguments.build
-        floor = [os.path.join(build, "bench", "curl_floor"), "{url}", "--size", str(self._size)]
+        self._size = total_size(arguments.file)
+        files = files_of(arguments.file)
+        tool = os.path.join(arguments.build, "tools", "weightmap")
+        floor = [os.path.join(arguments.build, "bench", "curl_floor"),
+                 *("{folder}/" + os.path.basename(file) for file in files),
+                 "--size", *(str(os.path.getsize(file)) for file in files)]
+        fetch = [tool, "fetch", "{url}"]
+        of_a_set = {"weightmap": ("fetch", fetch), "weightmap-sha256": ("fetch", [*fetch, "--sums", sums])}
         self._all = {
-            "weightmap": ("program", [os.path.join(build, "tools", "weightmap"), "stage", "{url}",
-                                      "--", "true"]),
+            "weightmap": ("program", [tool, "stage", "{url}", "--", "true"]),
             "libcurl": ("program", floor),
             "libcurl-prefault": ("program", [*floor, "--prefault"]),
             "libcurl-kept": ("program", [*floor, "--keep"]),
-            **{client: (client, []) for client in ("obstore", "fsspec", "s3fs", "runai")}}
+            **(of_a_set if len(files) > 1 else
+               {client: (client, []) for client in ("obstore", "fsspec", "s3fs", "runai")})}
 
     def commands(self, enter):
         return {name: [*enter, *self._command(name)] for name in self._all if self._is_there(name)}
 
     def _command(self, name):
         client, words = self._all[name]
-        url = f"{self._base}/{name}/{os.path.basename(self._arguments.file)}"
+        folder = f"{self._base}/{name}"
+        url = f"{folder}/{os.path.basename(self._arguments.file)}"
         return [sys.executable, os.path.join(HERE, "remote_once.py"), client, url, str(self._size),
-                *(word.format(url=url) for word in words)]
+                *(word.format(url=url, folder=folder) for word in words)]
 
     def _is_there(self, name):
         client, words = self._all[name]
         if self._arguments.only and name not in self._arguments.only:
             return False
         why = None
-        if client == "program":
+        if client in ("program", "fetch"):
             why = None if os.access(words[0], os.X_OK) else f"{words[0]} is not built"
         elif client == "runai" and not self._arguments.file.endswith(".safetensors"):
             why = "it reads safetensors only"
@@ -234,10 +253,15 @@ def as_table(rows):
 def measure(arguments, network):
     enter = network.enter if network else []
     address = network.OURS if network else "127.0.0.1"
-    with served(arguments.file, address, arguments.latency, arguments.errors) as (base, log):
-        commands = Contenders(arguments, base).commands(enter)
+    files = files_of(arguments.file)
+    with (served(arguments.file, address, arguments.latency, arguments.errors) as (base, log),
+          tempfile.NamedTemporaryFile("w") as sums):
+        if len(files) > 1:
+            subprocess.run(["sha256sum", *map(os.path.basename, files)], check=True, stdout=sums,
+                           cwd=os.path.dirname(arguments.file))
+        commands = Contenders(arguments, base, sums.name).commands(enter)
         samples = interleave(arguments.build, commands, arguments.rounds)
-        return summary(samples, asked(log), os.path.getsize(arguments.file), arguments.rounds)
+        return summary(samples, asked(log), total_size(arguments.file), arguments.rounds)
 
 
 def main():

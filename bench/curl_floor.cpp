@@ -1,6 +1,6 @@
-// Fetches a file in ranges with libcurl alone, as the floor of bench/compare_remote.py.
+// Fetches files in ranges with libcurl alone, as the floor of bench/compare_remote.py.
 //
-//   curl_floor URL --size BYTES [--chunk BYTES] [--connections N]
+//   curl_floor URL... --size BYTES... [--chunk BYTES] [--connections N]
 //              [--prefault | --keep]
 //
 // Bodies are thrown away, with --prefault while another thread touches as much memory. With --keep
@@ -18,8 +18,10 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/try.hpp"
 #include "weightmap/result.hpp"
@@ -31,11 +33,15 @@ namespace {
 enum class Bodies { dropped, dropped_beside_prefault, kept };
 
 struct CurlFetch {
-  std::string url;         // redirects are not followed
-  std::uint64_t size = 0;  // of the file, in bytes
+  std::vector<std::string> urls;     // redirects are not followed
+  std::vector<std::uint64_t> sizes;  // of the files, in bytes
   std::uint64_t chunk_bytes = 16u << 20;
   unsigned connections = 16;
   Bodies bodies = Bodies::dropped;
+
+  std::uint64_t size() const {
+    return std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
+  }
 };
 
 struct EasyDeleter {
@@ -44,7 +50,7 @@ struct EasyDeleter {
 // One request at a time, on one connection.
 struct Lane {
   std::unique_ptr<CURL, EasyDeleter> easy{curl_easy_init()};
-  std::byte* memory = nullptr;  // of the whole file; null: throw away
+  std::byte* memory = nullptr;  // of the whole of its file; null: throw away
   std::uint64_t at = 0;
   std::uint64_t end = 0;
 
@@ -71,12 +77,10 @@ struct Lane {
 class Run {
  public:
   Run(const CurlFetch& fetch, std::byte* memory)
-      : fetch_(fetch), lanes_(fetch.connections), multi_(curl_multi_init()) {
+      : fetch_(fetch), memory_(memory), lanes_(fetch.connections), multi_(curl_multi_init()) {
     curl_multi_setopt(multi_, CURLMOPT_MAX_TOTAL_CONNECTIONS, long{fetch.connections});
     for (Lane& lane : lanes_) {
-      lane.memory = memory;
       CURL* easy = lane.easy.get();
-      curl_easy_setopt(easy, CURLOPT_URL, fetch.url.c_str());
       curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
       curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
       curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, 10L);
@@ -111,10 +115,17 @@ class Run {
  private:
   // Returns whether there was a range left.
   bool begin(Lane& lane) {
-    if (next_ == fetch_.size) return false;
+    if (file_ < fetch_.sizes.size() && next_ == fetch_.sizes[file_]) {
+      if (memory_ != nullptr) memory_ += next_;
+      next_ = 0;
+      ++file_;
+    }
+    if (file_ == fetch_.sizes.size()) return false;
+    lane.memory = memory_;
     lane.at = next_;
-    lane.end = next_ + std::min(fetch_.chunk_bytes, fetch_.size - next_);
+    lane.end = next_ + std::min(fetch_.chunk_bytes, fetch_.sizes[file_] - next_);
     next_ = lane.end;
+    curl_easy_setopt(lane.easy.get(), CURLOPT_URL, fetch_.urls[file_].c_str());
     const std::string range = std::to_string(lane.at) + "-" + std::to_string(lane.end - 1);
     curl_easy_setopt(lane.easy.get(), CURLOPT_RANGE, range.c_str());
     curl_multi_add_handle(multi_, lane.easy.get());
@@ -135,9 +146,11 @@ class Run {
   }
 
   const CurlFetch& fetch_;
+  std::byte* memory_;  // of the file that is begun; null: there is none
   std::deque<Lane> lanes_;
   CURLM* multi_;
-  std::uint64_t next_ = 0;
+  std::size_t file_ = 0;
+  std::uint64_t next_ = 0;  // in this file
 };
 
 // The cheapest to fault in: private, of huge pages where the system gives them.
@@ -154,10 +167,10 @@ Result<std::shared_ptr<std::byte>> map(std::uint64_t size) {
 Result<void> fetch_with_curl(const CurlFetch& fetch) {
   std::shared_ptr<std::byte> memory;  // null: there is none
   if (fetch.bodies != Bodies::dropped) {
-    TRY_ASSIGN(memory, map(fetch.size));
+    TRY_ASSIGN(memory, map(fetch.size()));
   }
   const std::jthread toucher([&] {
-    if (memory) ::madvise(memory.get(), fetch.size, MADV_POPULATE_WRITE);
+    if (memory) ::madvise(memory.get(), fetch.size(), MADV_POPULATE_WRITE);
   });
   return Run(fetch, fetch.bodies == Bodies::kept ? memory.get() : nullptr).run();
 }
@@ -168,15 +181,19 @@ Result<void> fetch_with_curl(const CurlFetch& fetch) {
 int main(int argc, char** argv) {
   using namespace weightmap;
   CurlFetch fetch;
-  CLI::App app("Fetches a file in ranges with libcurl alone.");
-  app.add_option("url", fetch.url)->required();
-  app.add_option("--size", fetch.size)->required()->check(CLI::PositiveNumber);
+  CLI::App app("Fetches files in ranges with libcurl alone.");
+  app.add_option("url", fetch.urls)->required();
+  app.add_option("--size", fetch.sizes)->required()->check(CLI::PositiveNumber);
   app.add_option("--chunk", fetch.chunk_bytes)->check(CLI::PositiveNumber);
   app.add_option("--connections", fetch.connections)->check(CLI::Range(1, 1024));
   CLI::Option* prefault =
       app.add_flag_callback("--prefault", [&] { fetch.bodies = Bodies::dropped_beside_prefault; });
   app.add_flag_callback("--keep", [&] { fetch.bodies = Bodies::kept; })->excludes(prefault);
   CLI11_PARSE(app, argc, argv);
+  if (fetch.urls.size() != fetch.sizes.size()) {
+    std::fprintf(stderr, "curl_floor: a --size for each URL\n");
+    return 2;
+  }
 
   const auto began = std::chrono::steady_clock::now();
   const Result<void> fetched = fetch_with_curl(fetch);
@@ -188,5 +205,5 @@ int main(int argc, char** argv) {
   std::printf(
       "{\"wall_us\": %lld, \"bytes\": %llu}\n",
       static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(took).count()),
-      static_cast<unsigned long long>(fetch.size));
+      static_cast<unsigned long long>(fetch.size()));
 }

@@ -3,14 +3,18 @@
     remote_once.py CLIENT URL SIZE [WORDS]
 
 Prints {"wall_us", "cpu_us", "bytes"}. CLIENT is program (WORDS are a command, measured as a whole),
-obstore, fsspec, s3fs or runai. Imports are not counted.
+fetch (likewise, with a new name on a tmpfs as its last argument), obstore, fsspec, s3fs or runai.
+Imports are not counted, and what was fetched is removed afterwards.
 """
+import atexit
 import concurrent.futures
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 
@@ -26,6 +30,12 @@ def program(_url, size, words):
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
         return size
     return run
+
+
+def fetch(url, size, words):
+    folder = tempfile.mkdtemp(dir="/dev/shm", prefix="weightmap-bench-")
+    atexit.register(shutil.rmtree, folder)
+    return program(url, size, [*words, os.path.join(folder, "model")])
 
 
 def obstore(url, size, _words):
@@ -84,7 +94,7 @@ def runai(url, size, _words):
     return run
 
 
-CLIENTS = {"program": program, "obstore": obstore, "fsspec": fsspec, "s3fs": s3fs,
+CLIENTS = {"program": program, "fetch": fetch, "obstore": obstore, "fsspec": fsspec, "s3fs": s3fs,
            "runai": runai}
 
 

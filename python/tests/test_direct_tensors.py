@@ -552,46 +552,60 @@ def test_a_type_of_storage_that_is_not_allowed_is_refused(tmp_path, monkeypatch)
 
 # --- a torch that has not what it needs
 
+# Imports torch once, and makes each change in a process of its own.
 LOAD_AND_TELL = """
+import os
 import sys
 import torch
 door = torch._C._from_dlpack
-{change}
-import weightmap.torch
-loaded = weightmap.torch.load(sys.argv[1])["a"]
-taken = weightmap.open(sys.argv[1])["a"].torch()
-print(type(loaded).__name__, loaded.tolist(), loaded._version, taken.tolist(), taken._version)
+
+def tell(change):
+    exec(change, globals())
+    import weightmap.torch
+    loaded = weightmap.torch.load(sys.argv[1])["a"]
+    taken = weightmap.open(sys.argv[1])["a"].torch()
+    print(type(loaded).__name__, loaded.tolist(), loaded._version, taken.tolist(), taken._version)
+
+for change in sys.argv[2:]:
+    child = os.fork()
+    if child == 0:
+        tell(change)
+        sys.exit()
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(1)
 """
 
 
-@pytest.mark.parametrize("change, version", [
-    ("", 0),
-    ("torch.utils.dlpack.from_dlpack = door\ndel torch._C._from_dlpack", 0),
-    ("torch.utils.dlpack.from_dlpack = door\n"
-     "torch._C._from_dlpack = lambda capsule: 'another type'", 0),
-    ("def refuse(capsule): raise RuntimeError('unsupported dtype')\n"
-     "torch.utils.dlpack.from_dlpack = door\n"
-     "torch._C._from_dlpack = refuse", 0),
-    # The other function calls it, in older torches by a name of its own.
-    ("del torch._C._from_dlpack", 1 if torch_version() >= (2, 9) else 0),
-    ("del torch._C._from_dlpack, torch.utils.dlpack.from_dlpack", 1),
-    ("torch._C._from_dlpack = torch.utils.dlpack.from_dlpack = lambda capsule: None", 1),
-    ("torch._C._from_dlpack = lambda capsule: door(capsule).clone()\n"
-     "torch.utils.dlpack.from_dlpack = lambda capsule: door(capsule).to(torch.float64)", 1),
-    ("del torch._C._len_torch_dispatch_stack", 1),
-    ("del torch._C._functorch.peek_interpreter_stack", 1),
-])
-def test_a_torch_without_a_door_is_used_as_ever(tmp_path, python, change, version):
-    path = save({"a": torch.ones(2)}, tmp_path)
-    run = python(LOAD_AND_TELL.format(change=change), path)
-    assert run.stdout == f"Tensor [1.0, 1.0] {version} [1.0, 1.0] {version}\n", run.stderr
+def test_a_torch_without_a_door_is_used_as_ever(tmp_path, python):
+    changes = {
+        "": 0,
+        "torch.utils.dlpack.from_dlpack = door\ndel torch._C._from_dlpack": 0,
+        "torch.utils.dlpack.from_dlpack = door\n"
+        "torch._C._from_dlpack = lambda capsule: 'another type'": 0,
+        "def refuse(capsule): raise RuntimeError('unsupported dtype')\n"
+        "torch.utils.dlpack.from_dlpack = door\n"
+        "torch._C._from_dlpack = refuse": 0,
+        # The other function calls it, in older torches by a name of its own.
+        "del torch._C._from_dlpack": 1 if torch_version() >= (2, 9) else 0,
+        "del torch._C._from_dlpack, torch.utils.dlpack.from_dlpack": 1,
+        "torch._C._from_dlpack = torch.utils.dlpack.from_dlpack = lambda capsule: None": 1,
+        "torch._C._from_dlpack = lambda capsule: door(capsule).clone()\n"
+        "torch.utils.dlpack.from_dlpack = lambda capsule: door(capsule).to(torch.float64)": 1,
+        "del torch._C._len_torch_dispatch_stack": 1,
+        "del torch._C._functorch.peek_interpreter_stack": 1,
+    }
+    run = python(LOAD_AND_TELL, save({"a": torch.ones(2)}, tmp_path), *changes)
+    assert run.stderr == ""
+    assert dict(zip(changes, run.stdout.splitlines(), strict=True)) == {
+        change: f"Tensor [1.0, 1.0] {version} [1.0, 1.0] {version}"
+        for change, version in changes.items()}
 
 
 def test_an_error_of_torchs_that_is_not_about_the_type_is_passed_on(tmp_path, python):
     path = save({"a": torch.ones(2)}, tmp_path)
     change = ("def fail(capsule): raise KeyboardInterrupt('now')\n"
               "torch._C._from_dlpack = fail")
-    run = python(LOAD_AND_TELL.format(change=change), path)
+    run = python(LOAD_AND_TELL, path, change)
     assert run.returncode != 0 and "KeyboardInterrupt: now" in run.stderr
 
 

@@ -387,8 +387,7 @@ def add_masses():
     add("mass_of_paths", folder, opens(folder.contents),
         pickle=d.dump(folder.metadata(planner_data=paths)))
     # One key of a megabyte, a thousand times, for the path of each.
-    paths = {name: ("k" * 1_000_000, "x") for name in paths}
-    shared = next(iter(paths.values()))
+    shared = ("k" * 1_000_000, "x")
     add("mass_of_long_keys", folder, opens(folder.contents),
         pickle=d.dump(folder.metadata(planner_data=dict.fromkeys(paths, shared))))
     # Items of an object that all have one state of many fields.

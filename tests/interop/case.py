@@ -43,7 +43,7 @@ def random_run(part=1, name="--files", count=None):
     another, `count`, or `part` of the number that the environment asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tool")
-    files = max(15, int(int(os.environ.get("INTEROP_FILES", 150)) * part))
+    files = max(15, int(int(os.environ.get("INTEROP_FILES", 60)) * part))
     parser.add_argument(name, dest="files", type=int, default=count or files)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     given = parser.parse_args()

@@ -8,16 +8,19 @@ import json
 import mmap
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import stat
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from range_server import ALWAYS, stalled, status  # noqa: E402
 from remote_case import SMALL, KeeperCase, ModelCase, digest, run  # noqa: E402
+from safetensors_files import file_of  # noqa: E402
 
 SHARED = pathlib.Path("/dev/shm")
 INDEX = "model.safetensors.index.json"
@@ -305,6 +308,16 @@ class Staged(InMemory):
         (self.store / INDEX).write_text(json.dumps({"weight_map": {"w": self.shards[0]}}))
         self.assertIn("and its disk has", run("stage", self.store, "--name", self.name, code=1).stderr)
         self.is_gone()
+
+    def test_of_more_files_than_may_be_open_at_first(self):
+        weights = {f"w{number}": f"{number}.safetensors" for number in range(100)}
+        for tensor, file in weights.items():
+            (self.store / file).write_bytes(file_of({tensor: ("U8", [4], b"1234")}))
+        (self.store / INDEX).write_text(json.dumps({"weight_map": weights}))
+        limits = 64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        run("stage", self.url, "--name", self.name, code=0,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits))
+        self.assertTrue(all((self.copy / file).exists() for file in weights.values()))
 
     def test_a_name_that_is_taken_is_refused(self):
         self.copy.symlink_to(self.store)
