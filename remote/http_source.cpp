@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "remote/list_folder.hpp"
 #include "remote/whole_get.hpp"
 #include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/number.hpp"
@@ -240,6 +241,17 @@ Result<StoreSum> HttpSource::store_sum() {
   if (!answer) return passed_on(named(std::move(answer).error()));
   if (answer->status != 200 || answer->etag != pinned_->version.tag) return StoreSum{};
   return parse_checksum(answer->checksum_sha256, answer->checksum_type);
+}
+
+// A signature in the URL, and a signer's, are for one file.
+Result<std::optional<Listing>> HttpSource::list() {
+  if (options_.signer) return std::nullopt;
+  const auto* const object = std::get_if<S3Object>(&location_);
+  Result<std::optional<Listing>> listed =
+      object != nullptr ? list_s3_folder(*object, options_, counts_)
+                        : list_web_folder(std::get<Url>(location_), options_, counts_);
+  if (!listed) return passed_on(named(std::move(listed).error()));
+  return listed;
 }
 
 Result<std::unique_ptr<RangeSource>> HttpSource::sibling(const std::string& relative) const {

@@ -35,6 +35,7 @@ class HttpSource final : public RangeSource, public WholeSource {
   RangeCounts counts() const noexcept override { return counts_; }
   bool tells_began() const noexcept override { return true; }
   Result<StoreSum> store_sum() override;
+  Result<std::optional<Listing>> list() override;
   bool has_no_ranges() const noexcept override { return has_no_ranges_; }
   Result<void> read_whole(WholeReader& reader) override;
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,7 @@ class FileSource final : public RangeSource, public WholeSource {
   RangeCounts counts() const noexcept override { return counts_; }
   bool has_no_ranges() const noexcept override { return false; }
   Result<void> read_whole(WholeReader& reader) override;
+  Result<std::optional<Listing>> list() override;
 
  private:
   Result<void> read_bytes(std::uint64_t offset, std::span<std::byte> into);
@@ -137,10 +139,7 @@ Result<void> FileSource::check_unchanged() const {
 }
 
 // The tag stands for the file's identity, as far as a system tells it.
-Result<RemoteVersion> FileSource::version_now() const {
-  struct stat status;
-  if (::fstat(file_.get(), &status) != 0) return failed(ErrorCode::io, "cannot stat", errno);
-  if (!S_ISREG(status.st_mode)) return failed(ErrorCode::io, "not a regular file");
+RemoteVersion version_of(const struct stat& status) {
   std::string tag = "\"";
   for (const auto number : {std::uint64_t{status.st_dev}, std::uint64_t{status.st_ino},
                             static_cast<std::uint64_t>(status.st_size),
@@ -148,6 +147,28 @@ Result<RemoteVersion> FileSource::version_now() const {
                             static_cast<std::uint64_t>(status.st_mtim.tv_nsec)})
     tag += (tag.size() == 1 ? "" : "-") + std::to_string(number);
   return RemoteVersion{.size = static_cast<std::uint64_t>(status.st_size), .tag = tag + '"'};
+}
+
+Result<RemoteVersion> FileSource::version_now() const {
+  struct stat status;
+  if (::fstat(file_.get(), &status) != 0) return failed(ErrorCode::io, "cannot stat", errno);
+  if (!S_ISREG(status.st_mode)) return failed(ErrorCode::io, "not a regular file");
+  return version_of(status);
+}
+
+Result<std::optional<Listing>> FileSource::list() {
+  std::error_code refused;
+  Listing files;
+  for (std::filesystem::directory_iterator
+           entry(std::filesystem::path(percent_decoded(url_.path)).parent_path(), refused),
+       end;
+       !refused && entry != end; entry.increment(refused)) {
+    struct stat status;
+    if (::stat(entry->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    RemoteVersion version = version_of(status);
+    files.push_back({entry->path().filename(), version.size, std::move(version.tag)});
+  }
+  return refused ? std::nullopt : std::optional(std::move(files));
 }
 
 Result<std::unique_ptr<RangeSource>> FileSource::sibling(const std::string& relative) const {

@@ -13,6 +13,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
 #include "tools/support/text.hpp"
 #include "weightmap/remote.hpp"
 
@@ -161,13 +162,9 @@ Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
     if (opened) tell_left_out(options, *opened);
     return opened;
   }
-  const auto open_at = [&](const std::string& url) -> Result<Checkpoint> {
-    TRY_ASSIGN(std::unique_ptr<RangeSource> source, open_remote(url, options.remote));
-    return open_metadata(std::move(source), open);
-  };
-  return about(options, options.url.ends_with('/')
-                            ? first_in_folder<Checkpoint>(options.url, open_at)
-                            : open_at(options.url));
+  const auto open_at = [&](const std::string& url) { return open_remote(url, options.remote); };
+  TRY_ASSIGN(std::unique_ptr<RangeSource> lead, about(options, open_lead(options.url, open_at)));
+  return about(options, open_metadata(std::move(lead), open));
 }
 
 Result<void> check_may_look(const FileArgument& options) {

@@ -143,15 +143,41 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // NAME.part, and get their names once all are there and compared: until then the old set stays, so
 // there is room for both. While they get their names the folder has the file .weightmap-update,
 // with which no checkpoint of several files is opened there: a fetch that is killed at this moment
-// is to be run again. Beside an index (NAME.index.json) and model.safetensors the files that
-// transformers reads (config.json, those of the tokenizer) are fetched as well, as far as the store
-// has them; if they come anew, all files are asked once more whether they are of the same moment.
+// is to be run again. Beside an index (NAME.index.json) and model.safetensors come the files that
+// servers read, config.json and those of the tokenizer, as model_files() finds them; if they come
+// anew, all files are asked once more whether they are of the same moment.
 // Returns a report for each file, of the one that leads to the others last. Fails as fetch() does;
 // with invalid_argument before any file gets its name if a folder or a pipe has that; with
 // unsupported for a set with files of the names that this needs itself (config.json, *.part).
 WEIGHTMAP_API Result<std::vector<FetchReport>> fetch_into(std::unique_ptr<RangeSource> source,
                                                           const std::filesystem::path& folder,
                                                           const FetchOptions& options = {});
+
+// The name of what is or leads to the checkpoint of a folder with these files, by the rules for
+// folders (checkpoint.hpp). Fails as Checkpoint::open() of the folder; with unsupported for several
+// files without an index, of which a remote source reads only one.
+WEIGHTMAP_API Result<std::string> lead_of(const Listing& listing);
+// What of these files belongs beside the checkpoint that `lead` is or leads to: see model_files().
+// nullopt if the listing does not tell: it is empty, or has more than 256 of them, so that the
+// folder is not one model's.
+WEIGHTMAP_API std::optional<std::vector<std::string>> names_beside(std::string_view lead,
+                                                                   const Listing& listing);
+
+// A file of a model: of its weights and their index, or of what servers read beside them.
+struct ModelFile {
+  std::string name;            // relative to the model's folder: "tokenizer.json"
+  RemoteVersion version = {};  // whose tag is empty if nothing tells it
+  StoreSum sum = {};
+  bool is_weights = false;
+};
+
+// Resolves what leads to a model into the files that fetch_into() fetches: those beside the weights
+// first, the one that leads to the others last. Of a store with a listing (RangeSource::list())
+// these are, beside an index or model.safetensors, all that a server may read: names that end with
+// .json, .txt, .model, .jinja, .py, .tiktoken, .yaml or .spm, but for hidden ones, other indexes,
+// and files beyond 64 MiB; of other stores the well-known ones, config.json, tokenizer.json and so
+// on, which are asked for one by one. Fails as open_metadata() does.
+WEIGHTMAP_API Result<std::vector<ModelFile>> model_files(std::unique_ptr<RangeSource> source);
 
 struct ModelReport {
   std::filesystem::path folder;    // that the link leads to now, absolute

@@ -25,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weightmap/checkpoint.hpp"
@@ -91,6 +92,14 @@ struct RangeCounts {
   std::uint64_t bytes_twice = 0;  // of these, bytes that had been received before
 };
 
+// A file of a folder, as its store lists it.
+struct ListedFile {
+  std::string name;  // without a slash
+  std::uint64_t size = 0;
+  std::string tag = {};  // as RemoteVersion::tag; empty: the listing has none
+};
+using Listing = std::vector<ListedFile>;
+
 class WEIGHTMAP_API RangeSource {
  public:
   virtual ~RangeSource() = default;
@@ -118,7 +127,18 @@ class WEIGHTMAP_API RangeSource {
   // What the store says of the SHA-256 of the version that was identified; may be a request of its
   // own. Empty if it says nothing. Fails as read() does.
   virtual Result<StoreSum> store_sum() { return StoreSum{}; }
+  // The files of this one's folder, without those of folders below; may be called before
+  // identify(). nullopt if the store has no listing, or refuses it. Fails as read() does.
+  virtual Result<std::optional<Listing>> list() { return std::nullopt; }
 };
+
+// Of a web server's JSON, as nginx writes it (`autoindex_format json`):
+//
+//   [{"name": "config.json", "type": "file", "mtime": "Sun, 29 Nov 2026 09:00:00 GMT", "size": 9}]
+//
+// nullopt for anything else. Other types than "file", and names that are none of a file in a
+// folder, are left out. Names no tags: a time in whole seconds proves nothing.
+WEIGHTMAP_API std::optional<Listing> read_autoindex(std::string_view json);
 
 // What WholeSource::read_whole() hands the file to. An error ends it, and is returned.
 class WEIGHTMAP_API WholeReader {

@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import pathlib
 import sys
 import unittest
@@ -162,6 +163,24 @@ class Staging(HubCase):
         self.assertIn("its SHA-256 compared, as its store says it", self.tool(*command).stderr)
         self.hub.store.fault(flipped(len(SINGLE["model.safetensors"]) - 1), times=ALWAYS)
         self.assertIn(" as its store says", self.tool(*command, code=1).stderr)
+
+
+class Models(HubCase):
+    def setUp(self):
+        super().setUp()
+        self.has(SHARDS, SMALL, OTHERS, {"model.safetensors.index.json": INDEX})
+        self.wanted = sorted([*SHARDS, *SMALL, "model.safetensors.index.json"])
+
+    def test_all_that_belongs_to_it_is_staged(self):
+        name = f"weightmap-hub-{self.name_mark()}"
+        self.tool("stage", "hf://org/name", "--name", name)
+        self.addCleanup(self.tool, "stage", "--remove", name)
+        self.assertEqual(sorted(os.listdir(f"/dev/shm/{name}")), self.wanted)
+
+    def test_its_files_are_listed(self):
+        listed = json.loads(self.tool("ls", "--files", "--json", "hf://org/name").stdout)
+        self.assertEqual(sorted(file["file"] for file in listed["files"]), self.wanted)
+        self.assertEqual((listed["weights"]["files"], listed["beside"]["files"]), (3, 4))
 
 
 class Fetching(HubCase):

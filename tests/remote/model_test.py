@@ -18,7 +18,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-from range_server import ALWAYS, stalled, status  # noqa: E402
+from range_server import ALWAYS, body, stalled, status, with_headers  # noqa: E402
 from remote_case import SMALL, KeeperCase, ModelCase, digest, run  # noqa: E402
 from safetensors_files import file_of  # noqa: E402
 
@@ -222,6 +222,135 @@ class Fetched(SetCase):
         self.assertEqual(len(self.beside()), 1)
 
 
+class OfAListing(SetCase):
+    """The store lists the folder, so that what is fetched needs no well-known name."""
+    BESIDE = ("qwen.tiktoken", "modeling_llama.py", "a & b+c.json", "generation_config.json")
+    OTHERS = ("README.md", "model.onnx", "pytorch_model.bin", "pytorch_model.bin.index.json", ".hidden.json",
+              "tf_model.h5")
+
+    def setUp(self):
+        super().setUp()
+        for name in (*self.BESIDE, *self.OTHERS):
+            (self.store / name).write_bytes(name.encode())
+        (self.store / "below").mkdir()
+        (self.store / "below" / "config.json").write_text("{}")
+        self.wanted = {*self.BESIDE, "config.json", INDEX, *self.shards}
+        self.of_model = ("config.json", "generation_config.json", *self.shards, INDEX)
+
+    def serve_listing(self, listing):
+        """Returns the URL of the folder."""
+        self.server = self.serve(self.folder.parent, listing=listing)
+        self.s3 = {"AWS_ENDPOINT_URL": self.server.url(), "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"}
+        folder = f"{self.folder.name}/store/"
+        return f"s3://{folder}" if listing == "s3" else self.server.url(folder)
+
+    def fetched(self, url):
+        """The files that come, which are those of the store."""
+        link = self.folder / f"link{len(os.listdir(self.folder))}"
+        run("fetch", url, link, *SMALL, code=0, environment=self.s3)
+        for path in link.iterdir():
+            self.assertEqual(digest(path), digest(self.store / path.name))
+        return set(os.listdir(link))
+
+    def asked(self):
+        return {request.path.rsplit("/", 1)[1] for request in self.server.requests}
+
+    def is_listing(self, request):
+        return request.path.endswith("/")
+
+    def test_all_that_belongs_to_the_model_comes_and_nothing_else(self):
+        for listing in ("s3", "nginx"):
+            url = self.serve_listing(listing)
+            for place in (url, url + INDEX):
+                with self.subTest(place):
+                    self.assertEqual(self.fetched(place), self.wanted)
+            self.assertLessEqual(self.asked(), {*self.wanted, ""})
+
+    def test_a_local_folder_is_listed_too(self):
+        self.serve_listing(None)
+        self.assertEqual(self.fetched(f"file://{self.store}/"), self.wanted)
+
+    def test_a_listing_of_several_pages(self):
+        url = self.serve_listing("s3")
+        self.server.keys_of_a_page = 3
+        self.assertEqual(self.fetched(url), self.wanted)
+
+    def test_the_lead_is_found_by_the_rules_for_folders(self):
+        (self.store / "pytorch_model.bin.index.json").unlink()
+        (self.store / "pytorch_model.bin").unlink()
+        for name in (*self.shards[1:], INDEX):
+            (self.store / name).unlink()
+        os.rename(self.store / self.shards[0], self.store / "other.safetensors")
+        for listing in ("s3", "nginx"):
+            url = self.serve_listing(listing)
+            run("ls", url, environment=self.s3, code=0)
+            self.assertEqual(self.asked(), {"", "other.safetensors"})
+        shutil.copy(self.store / "other.safetensors", self.store / "another.safetensors")
+        done = run("ls", url, environment=self.s3, code=1)
+        self.assertIn("is a folder of several checkpoints", done.stderr)
+
+    def falls_back(self, url):
+        """To the well-known names, of which it has two."""
+        (self.store / "pytorch_model.bin.index.json").unlink(missing_ok=True)
+        self.assertEqual(self.fetched(url), set(self.of_model))
+
+    def test_a_listing_that_is_refused_leaves_the_well_known_names(self):
+        for listing in ("s3", "nginx"):
+            for code in (401, 403, 404, 405):
+                with self.subTest(listing, code=code):
+                    url = self.serve_listing(listing)
+                    self.server.fault(status(code), times=ALWAYS, match=self.is_listing)
+                    self.falls_back(url)
+
+    def test_so_does_what_is_no_listing(self):
+        answers = {"s3": (b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", b"<html>"),
+                   "nginx": (b"{}", b"[1]", b'[{"name": "config.json"}]', b"[]",
+                             b'[{"name": "config.json", "type": "file"}]', b"[")}
+        for listing, bodies in answers.items():
+            for each in bodies:
+                with self.subTest(each):
+                    url = self.serve_listing(listing)
+                    self.server.fault(body(lambda _right, each=each: each), times=ALWAYS, match=self.is_listing)
+                    self.falls_back(url)
+
+    def test_so_does_a_web_page(self):
+        url = self.serve_listing("nginx")
+        self.server.fault(with_headers(Content_Type="text/html"), times=ALWAYS, match=self.is_listing)
+        self.falls_back(url)
+
+    def test_so_do_too_many_files(self):
+        url = self.serve_listing("nginx")
+        many = json.dumps([{"name": f"{number}.json", "type": "file", "size": 2} for number in range(300)]
+                          + [{"name": INDEX, "type": "file", "size": 2}]).encode()
+        self.server.fault(body(lambda _right: many), times=ALWAYS, match=self.is_listing)
+        self.falls_back(url)
+
+    def test_a_listing_that_fails_for_a_moment_is_asked_for_again(self):
+        url = self.serve_listing("s3")
+        self.server.fault(status(503), match=self.is_listing)
+        self.assertEqual(self.fetched(url), self.wanted)
+
+    def test_names_that_leave_the_folder_are_not_followed(self):
+        names = ("../secret.json", "/secret.json", "below/config.json", "..", "a\\b.json", "")
+        (self.folder / "secret.json").write_text("{}")
+        web = json.dumps([{"name": name, "type": "file", "size": 2} for name in (*names, *self.of_model)]).encode()
+        xml = ("<ListBucketResult><EncodingType>url</EncodingType>"
+               + "".join(f"<Contents><Key>store/{key}</Key><Size>2</Size></Contents>"
+                         for key in ("%2E%2E/secret.json", *names, *self.of_model))
+               + "</ListBucketResult>").encode()
+        for listing, text in (("s3", xml), ("nginx", web)):
+            url = self.serve_listing(listing)
+            self.server.fault(body(lambda _right, text=text: text), times=ALWAYS, match=self.is_listing)
+            self.assertEqual(self.fetched(url), set(self.of_model))
+            self.assertNotIn("secret.json", self.asked())
+
+    def test_a_large_file_is_none_of_the_model(self):
+        url = self.serve_listing("nginx")
+        with open(self.store / "train.json", "wb") as file:
+            file.truncate((64 << 20) + 1)
+        self.assertEqual(self.fetched(url), self.wanted)
+
+
 class Listed(SetCase):
     def map(self, folder):
         """Maps its first shard into this process as long as the test."""
@@ -378,6 +507,33 @@ class Held(KeeperCase, InMemory):
         self.server.heal()
         self.held_when(lambda file: not file["url_problem"] and file["version"] != old.split("@")[1])
         self.has_version_of_store(self.copy)
+
+    def hold_of_listing(self, listing):
+        self.server = self.serve(self.folder.parent, listing=listing)
+        self.environment = {**self.environment, "AWS_ENDPOINT_URL": self.server.url()}
+        folder = f"{self.folder.name}/store/"
+        self.hold(f"s3://{folder}" if listing == "s3" else self.server.url(folder))
+        self.held_when(lambda file: file["state"] == "held")
+
+    def test_of_a_store_with_tags_in_its_listing_no_file_is_asked_for(self):
+        self.hold_of_listing("s3")
+        seen = len(self.server.requests)
+        self.server.wait(lambda server: len(server.requests) > seen + 20)
+        rounds = self.server.requests[seen + 10:]
+        self.assertEqual({request.path for request in rounds}, {f"/{self.folder.name}/"})
+        self.change(self.shards[0])
+        version = os.readlink(self.copy)
+        self.held_when(lambda file: os.readlink(self.copy) != version)
+        self.has_version_of_store(self.copy)
+
+    def test_a_file_that_the_store_did_not_have_is_noticed_in_its_listing(self):
+        for listing in ("s3", "nginx"):
+            with self.subTest(listing):
+                self.hold_of_listing(listing)
+                (self.store / f"{listing}.json").write_text("{}")
+                self.held_when(lambda file: (self.copy / f"{listing}.json").exists())
+                self.has_version_of_store(self.copy)
+                self.assertEqual(self.end(self.daemon, signal.SIGTERM), 0)
 
     def test_a_model_that_is_not_there_ends_the_start(self):
         for url in (self.server.url("none/"), self.server.url("none.index.json")):

@@ -16,6 +16,7 @@ import functools
 import gzip
 import hashlib
 import http.server
+import json
 import pathlib
 import re
 import socket
@@ -304,12 +305,13 @@ class _HttpServer(http.server.ThreadingHTTPServer):
 class RangeServer:
     """Stops with close(), or as a context."""
 
-    def __init__(self, folder, tags="strong", versions=False, certificate=None):
+    def __init__(self, folder, tags="strong", versions=False, certificate=None, listing=None):
         """`tags`: strong, weak, none, or the same for all. With `versions` each content has an id, and stays to be had
-        by it. `certificate`: (file, key) for https."""
+        by it. `certificate`: (file, key) for https. `listing` of folders: s3, or nginx's in JSON."""
         self.folder = pathlib.Path(folder)
         self.requests: List[Request] = []
-        self._tags, self._versions = tags, versions
+        self._tags, self._versions, self._listing = tags, versions, listing
+        self.keys_of_a_page = 1000
         self._planned: List[_Planned] = []
         self._contents: Dict[Any, bytes] = {}
         self._by_version: Dict[str, bytes] = {}
@@ -412,7 +414,40 @@ class RangeServer:
             headers = {**headers, "x-amz-version-id": version}
         return headers
 
+    def _entries(self, folder):
+        """The files and folders in it, in the order of S3."""
+        return sorted(folder.iterdir(), key=lambda path: path.name.encode())
+
+    def _autoindex(self, folder):
+        entries = [{"name": path.name, "type": "directory" if path.is_dir() else "file",
+                    "mtime": "Sun, 29 Nov 2026 09:00:00 GMT",
+                    **({} if path.is_dir() else {"size": path.stat().st_size})}
+                   for path in self._entries(folder)]
+        return Answer(200, {"Content-Type": "application/json"}, json.dumps(entries).encode())
+
+    def _list_objects(self, bucket, query):
+        """ListObjectsV2, with the delimiter and the encoding that are asked for."""
+        assert query["delimiter"] == "/" and query["encoding-type"] == "url"
+        prefix = query.get("prefix", "")
+        folder = self.folder / bucket / prefix
+        files = [path for path in self._entries(folder) if path.is_file()] if folder.is_dir() else []
+        first = int(query.get("continuation-token", "0/").rstrip("/"))
+        page, rest = files[first:first + self.keys_of_a_page], files[first + self.keys_of_a_page:]
+        text = "".join(f"<Contents><Key>{urllib.parse.quote_plus(prefix + path.name, safe='/')}</Key>"
+                       f"<ETag>{tag_of(path.read_bytes()).replace(chr(34), '&quot;')}</ETag>"
+                       f"<Size>{path.stat().st_size}</Size></Contents>" for path in page)
+        more = f"<NextContinuationToken>{first + len(page)}/</NextContinuationToken>" if rest else ""
+        return Answer(200, {"Content-Type": "application/xml"},
+                      ('<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/'
+                       f'2006-03-01/"><EncodingType>url</EncodingType><IsTruncated>{str(bool(rest)).lower()}'
+                       f"</IsTruncated>{more}{text}</ListBucketResult>").encode())
+
     def _right(self, request):
+        folder = self.folder / request.path.lstrip("/")
+        if self._listing == "s3" and request.query.get("list-type") == "2":
+            return self._list_objects(request.path.strip("/"), request.query)
+        if self._listing == "nginx" and request.path.endswith("/") and folder.is_dir():
+            return self._autoindex(folder)
         content = self._content(request)
         if content is None:
             return Answer(404, {}, b"<Error>NoSuchKey</Error>")

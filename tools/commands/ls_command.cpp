@@ -1,14 +1,18 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <span>
 
 #include "runtime/base/try.hpp"
 #include "tools/command.hpp"
 #include "tools/ls/description.hpp"
+#include "tools/ls/model_files.hpp"
 #include "tools/ls/sums.hpp"
 #include "tools/ls/tables.hpp"
 #include "tools/options/sort_option.hpp"
+#include "tools/remote/remote_file.hpp"
+#include "tools/remote/remote_model.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
 #include "tools/tensors/tensor_selection.hpp"
@@ -27,6 +31,7 @@ struct LsOptions : CommonOptions {
   bool info = false;
   bool records = false;
   bool sums = false;
+  bool files = false;
 };
 
 Result<std::vector<std::size_t>> listed(const Checkpoint& checkpoint, const LsOptions& options) {
@@ -222,7 +227,29 @@ void list(Output& out, const Checkpoint& checkpoint, const LsOptions& options,
   if (!options.style.tsv) print_unlisted(out, checkpoint);
 }
 
+// The URL of what leads to the model: of a local one too, whose folder is listed as a store's.
+Result<std::string> url_of_lead(const LsOptions& options) {
+  if (options.is_remote()) return options.url;
+  TRY_ASSIGN(const std::vector<std::filesystem::path> files, weightmap::files_of(options.file));
+  std::error_code unknown;
+  return file_url(std::filesystem::absolute(files.front(), unknown));
+}
+
+Result<int> run_files(Output& out, const LsOptions& options) {
+  TRY(check_may_look(options));
+  TRY_ASSIGN(const std::string url, about(options, url_of_lead(options)));
+  const auto open = [&](const std::string& each) { return open_remote(each, options.remote); };
+  TRY_ASSIGN(std::unique_ptr<RangeSource> lead, about(options, open_lead(url, open)));
+  TRY_ASSIGN(const std::vector<ModelFile> files, about(options, model_files(std::move(lead))));
+  if (options.json)
+    print_model_files_json(out, files, options.file);
+  else
+    print_model_files(out, files, options.style);
+  return exit_good;
+}
+
 Result<int> run_ls(Output& out, const LsOptions& options) {
+  if (options.files) return run_files(out, options);
   if (options.records) return run_records(out, options);
   TRY_ASSIGN(const Checkpoint checkpoint, open_to_look(options));
   if (options.info) {
@@ -244,10 +271,11 @@ void check_combination(const CLI::App& command) {
     const char* option;
     std::vector<const char*> without;
   };
-  const std::array<Instead, 3> all = {
+  const std::array<Instead, 4> all = {
       {{"--info", {"--sum", "--records", "PATTERN", "--long", "--sort", "--tsv"}},
        {"--records", {"--sum", "PATTERN", "--long", "--sort"}},
-       {"--sum", {"--long"}}}};
+       {"--sum", {"--long"}},
+       {"--files", {"--info", "--records", "--sum", "PATTERN", "--long", "--sort"}}}};
   for (const Instead& each : all)
     for (const char* const other : each.without)
       if (command.count(each.option) != 0 && command.count(other) != 0)
@@ -268,6 +296,8 @@ void add_ls(CLI::App& app, Run& run) {
   command.add_flag("--info", options->info, "Describe the file instead, and what opening it took");
   command.add_flag("--records", options->records,
                    "All records of the archive instead: code, extra files, storages");
+  command.add_flag("--files", options->files,
+                   "The files of the model instead, and those beside its weights");
   CLI::Option* const sums = command.add_flag(
       "--sum", options->sums, "Sizes instead, added up by the beginning of the names");
   command
@@ -289,6 +319,7 @@ void add_ls(CLI::App& app, Run& run) {
       "  weightmap ls --long model.pt 'layers.0.*'\n"
       "  weightmap ls --sum --depth 1 --sort size train.pt\n"
       "  weightmap ls --info model.pt\n"
+      "  weightmap ls --files s3://bucket/llama/\n"
       "  weightmap ls --sort size model.pt '*.weight' '*.bias' | head\n"
       "  weightmap ls --tsv model.pt | cut -f 1,4\n"
       "  weightmap ls --json model.pt | jq -r '.tensors[].name'");

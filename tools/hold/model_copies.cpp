@@ -1,6 +1,7 @@
 #include "tools/hold/model_copies.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -26,6 +27,11 @@ Json describe(const std::vector<FetchReport>& files, const fs::path& folder) {
                          {"bytes", file.file_bytes},
                          {"tag", file.version.tag}});
   return described;
+}
+
+const ListedFile* find(const Listing& listing, const std::string& name) {
+  const auto found = std::ranges::find(listing, name, &ListedFile::name);
+  return found == listing.end() ? nullptr : &*found;
 }
 
 std::uint64_t bytes_of(const std::vector<FetchReport>& files) {
@@ -55,17 +61,36 @@ Result<void> ModelCopies::ask(const std::string& url, const OpenSource& open) co
                  "its server names no version (ETag), so a new one could not be told from it");
 }
 
-// Each file has a version of its own, and a new one of any is a new version of the model.
-Result<bool> ModelCopies::has_changed(const RangeSource& lead) const {
+// Each file has a version of its own, and a new one of any is a new version of the model. So is a
+// file that the store did not have. A listing with tags tells all of it, one without them the
+// latter.
+Result<bool> ModelCopies::has_changed(RangeSource& lead) const {
   const fs::path folder = files_.back().path.parent_path();
+  TRY_ASSIGN(const std::optional<Listing> listing, lead.list());
+  if (listing && has_more(*listing)) return true;
   for (const FetchReport& file : files_) {
-    TRY_ASSIGN(const std::unique_ptr<RangeSource> source,
-               lead.sibling(file.path.lexically_relative(folder)));
+    const fs::path name = file.path.lexically_relative(folder);
+    if (const ListedFile* const listed = listing ? find(*listing, name) : nullptr) {
+      if (listed->size != file.version.size) return true;
+      if (!listed->tag.empty() && listed->tag == file.version.tag) continue;
+    }
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
     const Result<RemoteVersion> now = source->identify({}, {});
     if (!now && now.error().code != ErrorCode::not_found) return tl::unexpected<Error>(now.error());
     if (!now || *now != file.version) return true;
   }
   return false;
+}
+
+// A file that fetch_model() would bring, and that is not there.
+bool ModelCopies::has_more(const Listing& listing) const {
+  const auto beside = names_beside(files_.back().path.filename().native(), listing);
+  return beside && std::ranges::any_of(*beside, [this](const std::string& name) {
+           return (sums_.empty() || sums_.contains(name)) &&
+                  std::ranges::none_of(files_, [&name](const FetchReport& file) {
+                    return file.path.filename() == name;
+                  });
+         });
 }
 
 Round ModelCopies::round(const std::string& url, const OpenSource& open,

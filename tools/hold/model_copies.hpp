@@ -27,7 +27,8 @@ class ModelCopies final : public Copies {
  private:
   ModelCopies(std::filesystem::path link, Sha256Sums sums)
       : link_(std::move(link)), sums_(std::move(sums)) {}
-  Result<bool> has_changed(const RangeSource& lead) const;
+  Result<bool> has_changed(RangeSource& lead) const;
+  bool has_more(const Listing& listing) const;
   Result<void> bring(std::unique_ptr<RangeSource> lead, Round& round);
 
   const std::filesystem::path link_;

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "tools/remote/remote_file.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
@@ -26,6 +27,21 @@ std::string_view without_query(std::string_view url) {
 std::string_view in_hub(std::string_view url) {
   constexpr std::string_view scheme = "hf://";
   return url.starts_with(scheme) ? url.substr(scheme.size()) : std::string_view();
+}
+
+// The first name that is there. A store that lists nothing to strangers refuses what is not.
+Result<std::unique_ptr<RangeSource>> open_well_known(const std::string& url, const OpenUrl& open) {
+  for (const char* const name : {"model.safetensors.index.json", "model.safetensors",
+                                 "pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    TRY_ASSIGN(const std::unique_ptr<RangeSource> asked, open(url + name));
+    const Result<RemoteVersion> found = asked->identify({}, {});
+    if (found) return open(url + name);
+    if (found.error().os_error != ENOENT && found.error().os_error != EACCES)
+      return tl::unexpected<Error>(found.error());
+  }
+  return failure(ErrorCode::not_found,
+                 "is a folder in which the store shows neither model.safetensors.index.json nor "
+                 "model.safetensors, nor those of pytorch_model.bin: name the file");
 }
 
 }  // namespace
@@ -46,16 +62,13 @@ std::string model_name(const std::string& url) {
   return slash == path.npos || slash < host + 3 ? "" : std::string(path.substr(slash + 1));
 }
 
-Result<std::unique_ptr<RangeSource>> open_lead(
-    const std::string& url,
-    const std::function<Result<std::unique_ptr<RangeSource>>(const std::string& url)>& open) {
+Result<std::unique_ptr<RangeSource>> open_lead(const std::string& url, const OpenUrl& open) {
   if (!url.ends_with('/')) return open(url);
-  return first_in_folder<std::unique_ptr<RangeSource>>(
-      url, [&open](const std::string& file) -> Result<std::unique_ptr<RangeSource>> {
-        TRY_ASSIGN(const std::unique_ptr<RangeSource> asked, open(file));
-        TRY(asked->identify({}, {}));
-        return open(file);
-      });
+  TRY_ASSIGN(const std::unique_ptr<RangeSource> any, open(url + "model.safetensors"));
+  TRY_ASSIGN(const std::optional<Listing> listing, any->list());
+  if (!listing || listing->empty()) return open_well_known(url, open);
+  TRY_ASSIGN(const std::string lead, lead_of(*listing));
+  return any->sibling(lead);
 }
 
 std::string file_url(const fs::path& path) {

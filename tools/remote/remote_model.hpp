@@ -16,10 +16,12 @@ namespace weightmap::cli {
 bool names_model(const std::string& url);
 // The name of its folder: "llama"; empty if the URL has none.
 std::string model_name(const std::string& url);
-// Opens what leads to the model; of a folder, the first that is there. `open` is open_url().
-Result<std::unique_ptr<RangeSource>> open_lead(
-    const std::string& url,
-    const std::function<Result<std::unique_ptr<RangeSource>>(const std::string& url)>& open);
+using OpenUrl = std::function<Result<std::unique_ptr<RangeSource>>(const std::string& url)>;
+
+// Opens what leads to the model: of a folder what leads there by the rules for folders
+// (checkpoint.hpp), or, where the store lists none, the first well-known name that is there. `open`
+// is open_url().
+Result<std::unique_ptr<RangeSource>> open_lead(const std::string& url, const OpenUrl& open);
 
 // The URL of an absolute path.
 std::string file_url(const std::filesystem::path& path);

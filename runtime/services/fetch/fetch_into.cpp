@@ -17,12 +17,14 @@
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/arriving_file.hpp"
 #include "runtime/formats/sets/file_names.hpp"
+#include "runtime/formats/sets/model_files.hpp"
 #include "runtime/formats/sets/select_files.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
 #include "runtime/services/fetch/fetch_file.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
 #include "runtime/services/fetch/joint_progress.hpp"
 #include "runtime/services/fetch/journal.hpp"
+#include "runtime/services/fetch/names_beside.hpp"
 #include "runtime/services/fetch/part_file.hpp"
 #include "runtime/services/fetch/whole_file.hpp"
 #include "runtime/services/warm/staged_file.hpp"
@@ -38,7 +40,7 @@ Result<void> check_name(const SourceFile& file, bool is_of_a_set) {
   if (!sets::stays_below(name))
     return failure(ErrorCode::corrupt, bytes::quote(name) + " is no name of a file in the folder");
   if (!is_of_a_set || (name != sets::update_mark && !name.ends_with(".part") &&
-                       !name.ends_with(".part.journal") && !FilesBeside::has_name(name)))
+                       !name.ends_with(".part.journal") && !sets::is_well_known(name)))
     return {};
   return failure(ErrorCode::unsupported, "the set has a file " + bytes::quote(name) +
                                              ", a name that a fetch needs for another file of the "
@@ -81,9 +83,7 @@ class FolderFetch {
     FilesBeside beside;
     TRY(make_folder_of(path_of(*files.back())));
     TRY(check_room_for_all());
-    if (is_of_a_model(*files.back()))
-      TRY(beside.bring(*files.back()->remote->source(), path_of(*files.back()).parent_path(),
-                       options_));
+    TRY(bring_beside(*files.back(), beside));
     const bool is_one_moment = state().is_set() || !beside.reports().empty();
     if (is_one_moment) TRY(check_versions(true));
     std::vector<Brought> brought(files.size());
@@ -104,10 +104,6 @@ class FolderFetch {
 
  private:
   const Checkpoint::State& state() const noexcept { return Checkpoint::Access::state(checkpoint_); }
-  // Which transformers would look for in a folder.
-  static bool is_of_a_model(const SourceFile& lead) {
-    return lead.name_beside.ends_with(".index.json") || lead.name_beside == "model.safetensors";
-  }
   std::filesystem::path path_of(const SourceFile& file) const { return folder_ / file.name_beside; }
 
   // The file that leads to the others comes last, so that it never leads to one that is not there.
@@ -156,6 +152,16 @@ class FolderFetch {
     FetchReport report = {};
     bool was_there = false;
   };
+
+  Result<void> bring_beside(const SourceFile& lead, FilesBeside& beside) const {
+    RangeSource& source = *lead.remote->source();
+    TRY_ASSIGN(std::vector<std::string> names, find_names_beside(source, lead.name_beside));
+    std::erase_if(names, [this](const std::string& name) {
+      return std::ranges::find(state().sources.opened(), name, &SourceFile::name_beside) !=
+             state().sources.opened().end();
+    });
+    return beside.bring(source, names, path_of(lead).parent_path(), options_);
+  }
 
   // Several files at a time, so that requests for one are on their way while another one ends.
   Result<void> bring(const std::vector<const SourceFile*>& files,

@@ -16,6 +16,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/hub.hpp"
+#include "runtime/services/fetch/names_beside.hpp"
 #include "weightmap/remote.hpp"
 
 namespace weightmap {
@@ -40,16 +41,22 @@ std::string percent_encoded(std::string_view text, std::string_view kept) {
   return encoded;
 }
 
+// Of the folder of this file.
+Listing files_beside(const sets::HubListing& listing, const std::string& file) {
+  const std::string folder = file.substr(0, file.rfind('/') + 1);
+  Listing files;
+  for (const sets::HubFile& listed : listing.files)
+    if (listed.name.starts_with(folder) &&
+        listed.name.find('/', folder.size()) == std::string::npos)
+      files.push_back({listed.name.substr(folder.size()), listed.size});
+  return files;
+}
+
 // The file that was named, or the one that is or leads to the model's checkpoint.
 Result<std::string> file_of(const sets::HubName& name, const sets::HubListing& listing) {
   if (!name.file.empty()) return name.file;
   TRY_ASSIGN(std::vector<std::string> files, listing.checkpoint());
-  if (files.size() == 1) return std::move(files.front());
-  return failure(ErrorCode::unsupported,
-                 "has " + std::to_string(files.size()) +
-                     " files without an index, of which only one can be read from here; "
-                     "name one of them, such as " +
-                     bytes::quote(files.front()));
+  return only_one_of(std::move(files));
 }
 
 // A file that was read as a whole.
@@ -148,9 +155,7 @@ class HubSource final : public RangeSource {
   std::string identity() const override { return file_ ? file_->identity() : name_; }
 
   Result<RemoteVersion> identify(std::span<std::byte> head, std::span<std::byte> tail) override {
-    Result<std::unique_ptr<RangeSource>> found = find();
-    if (!found) return about_file(std::move(found.error()), name_);
-    file_ = std::move(*found);
+    TRY(about_file(find(), name_));
     return file_->identify(head, tail);
   }
 
@@ -167,16 +172,25 @@ class HubSource final : public RangeSource {
   RangeCounts counts() const noexcept override { return file_ ? file_->counts() : RangeCounts{}; }
   bool tells_began() const noexcept override { return file_ && file_->tells_began(); }
   Result<StoreSum> store_sum() override { return StoreSum{.sha256 = sum_}; }
+  // Without tags: those of files in git itself are not what its server answers.
+  Result<std::optional<Listing>> list() override {
+    TRY(about_file(find(), name_));
+    return beside_;
+  }
 
  private:
-  Result<std::unique_ptr<RangeSource>> find() {
+  // Once.
+  Result<void> find() {
+    if (file_) return {};
     TRY_ASSIGN(const sets::HubListing listing, list_hub_model(*client_, model_));
     TRY_ASSIGN(const std::string file, file_of(model_, listing));
     // The hash of a large file is its SHA-256, that of others a shorter one of git.
     if (const sets::HubFile* const listed = listing.find(file))
       sum_ = bytes::parse_sha256(listed->blob);
+    beside_ = files_beside(listing, file);
     if (model_.file.empty()) name_ += "/" + file;
-    return open_hub_file(*client_, model_, listing.commit, file);
+    TRY_ASSIGN(file_, open_hub_file(*client_, model_, listing.commit, file));
+    return {};
   }
 
   std::shared_ptr<HubClient> client_;
@@ -184,6 +198,7 @@ class HubSource final : public RangeSource {
   std::string name_;
   std::unique_ptr<RangeSource> file_;
   std::optional<bytes::Sha256::Digest> sum_;
+  Listing beside_;
 };
 
 std::string variable(const char* name) {

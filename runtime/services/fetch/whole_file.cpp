@@ -1,7 +1,6 @@
 #include "runtime/services/fetch/whole_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <span>
@@ -13,26 +12,11 @@
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/checkpoint/state.hpp"
+#include "runtime/formats/sets/model_files.hpp"
 #include "runtime/services/fetch/compare_sum.hpp"
 
 namespace weightmap {
 namespace {
-
-// What transformers reads of a folder; no code.
-constexpr std::array<const char*, 14> names_beside = {"config.json",
-                                                      "generation_config.json",
-                                                      "tokenizer.json",
-                                                      "tokenizer_config.json",
-                                                      "tokenizer.model",
-                                                      "special_tokens_map.json",
-                                                      "added_tokens.json",
-                                                      "vocab.json",
-                                                      "vocab.txt",
-                                                      "merges.txt",
-                                                      "chat_template.json",
-                                                      "chat_template.jinja",
-                                                      "preprocessor_config.json",
-                                                      "processor_config.json"};
 
 // Also a web page in place of what is not there.
 bool is_absent(const Error& error) {
@@ -49,7 +33,7 @@ std::string name_of(const RangeSource& source) {
 Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
   const auto began = std::chrono::steady_clock::now();
   source_ = &source;
-  TRY(sum_for(name_of(source), options_));
+  TRY(sum_for(name_, options_));
   Result<void> read = whole.read_whole(*this);
   if (read && taken_ != version_.size)
     read = failure(ErrorCode::io, "its source ended a read before all bytes had arrived");
@@ -71,7 +55,7 @@ Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
 
 Result<void> WholeFetch::begins(const RemoteVersion& version) {
   // The store is asked about this version.
-  TRY_ASSIGN(known_, known_sum(name_of(*source_), *source_, options_));
+  TRY_ASSIGN(known_, known_sum(name_, *source_, options_));
   version_ = version;
   taken_ = 0;
   sum_.reset();
@@ -121,7 +105,7 @@ Result<FetchReport> fetch_whole(RangeSource& source, const std::filesystem::path
                        "its server knows no ranges, so a set is not found by its index: fetch each "
                        "of its files by a URL of its own"},
                       source.name());
-  WholeFetch file(path, options);
+  WholeFetch file(path, name_of(source), options);
   Result<FetchReport> report = file.bring(source, *only_whole(source));
   if (!report) return about_file(std::move(report.error()), path);
   Result<std::uint64_t> verified = 0;
@@ -156,24 +140,21 @@ bool has_bytes_of(const std::filesystem::path& path, const os::File& other) {
 
 }  // namespace
 
-bool FilesBeside::has_name(std::string_view name) noexcept {
-  return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
-}
-
 bool lies_beside_models(const RangeSource& source) {
-  return FilesBeside::has_name(std::filesystem::path(source.name()).filename().native());
+  return sets::is_well_known(std::filesystem::path(source.name()).filename().native());
 }
 
-Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
-                                const FetchOptions& options) {
-  if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
+Result<void> FilesBeside::bring(const RangeSource& lead, const std::vector<std::string>& names,
+                                const std::filesystem::path& folder, const FetchOptions& options) {
   std::vector<Found> all;
-  for (const char* name : names_beside) {
+  for (const std::string& name : names) {
     if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
     TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(name));
-    all.push_back({std::move(source)});
+    if (dynamic_cast<WholeSource*>(source.get()) != nullptr)
+      all.push_back({name, std::move(source)});
   }
-  TRY(parallel_for(all.size(), all.size(),
+  constexpr std::size_t at_a_time = 16;
+  TRY(parallel_for(all.size(), at_a_time,
                    [&](std::size_t number) { return bring(all[number], folder, options); }));
   for (Found& found : all) {
     if (!found.file) continue;
@@ -188,9 +169,8 @@ Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::
 
 Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folder,
                                 const FetchOptions& options) {
-  const std::filesystem::path path =
-      folder / std::filesystem::path(found.source->name()).filename();
-  auto file = std::make_unique<WholeFetch>(path, options);
+  const std::filesystem::path path = folder / found.name;
+  auto file = std::make_unique<WholeFetch>(path, found.name, options);
   Result<FetchReport> report =
       file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
   if (!report && is_absent(report.error())) return {};

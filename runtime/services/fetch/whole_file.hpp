@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,8 +22,9 @@ namespace weightmap {
 // One of them. Errors name no file.
 class WholeFetch final : private WholeReader {
  public:
-  WholeFetch(std::filesystem::path path, FetchOptions options)
-      : path_(std::move(path)), options_(std::move(options)) {}
+  // `name`: by which the options have its SHA-256.
+  WholeFetch(std::filesystem::path path, std::string name, FetchOptions options)
+      : path_(std::move(path)), name_(std::move(name)), options_(std::move(options)) {}
 
   // Brings all of it, as `path`.part, and compares it if a SHA-256 is known. Nothing is left of one
   // that differs. Fails as the source does.
@@ -39,6 +40,7 @@ class WholeFetch final : private WholeReader {
   Result<void> take(std::span<const std::byte> bytes) override;
 
   const std::filesystem::path path_;
+  const std::string name_;
   const FetchOptions options_;
   RemoteVersion version_;
   RangeSource* source_ = nullptr;
@@ -60,18 +62,17 @@ bool lies_beside_models(const RangeSource& source);
 // What lies beside the index of a model's shards, so that the folder can be served.
 class FilesBeside {
  public:
-  static bool has_name(std::string_view name) noexcept;  // of one of them
-  // Brings those that the store has of config.json, the tokenizer's files and the like, as parts in
-  // the folder, but for one that has the same bytes there already. With SHA-256s only those that
-  // have one. Errors name the file.
-  Result<void> bring(const RangeSource& lead, const std::filesystem::path& folder,
-                     const FetchOptions& options);
+  // Brings those that the store has as parts in the folder, but for one that has the same bytes
+  // there already. With SHA-256s only those that have one. Errors name the file.
+  Result<void> bring(const RangeSource& lead, const std::vector<std::string>& names,
+                     const std::filesystem::path& folder, const FetchOptions& options);
   const std::vector<FetchReport>& reports() const noexcept { return reports_; }
   // Gives them their names.
   Result<void> publish();
 
  private:
   struct Found {
+    std::string name;
     std::unique_ptr<RangeSource> source;
     std::unique_ptr<WholeFetch> file = {};  // nullptr: the store has none
     FetchReport report = {};

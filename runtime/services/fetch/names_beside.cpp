@@ -1,0 +1,91 @@
+#include "runtime/services/fetch/names_beside.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/json/json_tree.hpp"
+#include "runtime/base/try.hpp"
+#include "runtime/base/value/builder.hpp"
+#include "runtime/base/value/tree.hpp"
+#include "runtime/formats/sets/file_names.hpp"
+#include "runtime/formats/sets/model_files.hpp"
+#include "runtime/formats/sets/select_files.hpp"
+#include "weightmap/options.hpp"
+
+namespace weightmap {
+namespace {
+
+std::optional<std::string_view> text_in(const Value& value, std::string_view key) {
+  const std::optional<Value> found = value.find(key);
+  return found ? found->string() : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Listing> read_autoindex(std::string_view json) {
+  const Limits limits;
+  std::pmr::monotonic_buffer_resource memory;
+  value::Builder build(memory, {limits.base_memory + 5 * json.size(), limits.depth});
+  const Result<value::Cell> root = json::add_document(build, json);
+  if (!root) return std::nullopt;
+  const Result<std::unique_ptr<value::Tree>> tree = std::move(build).finish(*root);
+  if (!tree) return std::nullopt;
+  const Value entries(tree->get(), (*tree)->root());
+  if (entries.kind() != Value::Kind::list) return std::nullopt;
+  Listing files;
+  for (const Value& entry : entries.elements()) {
+    const auto name = text_in(entry, "name"), type = text_in(entry, "type");
+    if (!name || !type) return std::nullopt;
+    if (*type != "file" || !sets::stays_below(*name) || name->find('/') != name->npos) continue;
+    const std::optional<Value> size = entry.find("size");
+    const std::int64_t bytes = size ? size->integer().value_or(-1) : -1;
+    if (bytes < 0) return std::nullopt;
+    files.push_back({std::string(*name), static_cast<std::uint64_t>(bytes)});
+  }
+  return files;
+}
+
+Result<std::string> only_one_of(std::vector<std::string> checkpoint) {
+  if (checkpoint.size() == 1) return std::move(checkpoint.front());
+  return failure(ErrorCode::unsupported,
+                 "has " + std::to_string(checkpoint.size()) +
+                     " files without an index, of which only one can be read from here; name one "
+                     "of them, such as " +
+                     bytes::quote(checkpoint.front()));
+}
+
+Result<std::string> lead_of(const Listing& listing) {
+  std::vector<std::string> names;
+  for (const ListedFile& file : listing) names.push_back(file.name);
+  TRY_ASSIGN(sets::Selection chosen, sets::select_names(std::move(names)));
+  return only_one_of(std::move(chosen.files));
+}
+
+std::optional<std::vector<std::string>> names_beside(std::string_view lead,
+                                                     const Listing& listing) {
+  std::vector<std::string> names;
+  if (!sets::leads_to_model(lead)) return names;
+  for (const ListedFile& file : listing)
+    if (sets::stays_below(file.name) && sets::lies_beside_weights(file.name, file.size))
+      names.push_back(file.name);
+  if (listing.empty() || names.size() > sets::most_beside_weights) return std::nullopt;
+  return names;
+}
+
+Result<std::vector<std::string>> find_names_beside(RangeSource& lead, std::string_view name) {
+  if (!sets::leads_to_model(name)) return std::vector<std::string>();
+  TRY_ASSIGN(const std::optional<Listing> listing, lead.list());
+  if (listing)
+    if (std::optional<std::vector<std::string>> names = names_beside(name, *listing))
+      return std::move(*names);
+  // A source that is not read as a whole is asked for nothing.
+  if (dynamic_cast<WholeSource*>(&lead) == nullptr) return std::vector<std::string>();
+  const auto known = sets::well_known_names();
+  return std::vector<std::string>(known.begin(), known.end());
+}
+
+}  // namespace weightmap

@@ -1,0 +1,21 @@
+// Which file leads to a remote model, and which belong beside its weights.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weightmap/fetch.hpp"
+#include "weightmap/remote.hpp"
+#include "weightmap/result.hpp"
+
+namespace weightmap {
+
+// As names_beside() of the folder's listing; without one the well-known names, whether the store
+// has such files or not. `name` is that of `lead` in the folder. Fails as list() does.
+Result<std::vector<std::string>> find_names_beside(RangeSource& lead, std::string_view name);
+
+// The file of a checkpoint that leads to the others. Fails with unsupported if none does.
+Result<std::string> only_one_of(std::vector<std::string> checkpoint);
+
+}  // namespace weightmap
