@@ -351,6 +351,25 @@ class OfAListing(SetCase):
         self.assertEqual(self.fetched(url), self.wanted)
 
 
+    def test_ls_shows_the_files_of_a_model(self):
+        places = [self.serve_listing("nginx"), self.serve_listing("s3"), self.store]
+        for place in places:
+            with self.subTest(place):
+                shown = json.loads(run("ls", "--files", "--json", place, environment=self.s3, code=0).stdout)
+                names = [file["file"] for file in shown["files"]]
+                self.assertEqual((set(names), names[-1]), (self.wanted, INDEX))
+                for file in shown["files"]:
+                    self.assertEqual(file["bytes"], (self.store / file["file"]).stat().st_size)
+                    self.assertEqual(file["is_weights"], "safetensors" in file["file"])
+                    self.assertTrue(file["tag"])
+                self.assertEqual((shown["weights"]["files"], shown["beside"]["files"]),
+                                 (len(self.shards) + 1, len(self.BESIDE) + 1))
+        text = run("ls", "--files", self.store, code=0).stdout.splitlines()
+        self.assertRegex(text[0], f"^{len(self.wanted)} files, .*: weights .* in {len(self.shards) + 1} files")
+        self.assertRegex(text[-1], f"weights .*{INDEX}$")
+        self.assertIn("excludes", run("ls", "--files", "--info", self.store, code=2).stderr)
+
+
 class Listed(SetCase):
     def map(self, folder):
         """Maps its first shard into this process as long as the test."""

@@ -17,7 +17,9 @@ std::string object(const std::string& key, const std::string& more = "<Size>1</S
 }
 
 std::string page(const std::string& inner) {
-  return R"(<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">)" +
+  return R"(<?xml version="1.0"?>)"
+         "\n"
+         R"(<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">)" +
          inner + "</ListBucketResult>";
 }
 

@@ -155,12 +155,12 @@ class FolderFetch {
 
   Result<void> bring_beside(const SourceFile& lead, FilesBeside& beside) const {
     RangeSource& source = *lead.remote->source();
-    TRY_ASSIGN(std::vector<std::string> names, find_names_beside(source, lead.name_beside));
-    std::erase_if(names, [this](const std::string& name) {
+    TRY_ASSIGN(Beside found, find_beside(source, lead.name_beside));
+    std::erase_if(found.names, [this](const std::string& name) {
       return std::ranges::find(state().sources.opened(), name, &SourceFile::name_beside) !=
              state().sources.opened().end();
     });
-    return beside.bring(source, names, path_of(lead).parent_path(), options_);
+    return beside.bring(source, found.names, path_of(lead).parent_path(), options_);
   }
 
   // Several files at a time, so that requests for one are on their way while another one ends.

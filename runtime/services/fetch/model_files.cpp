@@ -58,17 +58,14 @@ Result<std::vector<ModelFile>> model_files(std::unique_ptr<RangeSource> source) 
     weights.push_back({file.name_beside, file.remote->version(), sum, true});
   }
   std::rotate(weights.begin(), weights.begin() + 1, weights.end());
-  TRY_ASSIGN(std::vector<std::string> names, find_names_beside(*lead, weights.back().name));
+  TRY_ASSIGN(Beside beside, find_beside(*lead, weights.back().name));
+  std::vector<std::string>& names = beside.names;
   std::erase_if(names, [&](const std::string& name) {
     return std::ranges::find(weights, name, &ModelFile::name) != weights.end();
   });
-  std::optional<Listing> listing;
-  if (!names.empty()) {
-    TRY_ASSIGN(listing, lead->list());
-  }
   std::vector<ModelFile> files(names.size());
   TRY(parallel_for(names.size(), asked_at_a_time, [&](std::size_t number) {
-    return ask_for(*lead, names[number], listed_as(names[number], listing), files[number]);
+    return ask_for(*lead, names[number], listed_as(names[number], beside.listing), files[number]);
   }));
   std::erase_if(files, [](const ModelFile& file) { return file.name.empty(); });
   files.insert(files.end(), std::make_move_iterator(weights.begin()),

@@ -76,16 +76,18 @@ std::optional<std::vector<std::string>> names_beside(std::string_view lead,
   return names;
 }
 
-Result<std::vector<std::string>> find_names_beside(RangeSource& lead, std::string_view name) {
-  if (!sets::leads_to_model(name)) return std::vector<std::string>();
-  TRY_ASSIGN(const std::optional<Listing> listing, lead.list());
-  if (listing)
-    if (std::optional<std::vector<std::string>> names = names_beside(name, *listing))
-      return std::move(*names);
-  // A source that is not read as a whole is asked for nothing.
-  if (dynamic_cast<WholeSource*>(&lead) == nullptr) return std::vector<std::string>();
+Result<Beside> find_beside(RangeSource& lead, std::string_view name) {
+  Beside beside;
+  if (!sets::leads_to_model(name)) return beside;
+  TRY_ASSIGN(beside.listing, lead.list());
+  std::optional<std::vector<std::string>> listed;
+  if (beside.listing) listed = names_beside(name, *beside.listing);
   const auto known = sets::well_known_names();
-  return std::vector<std::string>(known.begin(), known.end());
+  if (listed)
+    beside.names = std::move(*listed);
+  else if (dynamic_cast<WholeSource*>(&lead) != nullptr)  // others are asked for nothing
+    beside.names.assign(known.begin(), known.end());
+  return beside;
 }
 
 }  // namespace weightmap
