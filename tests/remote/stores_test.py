@@ -48,6 +48,19 @@ class Store:
         self.is_fetched()
         return file
 
+    def is_listed(self, put):
+        """A model in a folder comes whole. put(key, path) gives the store a file."""
+        self.make_set("5MiB")
+        folder = "grüße a+b/llama/"
+        wanted = {path.name for path in self.store.iterdir() if "safetensors" in path.name} | {"a b+c&d.json"}
+        (self.store / "a b+c&d.json").write_text("{}")
+        for path in [path for path in self.store.iterdir() if path.is_file()]:
+            put(folder + path.name, path)
+        link = self.folder / "llama"
+        self.tool("fetch", self.url(folder), link)
+        self.assertEqual(set(os.listdir(link)), wanted)
+        self.assertEqual({digest(path) for path in link.iterdir()}, {digest(self.store / name) for name in wanted})
+
     def halted_fetch(self, limit):
         """Has got this much, and waits for more until the gate is opened."""
         gate = Gate(self.server.port, limit)
@@ -158,6 +171,9 @@ class S3(SwiftStore, RemoteCase):
                        .encode(), uploadId=upload)
         self.assertRegex(self.fetched(key)["tag"], '^"[0-9a-f]{32}-3"$')
 
+    def test_lists_a_folder(self):
+        self.is_listed(lambda key, path: self.swift.ask("PUT", key, path.read_bytes()))
+
     def test_refuses_a_wrong_secret(self):
         done = run("fetch", self.url(), self.target, code=1,
                    environment=self.environment() | {"AWS_SECRET_ACCESS_KEY": "wrong-SECRET"})
@@ -214,6 +230,8 @@ http {
   server {
     listen 127.0.0.1:PORT;
     rewrite ^/moved/(.*)$ /$1 redirect;
+    autoindex on;
+    autoindex_format json;
   }
   MORE
 }
@@ -256,6 +274,12 @@ class Web(Store, RemoteCase):
         new = self.store / "new"
         shutil.copyfile(file, new)
         os.rename(new, place)
+
+    def test_lists_a_folder(self):
+        def put(key, path):
+            (self.store / key).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, self.store / key)
+        self.is_listed(put)
 
     def asked(self):
         """Status, path, range and If-Match of each request, by the server's own account."""
