@@ -7,12 +7,13 @@
 import json
 import os
 import pathlib
+import signal
 import sys
 import unittest
 
 from hub_server import Hub
 from range_server import ALWAYS, flipped
-from remote_case import RemoteCase, document, run
+from remote_case import CLEAN, KeeperCase, RemoteCase, document, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -41,13 +42,15 @@ class HubCase(RemoteCase):
     def has(self, *parts, **options):
         self.hub.add("org/name", COMMIT, {k: v for part in parts for k, v in part.items()}, **options)
 
-    def environment(self, **more):
+    def hub_environment(self, **more):
         # None but ours: whoever runs this may have a token.
         return {"HF_ENDPOINT": self.hub.url, "HF_HOME": str(self.home), "HF_TOKEN": "",
                 "HF_TOKEN_PATH": "", "HF_HUB_CACHE": "", "HUGGINGFACE_HUB_CACHE": "", **more}
 
+    environment = hub_environment
+
     def tool(self, *arguments, code=0, **variables):
-        return run(*arguments, environment=self.environment(**variables), code=code)
+        return run(*arguments, environment=self.hub_environment(**variables), code=code)
 
 
 class Looking(HubCase):
@@ -181,6 +184,28 @@ class Models(HubCase):
         listed = json.loads(self.tool("ls", "--files", "--json", "hf://org/name").stdout)
         self.assertEqual(sorted(file["file"] for file in listed["files"]), self.wanted)
         self.assertEqual((listed["weights"]["files"], listed["beside"]["files"]), (3, 4))
+
+
+class Held(KeeperCase, HubCase):
+    def test_a_new_commit_replaces_the_old_one(self):
+        self.has(SHARDS, SMALL, OTHERS, {"model.safetensors.index.json": INDEX})
+        self.meet()
+        name = f"weightmap-hub-{self.name_mark()}"
+        self.addCleanup(self.tool, "stage", "--remove", name)
+        self.daemon = self.start("hold", "--interval", "0.02", "--name", name, "hf://org/name",
+                                 env={**CLEAN, "WEIGHTMAP_RUNTIME_DIR": str(self.socket.parent),
+                                      **self.hub_environment()})
+        self.held_when(lambda file: file["state"] == "held")
+        for commit, changed in (("6d4c" * 10, {"config.json": b'{"model_type": "tset"}'}),
+                                ("7e5d" * 10, {"new.json": b"{}"})):
+            version = os.readlink(f"/dev/shm/{name}")
+            self.hub.add("org/name", commit, {**SHARDS, **SMALL, "model.safetensors.index.json": INDEX, **changed})
+            held = self.held_when(lambda file: os.readlink(f"/dev/shm/{name}") != version  # noqa: B023
+                                  or file["url_problem"])
+            self.assertIsNone(held["url_problem"])
+            for file, content in changed.items():
+                self.assertEqual((pathlib.Path("/dev/shm") / name / file).read_bytes(), content)
+        self.assertEqual(self.end(self.daemon, signal.SIGTERM), 0)
 
 
 class Fetching(HubCase):

@@ -70,13 +70,16 @@ Result<bool> ModelCopies::has_changed(RangeSource& lead) const {
   if (listing && has_more(*listing)) return true;
   for (const FetchReport& file : files_) {
     const fs::path name = file.path.lexically_relative(folder);
-    if (const ListedFile* const listed = listing ? find(*listing, name) : nullptr) {
-      if (listed->size != file.version.size) return true;
-      if (!listed->tag.empty() && listed->tag == file.version.tag) continue;
-    }
+    const ListedFile* const listed = listing ? find(*listing, name) : nullptr;
+    const bool has_tag = listed != nullptr && !listed->tag.empty();
+    if (listed != nullptr && listed->size != file.version.size) return true;
+    if (has_tag && listed->tag == file.version.tag) continue;
     TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
     const Result<RemoteVersion> now = source->identify({}, {});
-    if (!now && now.error().code != ErrorCode::not_found) return tl::unexpected<Error>(now.error());
+    // The hub may answer small files without ranges, of which its listing has the tag.
+    if (!now && now.error().code != ErrorCode::not_found &&
+        !(has_tag && now.error().code == ErrorCode::unsupported))
+      return tl::unexpected<Error>(now.error());
     if (!now || *now != file.version) return true;
   }
   return false;

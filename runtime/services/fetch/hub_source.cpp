@@ -41,6 +41,10 @@ std::string percent_encoded(std::string_view text, std::string_view kept) {
   return encoded;
 }
 
+// What the hub answers for a file that is in git itself. For others it leads to a store with tags
+// of its own.
+std::string tag_of(const sets::HubFile& file) { return '"' + file.blob + '"'; }
+
 // Of the folder of this file.
 Listing files_beside(const sets::HubListing& listing, const std::string& file) {
   const std::string folder = file.substr(0, file.rfind('/') + 1);
@@ -48,7 +52,7 @@ Listing files_beside(const sets::HubListing& listing, const std::string& file) {
   for (const sets::HubFile& listed : listing.files)
     if (listed.name.starts_with(folder) &&
         listed.name.find('/', folder.size()) == std::string::npos)
-      files.push_back({listed.name.substr(folder.size()), listed.size});
+      files.push_back({listed.name.substr(folder.size()), listed.size, tag_of(listed)});
   return files;
 }
 
@@ -104,7 +108,7 @@ class HubWholeFile final : public RangeSource {
   HubClient& client_;
   const std::string path_;
   const std::string content_;
-  const std::string tag_;  // its commit
+  const std::string tag_;
 };
 
 // "hf://org/name@revision/file".
@@ -133,16 +137,17 @@ std::string hub_path(const sets::HubName& name, const std::string& commit, std::
   return "/" + name.model + "/resolve/" + commit + "/" + percent_encoded(file, "/");
 }
 
-// Opens a file of this commit, as long as the client lives.
+// Opens a file of this listing, as long as the client lives.
 Result<std::unique_ptr<RangeSource>> open_hub_file(HubClient& client, const sets::HubName& name,
-                                                   const std::string& commit,
+                                                   const sets::HubListing& listing,
                                                    const std::string& file) {
-  std::string path = hub_path(name, commit, file);
+  std::string path = hub_path(name, listing.commit, file);
+  const sets::HubFile* const listed = listing.find(file);
   // The hub need not serve ranges of the files that are in git itself.
-  if (!file.ends_with(".json")) return client.open(path);
+  if (!file.ends_with(".json") || listed == nullptr) return client.open(path);
   TRY_ASSIGN(std::string content, client.get(path));
   return std::make_unique<HubWholeFile>(client, std::move(path), std::move(content),
-                                        '"' + commit + '"');
+                                        tag_of(*listed));
 }
 
 class HubSource final : public RangeSource {
@@ -172,7 +177,6 @@ class HubSource final : public RangeSource {
   RangeCounts counts() const noexcept override { return file_ ? file_->counts() : RangeCounts{}; }
   bool tells_began() const noexcept override { return file_ && file_->tells_began(); }
   Result<StoreSum> store_sum() override { return StoreSum{.sha256 = sum_}; }
-  // Without tags: those of files in git itself are not what its server answers.
   Result<std::optional<Listing>> list() override {
     TRY(about_file(find(), name_));
     return beside_;
@@ -188,8 +192,8 @@ class HubSource final : public RangeSource {
     if (const sets::HubFile* const listed = listing.find(file))
       sum_ = bytes::parse_sha256(listed->blob);
     beside_ = files_beside(listing, file);
+    TRY_ASSIGN(file_, open_hub_file(*client_, model_, listing, file));
     if (model_.file.empty()) name_ += "/" + file;
-    TRY_ASSIGN(file_, open_hub_file(*client_, model_, listing.commit, file));
     return {};
   }
 
