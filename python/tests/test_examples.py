@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -180,3 +181,119 @@ def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
     finally:
         served.terminate()
         served.communicate()
+
+
+# What rolling.py starts in the place of an engine: it answers with the name of its version, and to
+# /slow only once the file `end` is there.
+ENGINE = """
+import http.server, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"1\\r\\n[\\r\\n")
+        while self.path == "/slow" and not os.path.exists(sys.argv[3]):
+            time.sleep(0.01)
+        version = os.path.basename(sys.argv[1]).encode()
+        self.wfile.write(b"%x\\r\\n%s\\r\\n0\\r\\n\\r\\n" % (len(version), version))
+    def log_message(self, *words):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024
+if os.path.exists(os.path.join(sys.argv[1], "broken")):
+    sys.exit("cannot load it")
+Server(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def rolling(tmp_path):
+    """rolling.py before such engines of the versions v1 to v4, of which v2 is broken."""
+    for version in ("v1", "v2", "v3", "v4"):
+        (tmp_path / version).mkdir()
+        shutil.copy(STATE_DICT, tmp_path / version / "pytorch_model.bin")
+    (tmp_path / "v2" / "broken").touch()
+    link = tmp_path / "now"
+    weightmap.publish(tmp_path / "v1", link, any_format=True)
+    command = [sys.executable, "-c", ENGINE, "{model}", "{port}", tmp_path / "end"]
+    front = subprocess.Popen(
+        [sys.executable, SERVER.parent / "rolling.py", *command], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "MODEL": str(link), "PORT": "0"},
+    )  # fmt: skip
+    front.url = front.stdout.readline().strip()
+    yield front
+    front.terminate()
+    front.communicate()
+
+
+def engines_below(folder):
+    """The processes of engines of versions in the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[2:3] == [ENGINE.encode()] and words[3].startswith(os.fsencode(folder)):
+                found.append(int(process.name))
+    return found
+
+
+def version_by(url, path="/"):
+    with urllib.request.urlopen(url + path) as answer:
+        return answer.read().decode().lstrip("[")
+
+
+def test_an_engine_is_changed_under_load_for_one_of_the_next_version(rolling, tmp_path):
+    seen, failed, done = set(), [], threading.Event()
+
+    def ask_on():
+        while not done.is_set():
+            try:
+                seen.add(version_by(rolling.url))
+            except OSError as error:
+                failed.append(error)
+
+    clients = [threading.Thread(target=ask_on) for _ in range(3)]
+    for client in clients:
+        client.start()
+    with urllib.request.urlopen(rolling.url + "/slow") as slow:
+        assert slow.read(1) == b"["
+        for version in ("v3", "v4"):
+            weightmap.publish(tmp_path / version, tmp_path / "now", any_format=True)
+            assert f"{version}: answers from now on" in rolling.stderr.readline()
+            assert version_by(rolling.url) == version
+            if version == "v3":  # the old one ends with its last answer
+                assert len(engines_below(tmp_path)) == 2
+                (tmp_path / "end").touch()
+                assert slow.read() == b"v1"
+    while len(engines_below(tmp_path)) != 1:
+        pass
+    done.set()
+    for client in clients:
+        client.join()
+    assert not failed and seen == {"v1", "v3", "v4"}
+
+
+def test_an_engine_that_does_not_start_changes_nothing(rolling, tmp_path):
+    weightmap.publish(tmp_path / "v2", tmp_path / "now", any_format=True)
+    assert rolling.stderr.readline() == "cannot load it\n"
+    assert f"before it was ready; {tmp_path}/v1 goes on" in rolling.stderr.readline()
+    assert version_by(rolling.url) == "v1"
+    weightmap.publish(tmp_path / "v3", tmp_path / "now", any_format=True)
+    assert "v3: answers from now on" in rolling.stderr.readline()
+    assert version_by(rolling.url) == "v3"
+
+
+def test_the_front_ends_with_its_engine(rolling, tmp_path):
+    [engine] = engines_below(tmp_path)
+    os.kill(engine, signal.SIGKILL)
+    assert rolling.wait() == 1
+    assert rolling.stderr.read().endswith(f"the engine of {tmp_path}/v1 has ended\n")
+
+
+def test_engines_end_with_the_front(rolling, tmp_path):
+    assert engines_below(tmp_path)
+    rolling.terminate()
+    assert rolling.wait() == 0 and engines_below(tmp_path) == []

@@ -1,0 +1,203 @@
+"""Any server of a model, changed under load for another one of the model's next version.
+
+    MODEL=/models/llama PORT=8080 python rolling.py vllm serve {model} --port {port} \\
+        --served-model-name llama
+    MODEL=/models/llama PORT=8080 python rolling.py python -m sglang.launch_server \\
+        --model-path {model} --port {port}
+
+For engines that read a model as they start. MODEL is what `weightmap fetch`, `hold` or `publish`
+made: a link to the folder of the present version, which stands for {model}; {port} is a free one.
+Each request that comes to PORT goes to the engine of the moment. When the link has moved, an engine
+of the new version is started beside it, and gets the requests from its first 200 to GET $HEALTH
+(/health) on; the old one ends with its last answer, and its memory is given back. One that ends
+before it is ready, or whose version is old by then, changes nothing. So there are two at most.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+import weightmap
+
+LONGEST_HEAD = 1 << 20  # of a request, in bytes
+GRACE = 30  # seconds from SIGTERM to SIGKILL
+BROKEN = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+def say(what):
+    print(f"rolling.py: {what}", file=sys.stderr, flush=True)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Engine:
+    """A process of the command, in a group of its own, for one version."""
+
+    @classmethod
+    async def start(cls, command, folder):
+        engine = cls()
+        engine.folder, engine.port = folder, free_port()
+        engine.answers = 0  # under way
+        words = [word.replace("{model}", folder).replace("{port}", str(engine.port))
+                 for word in command]
+        engine.process = await asyncio.create_subprocess_exec(*words, start_new_session=True)
+        return engine
+
+    async def connect(self):
+        return await asyncio.open_connection("127.0.0.1", self.port, limit=LONGEST_HEAD)
+
+    async def is_ready(self, health):
+        """Waits until it is; False if it has ended before."""
+        while self.process.returncode is None:
+            with contextlib.suppress(OSError):
+                reader, writer = await self.connect()
+                writer.write(f"GET {health} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                             "Connection: close\r\n\r\n".encode())
+                status = await reader.readline()
+                await reader.read()  # an engine that is cut off would say so
+                writer.close()
+                if status.split()[1:2] == [b"200"]:
+                    return True
+            await asyncio.sleep(0.1)
+        return False
+
+    async def end(self):
+        """Ends all of its group, with SIGTERM at first."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(self.process.wait(), GRACE)
+
+    async def end_with_last_answer(self):
+        while self.answers:
+            await asyncio.sleep(0.1)
+        await self.end()
+
+
+def for_one_answer(head):
+    """The head of a request, with which the engine closes the connection after its answer."""
+    lines = [line for line in head.split(b"\r\n")[:-2]
+             if not line.lower().startswith((b"connection:", b"keep-alive:"))]
+    return b"\r\n".join([*lines, b"Connection: close", b"", b""])
+
+
+async def pump(reader, writer):
+    while content := await reader.read(1 << 16):
+        writer.write(content)
+        await writer.drain()
+
+
+class Front:
+    def __init__(self, command, health):
+        self.command, self.health = command, health
+        self.engine = None  # of the moment
+        self.engines = set()  # that are to be ended
+        self.answers = set()  # under way, which nobody else keeps
+
+    def accept(self, reader, writer):
+        answer = asyncio.ensure_future(self.answer(reader, writer))
+        self.answers.add(answer)
+        answer.add_done_callback(self.answers.discard)
+
+    async def answer(self, reader, writer):
+        # What goes wrong is a client that has gone, or speaks no HTTP.
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            engine = self.engine
+            engine.answers += 1
+            try:
+                await self.pass_on(engine, head, reader, writer)
+            finally:
+                engine.answers -= 1
+        writer.close()
+
+    async def pass_on(self, engine, head, reader, writer):
+        try:
+            answer, request = await engine.connect()
+        except OSError:
+            writer.write(BROKEN)
+            return
+        request.write(for_one_answer(head))
+        body = asyncio.ensure_future(pump(reader, request))
+        try:
+            await pump(answer, writer)
+        finally:
+            body.cancel()
+            await asyncio.gather(body, return_exceptions=True)
+            request.close()
+
+    async def start(self, folder):
+        engine = await Engine.start(self.command, folder)
+        self.engines.add(engine)
+        return engine
+
+    async def end(self, ending, engine):
+        await ending
+        self.engines.discard(engine)
+
+    async def follow(self, watch):
+        move = asyncio.ensure_future(next_version(watch))
+        while True:
+            folder = await move
+            move = asyncio.ensure_future(next_version(watch))
+            engine = await self.start(folder)
+            ready = asyncio.ensure_future(engine.is_ready(self.health))
+            await asyncio.wait([ready, move], return_when=asyncio.FIRST_COMPLETED)
+            if ready.done() and ready.result():
+                old, self.engine = self.engine, engine
+                say(f"{folder}: answers from now on")
+                await self.end(old.end_with_last_answer(), old)
+                continue
+            if ready.done():
+                say(f"{folder}: the engine ended with {engine.process.returncode} before it was "
+                    f"ready; {self.engine.folder} goes on")
+            ready.cancel()
+            await self.end(engine.end(), engine)
+
+    async def run(self, watch, port):
+        try:
+            self.engine = await self.start(watch.path)
+            if not await self.engine.is_ready(self.health):
+                return self.engine.process.returncode or 1
+            server = await asyncio.start_server(self.accept, "127.0.0.1", port, backlog=1024,
+                                                limit=LONGEST_HEAD)
+            print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+            following = asyncio.ensure_future(self.follow(watch))
+            while self.engine.process.returncode is None and not following.done():
+                await asyncio.sleep(0.1)
+            if following.done():
+                following.result()  # raises
+            following.cancel()
+            say(f"the engine of {self.engine.folder} has ended")
+            return 1
+        finally:
+            await asyncio.gather(*(engine.end() for engine in self.engines))
+
+
+async def next_version(watch):
+    while not await asyncio.to_thread(watch.wait, 0.5):
+        pass
+    return watch.path
+
+
+async def main(command):
+    this = asyncio.current_task()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+    front = Front(command, os.environ.get("HEALTH", "/health"))
+    watch = weightmap.watch(os.environ["MODEL"], interval=0.2)
+    return await front.run(watch, int(os.environ.get("PORT", "8080")))
+
+
+if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
+    with contextlib.suppress(asyncio.CancelledError):
+        sys.exit(asyncio.run(main(sys.argv[1:])))
