@@ -18,8 +18,8 @@
 namespace weightmap {
 namespace {
 
-// What transformers reads of a folder; no code.
-constexpr std::array<const char*, 14> names_beside = {"config.json",
+// What transformers reads of a folder, and the model's signature; no code.
+constexpr std::array<const char*, 15> names_beside = {"config.json",
                                                       "generation_config.json",
                                                       "tokenizer.json",
                                                       "tokenizer_config.json",
@@ -32,7 +32,14 @@ constexpr std::array<const char*, 14> names_beside = {"config.json",
                                                       "chat_template.json",
                                                       "chat_template.jinja",
                                                       "preprocessor_config.json",
-                                                      "processor_config.json"};
+                                                      "processor_config.json",
+                                                      "model.sig"};
+constexpr const char* sums_name = "SHA256SUMS";
+
+// What says which digests others have has none itself.
+bool needs_no_digest(std::string_view name) noexcept {
+  return name == sums_name || name == "model.sig";
+}
 
 // Also a web page in place of what is not there.
 bool is_absent(const Error& error) {
@@ -71,7 +78,7 @@ Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
 
 Result<void> WholeFetch::begins(const RemoteVersion& version) {
   // The store is asked about this version.
-  TRY_ASSIGN(known_, known_sum(name_of(*source_), *source_, options_));
+  TRY_ASSIGN(known_, known_sum(name_of(*source_), *source_, options_, beside_));
   version_ = version;
   taken_ = 0;
   sum_.reset();
@@ -157,7 +164,8 @@ bool has_bytes_of(const std::filesystem::path& path, const os::File& other) {
 }  // namespace
 
 bool FilesBeside::has_name(std::string_view name) noexcept {
-  return std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
+  return name == sums_name ||
+         std::find(names_beside.begin(), names_beside.end(), name) != names_beside.end();
 }
 
 bool lies_beside_models(const RangeSource& source) {
@@ -167,6 +175,7 @@ bool lies_beside_models(const RangeSource& source) {
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::path& folder,
                                 const FetchOptions& options) {
   if (dynamic_cast<const WholeSource*>(&lead) == nullptr) return {};
+  if (options.sha256.empty()) TRY(bring_sums(lead, folder, options));
   std::vector<Found> all;
   for (const char* name : names_beside) {
     if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
@@ -175,29 +184,52 @@ Result<void> FilesBeside::bring(const RangeSource& lead, const std::filesystem::
   }
   TRY(parallel_for(all.size(), all.size(),
                    [&](std::size_t number) { return bring(all[number], folder, options); }));
-  for (Found& found : all) {
-    if (!found.file) continue;
-    reports_.push_back(std::move(found.report));
-    if (has_bytes_of(found.file->path(), found.file->part().file()))
-      found.file->remove();
-    else
-      files_.push_back(std::move(found.file));
+  for (Found& found : all)
+    if (found.file) keep(std::move(found));
+  return {};
+}
+
+// Whatever else is brought is compared with them.
+Result<void> FilesBeside::bring_sums(const RangeSource& lead, const std::filesystem::path& folder,
+                                     const FetchOptions& options) {
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(sums_name));
+  Found found{std::move(source)};
+  TRY(bring(found, folder, options));
+  if (!found.file) return {};
+  Result<Sha256Sums> sums = sums_in(found.file->part().file());
+  if (!sums) {
+    found.file->remove();
+    return about_file(std::move(sums.error()), found.source->name());
   }
+  sums_ = *std::move(sums);
+  has_new_sums_ = keep(std::move(found));
   return {};
 }
 
 Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folder,
-                                const FetchOptions& options) {
-  const std::filesystem::path path =
-      folder / std::filesystem::path(found.source->name()).filename();
-  auto file = std::make_unique<WholeFetch>(path, options);
+                                const FetchOptions& options) const {
+  const std::string name = name_of(*found.source);
+  FetchOptions own = options;
+  if (needs_no_digest(name)) own.require_digest = false;
+  auto file = std::make_unique<WholeFetch>(folder / name, std::move(own), &sums_);
   Result<FetchReport> report =
       file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
   if (!report && is_absent(report.error())) return {};
-  if (!report) return about_file(std::move(report.error()), path);
+  if (!report) return about_file(std::move(report.error()), file->path());
   found.file = std::move(file);
   found.report = std::move(*report);
   return {};
+}
+
+// False if the folder has the same bytes already.
+bool FilesBeside::keep(Found found) {
+  reports_.push_back(std::move(found.report));
+  if (has_bytes_of(found.file->path(), found.file->part().file())) {
+    found.file->remove();
+    return false;
+  }
+  files_.push_back(std::move(found.file));
+  return true;
 }
 
 Result<void> FilesBeside::publish() {
