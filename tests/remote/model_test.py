@@ -501,6 +501,23 @@ class Held(KeeperCase, InMemory):
         self.assertEqual([request for request in self.server.requests[seen:]
                           if request.path.endswith("safetensors") and request.has(3 << 20)], [])
 
+    def test_a_version_without_digests_is_not_held_where_they_are_required(self):
+        sums = self.store / "SHA256SUMS"
+        lines = "".join(f"{digest(path)}  {path.name}\n" for path in sorted(self.store.iterdir()))
+        sums.write_text(lines)
+        self.hold("--require-digest", self.url)
+        file = self.held_when(lambda file: file["state"] == "held")
+        self.assertTrue(file["sha256_compared"])
+        old = os.readlink(self.copy)
+        (self.store / "tokenizer.json").write_text("{}")
+        sums.unlink()
+        self.change(self.shards[0])
+        self.held_when(lambda file: file["url_problem"] and "which is required" in file["url_problem"])
+        self.assertEqual(os.readlink(self.copy), old)
+        sums.write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(self.store.iterdir())))
+        self.held_when(lambda file: not file["url_problem"] and file["version"] != old.split("@")[1])
+        self.has_version_of_store(self.copy)
+
     def test_release_removes_it(self):
         self.hold()
         self.held_when(lambda file: file["state"] == "held")

@@ -1,6 +1,7 @@
 #include "tools/hold/model_copies.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -36,15 +37,15 @@ std::uint64_t bytes_of(const std::vector<FetchReport>& files) {
 
 }  // namespace
 
-Result<std::unique_ptr<Copies>> ModelCopies::at(const std::string& name, Sha256Sums sums) {
+Result<std::unique_ptr<Copies>> ModelCopies::at(const std::string& name, WantedDigests wanted) {
   TRY_ASSIGN(fs::path link, model_in_memory(name));
-  return std::unique_ptr<Copies>(new ModelCopies(std::move(link), std::move(sums)));
+  return std::unique_ptr<Copies>(new ModelCopies(std::move(link), std::move(wanted)));
 }
 
 std::string ModelCopies::published() const {
   std::error_code absent;
   const fs::path folder = fs::canonical(link_, absent);
-  return absent || !sums_.empty() ? "" : version_in(folder);
+  return absent || wanted_.are_wanted() ? "" : version_in(folder);
 }
 
 Result<void> ModelCopies::ask(const std::string& url, const OpenSource& open) const {
@@ -62,8 +63,10 @@ Result<bool> ModelCopies::has_changed(const RangeSource& lead) const {
     TRY_ASSIGN(const std::unique_ptr<RangeSource> source,
                lead.sibling(file.path.lexically_relative(folder)));
     const Result<RemoteVersion> now = source->identify({}, {});
-    if (!now && now.error().code != ErrorCode::not_found) return tl::unexpected<Error>(now.error());
-    if (!now || *now != file.version) return true;
+    if (now && *now == file.version) continue;
+    if (now || now.error().code == ErrorCode::not_found || now.error().os_error == ENOENT)
+      return true;
+    return tl::unexpected<Error>(now.error());
   }
   return false;
 }
@@ -88,7 +91,8 @@ Round ModelCopies::round(const std::string& url, const OpenSource& open,
 
 Result<void> ModelCopies::bring(std::unique_ptr<RangeSource> lead, Round& round) {
   FetchOptions options;
-  options.sha256 = sums_;
+  options.sha256 = wanted_.sums;
+  options.require_digest = wanted_.are_required;
   TRY_ASSIGN(ModelReport report, fetch_into_memory(std::move(lead), link_, options));
   files_ = std::move(report.files);
   round.is_fetched = round.version != version_in(report.folder);
