@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstdlib>
+#include <optional>
+#include <span>
 #include <string_view>
 
+#include "runtime/base/bytes/base64.hpp"
 #include "runtime/base/try.hpp"
 
 namespace weightmap::remote {
@@ -57,21 +59,12 @@ Result<S3Object> S3Object::sibling(std::string_view relative) const {
                std::string(relative));
 }
 
-StoreSum parse_checksum(std::string_view text, std::string_view type) noexcept {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  constexpr std::size_t length = 44;  // of 32 bytes, one "=" among them
-  if (text.size() < length || text[length - 1] != '=') return {};
+StoreSum parse_checksum(std::string_view text, std::string_view type) {
+  constexpr std::size_t length = 44;  // of 32 bytes
   std::array<std::byte, 32> sum;
-  std::uint32_t bits = 0;
-  for (std::size_t i = 0; i < length - 1; ++i) {
-    const std::size_t six = digits.find(text[i]);
-    if (six == digits.npos) return {};
-    bits = bits << 6 | static_cast<std::uint32_t>(six);
-    // After i + 1 digits so many whole bytes are there.
-    if (const std::size_t whole = 6 * (i + 1) / 8; whole != 6 * i / 8)
-      sum[whole - 1] = std::byte(bits >> (6 * (i + 1) % 8) & 255);
-  }
+  const std::optional<std::string> decoded = bytes::decode_base64(text.substr(0, length));
+  if (!decoded || decoded->size() != sum.size()) return {};
+  std::ranges::copy(std::as_bytes(std::span(*decoded)), sum.begin());
   if (text.size() == length && type != "COMPOSITE") return {.sha256 = sum};
   return {.is_composite = text.size() == length || text[length] == '-'};
 }

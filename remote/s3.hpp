@@ -23,7 +23,7 @@ struct S3Object {
 
 // Of the headers x-amz-checksum-sha256, which is base64 with "-N" behind it for an object of N
 // parts, and x-amz-checksum-type. Any other text says nothing.
-StoreSum parse_checksum(std::string_view text, std::string_view type) noexcept;
+StoreSum parse_checksum(std::string_view text, std::string_view type);
 
 struct S3Access {
   std::string key_id = {};  // empty: requests are not signed

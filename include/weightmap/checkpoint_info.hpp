@@ -222,8 +222,10 @@ struct FileSum {
 // Returns a line of 64 digits in lower case; empty for any other text.
 WEIGHTMAP_API std::string normal_sha256(std::string_view hex);
 
-// Reads a list as sha256sum writes and reads it, also with --tag. A name in it is a file beside the
-// list, and one in the current directory. Fails with io, and with corrupt for a line that is none.
+// Reads a list as sha256sum writes and reads it, also with --tag, or the digests in a signature of
+// OpenSSF Model Signing ("model.sig"), which it does not verify. A name in it is a file beside the
+// list, and one in the current directory. Fails with io, with corrupt for a line or a field that is
+// none, with unsupported for a signature of another version or of parts of files.
 WEIGHTMAP_API Result<std::vector<FileSum>> read_sums(const std::filesystem::path& list);
 
 // Returns what a file of the cache of huggingface_hub should hold: the name of the blob that it is

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,8 +28,10 @@ using Sha256Sums = std::map<std::string, std::array<std::byte, 32>>;
 // Of 64 hexadecimal digits of either case; nullopt for other texts.
 WEIGHTMAP_API std::optional<std::array<std::byte, 32>> sha256_of_hex(std::string_view hex) noexcept;
 
-// As read_sums() of checkpoint_info.hpp reads it, by the names in it, which lose "./" before them.
-// Fails as that does; with corrupt for a list of no file, or of two sums for one.
+// As read_sums() of checkpoint_info.hpp reads it, by the names in it, which lose "./" before them:
+// of a list of sha256sum, or of a signature of OpenSSF Model Signing ("model.sig"), of which the
+// digests alone are read and the signature is not verified. Fails as that does; with corrupt for a
+// list of no file, or of two sums for one.
 WEIGHTMAP_API Result<Sha256Sums> read_sha256_sums(const std::filesystem::path& file);
 
 struct FetchOptions {
@@ -43,16 +46,22 @@ struct FetchOptions {
   // SHA-256s of the files, by their names beside the first one: "model.safetensors"; "" is the only
   // file. Unless empty, each file that is fetched must be among them, and is compared before it
   // gets its name: another digest is corrupt, and nothing is kept of it. Where this is empty, the
-  // files are compared with what their store says (RangeSource::store_sum()), if it does.
-  std::map<std::string, std::array<std::byte, 32>> sha256 = {};
-  // Fails with invalid_argument, before a file is fetched, if neither of them has its SHA-256.
+  // files of a model are compared with the list SHA256SUMS that lies beside them in the store, if
+  // it has them, and others with what their store says (RangeSource::store_sum()), if it does.
+  Sha256Sums sha256 = {};
+  // Fails with invalid_argument, before a file is fetched, if none of them has its SHA-256.
   bool require_digest = false;
+  // Called by fetch_model() with the folder that has all files of a new version, compared and on
+  // the disk, before the link leads to it. Its error is that of the fetch: the link stays as it
+  // was, and the next fetch goes on with what has come, and calls it again.
+  std::function<Result<void>(const std::filesystem::path& folder)> accept = {};
   // Called by the calling thread; by the one that fetches, for start_staging().
   Progress progress = {};
 };
 
-// Who said which SHA-256 a file must have.
-enum class SumFrom : std::uint8_t { nobody, caller, store };
+// Who said which SHA-256 a file must have. `beside`: SHA256SUMS in the store, which is worth as
+// much as the store is: whoever can replace the file there can replace the list.
+enum class SumFrom : std::uint8_t { nobody, caller, store, beside };
 
 struct FetchReport {
   std::filesystem::path path;  // of the file that was fetched; empty in memory
@@ -61,7 +70,9 @@ struct FetchReport {
   std::uint64_t file_bytes = 0;
   std::uint64_t resumed_bytes = 0;   // that an earlier, killed fetch had left
   std::uint64_t verified_bytes = 0;  // of storages whose CRC-32 was compared
-  std::uint64_t summed_bytes = 0;    // of the file, if its SHA-256 was compared
+  // Of the file, if its SHA-256 was compared, by this fetch or, if the file was there, the last
+  // one.
+  std::uint64_t summed_bytes = 0;
   SumFrom sum_from = SumFrom::nobody;
   bool has_composite_sum = false;  // the store's is of parts of the file, and was not compared
   bool in_one_request = false;     // without ranges: if it is cut off, all of it comes anew
@@ -145,7 +156,8 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // with which no checkpoint of several files is opened there: a fetch that is killed at this moment
 // is to be run again. Beside an index (NAME.index.json) and model.safetensors come the files that
 // servers read, config.json and those of the tokenizer, as model_files() finds them; if they come
-// anew, all files are asked once more whether they are of the same moment.
+// anew, all files are asked once more whether they are of the same moment. So do SHA256SUMS, with
+// which they are compared, and model.sig, which need no digest themselves.
 // Returns a report for each file, of the one that leads to the others last. Fails as fetch() does;
 // with invalid_argument before any file gets its name if a folder or a pipe has that; with
 // unsupported for a set with files of the names that this needs itself (config.json, *.part).

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/src/asking.hpp"
 #include "python/src/bindings.hpp"
 #include "python/src/checkpoint.hpp"
 #include "python/src/errors.hpp"
@@ -152,6 +154,7 @@ nb::dict range_counts(const RangeCounts& counts) {
 
 const char* sum_from(SumFrom from) noexcept {
   if (from == SumFrom::nobody) return "";
+  if (from == SumFrom::beside) return "SHA256SUMS";
   return from == SumFrom::store ? "store" : "given";
 }
 
@@ -256,15 +259,34 @@ nb::list fetch_to(nb::handle source, const nb::bytes& path, bool is_folder,
   return reports;
 }
 
+// A Python function as FetchOptions::accept, which may outlive neither of these. What it raises is
+// left in `raised`.
+decltype(FetchOptions::accept) accept_by(nb::handle check, std::exception_ptr& raised) {
+  if (check.is_none()) return {};
+  return [check, &raised](const std::filesystem::path& folder) -> Result<void> {
+    const nb::gil_scoped_acquire gil;
+    try {
+      check(to_bytes(folder.native()));
+      return {};
+    } catch (const std::exception& error) {
+      raised = std::current_exception();
+      return tl::unexpected<Error>(error_of(error));
+    }
+  };
+}
+
 nb::dict fetch_version(nb::handle source, const nb::bytes& path, std::vector<std::string> order,
                        bool verify, std::uint64_t chunk_bytes, const nb::dict& sums,
-                       bool require_digest, nb::handle progress) {
+                       bool require_digest, nb::handle progress, nb::handle check) {
   const std::filesystem::path link = text_of(path);
   LongCall call(progress);
   std::unique_ptr<RangeSource> from = source_of(source, call.watched());
-  const FetchOptions options =
+  FetchOptions options =
       fetch_options(std::move(order), verify, chunk_bytes, sums, require_digest, call.progress());
+  std::exception_ptr raised;
+  options.accept = accept_by(check, raised);
   const auto fetched = call.run([&] { return fetch_model(std::move(from), link, options); });
+  if (raised) std::rethrow_exception(raised);
   const ModelReport report = value_or_raise(fetched);
   nb::list files;
   for (const FetchReport& file : report.files) files.append(fetch_report(file));
@@ -330,10 +352,11 @@ void bind_remote(nb::module_& module) {
   module.def(
       "fetch_model", fetch_version, nb::arg("source"), nb::arg("link"), nb::arg("order"),
       nb::arg("verify"), nb::arg("chunk_bytes"), nb::arg("sums"), nb::arg("require_digest"),
-      nb::arg("progress").none(),
+      nb::arg("progress").none(), nb::arg("check").none(),
       nb::sig("def fetch_model(source: typing.Any, link: bytes, order: list[str], "
               "verify: bool, chunk_bytes: int, sums: dict[str, bytes], require_digest: bool, "
-              "progress: typing.Callable[[int, int], typing.Any] | None, /) "
+              "progress: typing.Callable[[int, int], typing.Any] | None, "
+              "check: typing.Callable[[bytes], typing.Any] | None, /) "
               "-> dict[str, typing.Any]"));
 }
 

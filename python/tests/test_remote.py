@@ -572,6 +572,68 @@ def test_a_version_needs_a_link_and_right_digests(shards, tmp_path):
     assert remote.fetch_model(Folder(folder, lead), tmp_path / "new", sha256=sums).is_new
 
 
+def test_a_new_version_is_checked_before_the_link_leads_to_it(shards, tmp_path):
+    folder, _ = shards
+    link = tmp_path / "llama"
+    seen = []
+
+    def check(new):
+        seen.append(sorted(os.listdir(new)))
+        assert not os.path.lexists(link)
+        if len(seen) == 1:
+            raise Enough
+
+    source = Folder(folder, "model.safetensors.index.json")
+    with pytest.raises(Enough):
+        remote.fetch_model(source, link, check=check)
+    assert not os.path.lexists(link)
+    assert remote.fetch_model(source, link, check=check).is_new
+    assert seen == [sorted(os.listdir(link))] * 2
+    assert not remote.fetch_model(source, link, check=check).is_new
+    assert len(seen) == 2
+
+
+class Recorded:
+    """In place of any of model_signing's objects."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __getattr__(self, name):
+        return lambda *values, **named: self.calls.append((name, *values, named)) or self
+
+
+def test_a_signature_is_verified_by_its_package(tmp_path, monkeypatch):
+    calls = []
+    both = types.SimpleNamespace(Config=lambda: Recorded(calls))
+    monkeypatch.setitem(sys.modules, "model_signing", types.SimpleNamespace(hashing=both, verifying=both))
+    (tmp_path / "link").symlink_to(tmp_path)
+    remote.verify_signature(tmp_path / "link", public_key="key.pub")
+    assert calls[0] == ("set_ignored_paths", {"paths": [f"{tmp_path}/model.sig"], "ignore_git_paths": True})
+    assert calls[-2:] == [("use_elliptic_key_verifier", {"public_key": "key.pub"}),
+                          ("verify", str(tmp_path), f"{tmp_path}/model.sig", {})]
+    remote.verify_signature(tmp_path, identity="me", issuer="them", signature="/other.sig")
+    assert calls[-2:] == [("use_sigstore_verifier", {"identity": "me", "oidc_issuer": "them"}),
+                          ("verify", str(tmp_path), "/other.sig", {})]
+
+
+def test_a_signature_that_is_wrong_or_of_nobody_is_refused(tmp_path, monkeypatch):
+    class Wrong(Recorded):
+        def verify(self, *_):
+            raise ValueError("Signature mismatch: []")
+
+    both = types.SimpleNamespace(Config=lambda: Wrong([]))
+    monkeypatch.setitem(sys.modules, "model_signing", types.SimpleNamespace(hashing=both, verifying=both))
+    with pytest.raises(weightmap.CorruptError, match="its signature is not verified: ValueError: Signature m"):
+        remote.verify_signature(tmp_path, public_key="key.pub")
+    for wrong in ({}, {"identity": "me"}, {"issuer": "me"}, {"public_key": "key", "identity": "me", "issuer": "x"}):
+        with pytest.raises(weightmap.InvalidArgumentError, match="expected public_key, or identity and issuer"):
+            remote.verify_signature(tmp_path, **wrong)
+    monkeypatch.setitem(sys.modules, "model_signing", None)
+    with pytest.raises(weightmap.UnsupportedError, match="pip install model-signing pyOpenSSL"):
+        remote.verify_signature(tmp_path, public_key="key.pub")
+
+
 class GoneWhenTold(Memory):
     """The reads that it holds wait for the progress, and then fail."""
 
@@ -956,6 +1018,10 @@ def test_models_of_the_hub_are_fetched_by_its_package(tmp_path, monkeypatch):
         remote.fetch("hf://name", target)
 
 
+def refuse(_folder):
+    raise Enough
+
+
 def test_a_model_of_the_hub_is_a_version_named_by_its_commit(tmp_path, monkeypatch):
     hub = Hub()
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
@@ -966,6 +1032,9 @@ def test_a_model_of_the_hub_is_a_version_named_by_its_commit(tmp_path, monkeypat
     assert not remote.fetch_model("hf://org/name", link).is_new
     assert hub.asked == [("org/name", hub.commit)]
     hub.commit = hub.commit[::-1]
+    with pytest.raises(Enough):
+        remote.fetch_model("hf://org/name", link, check=refuse)
+    assert os.path.realpath(link) == first.folder
     second = remote.fetch_model("hf://org/name", link)
     assert (second.is_new, second.previous) == (True, first.folder)
     assert os.path.realpath(link) == second.folder

@@ -194,6 +194,9 @@ def remotely(path: Path) -> None:
         assert_type(staging.finish(), weightmap.StagedFile)
     assert_type(weightmap.remote.fetch("s3://bucket/a", path), list[reports.FetchReport])
     assert_type(weightmap.remote.from_obstore(object(), "a").tag, str)
+    weightmap.remote.fetch_model(
+        "https://host/a/", path,
+        check=lambda folder: weightmap.remote.verify_signature(folder, public_key=path))
 
 
 def errors(path: Path) -> str | None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from weightmap._remote.adapters import from_fsspec, from_obstore, from_pyarrow
 from weightmap._remote.fetching import fetch, fetch_model, metadata
+from weightmap._remote.signature import verify_signature
 from weightmap._remote.source import Source, open_url
 from weightmap._remote.staging import Staging, stage
 
@@ -41,6 +42,7 @@ __all__ = [
     "metadata",
     "open_url",
     "stage",
+    "verify_signature",
 ]
 
 for _public in (Source, Staging):

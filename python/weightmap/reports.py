@@ -304,7 +304,7 @@ class FetchReport(Record):
     bytes_twice: int  # of these, that had come before
     resumed_bytes: int  # that an earlier fetch, which was ended, had left
     summed_bytes: int  # of the file, if its SHA-256 was compared
-    sum_from: str  # who said what that must be: "given", "store" (S3 and the hub do), or ""
+    sum_from: str  # who said what that must be: "given", "SHA256SUMS", "store" (S3, the hub), or ""
     has_composite_sum: bool  # the store's is of the parts of an upload, and was not compared
     verified_bytes: int  # of storages whose CRC-32 was compared
     in_one_request: bool  # as its server knows no ranges, or it lies beside a set

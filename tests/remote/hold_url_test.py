@@ -324,6 +324,33 @@ class HoldUrl(KeeperCase, RemoteCase):
         self.assertEqual(self.held_when(lambda file: file["url_problem"])["url_problem"],
                          f"cannot be held: --sums has no line for {self.file.name}")
 
+    def test_a_url_without_a_digest_is_not_held_where_it_is_required(self):
+        words = "no SHA-256 of .* is known, which is required"
+        self.assertRegex(self.ask("--require-digest", self.url, code=1).stderr, words)
+        self.keeper("--require-digest", waits=False)
+        self.files()
+        self.ask("--add", self.url, code=0)
+        self.assertRegex(self.held_when(lambda file: file["url_problem"])["url_problem"], words)
+        self.assertRegex(self.ask("--status", code=1).stdout, words)
+        self.assertEqual(self.in_shared_memory(), [])
+
+    def test_the_copy_of_before_is_not_held_without_a_digest_where_it_is_required(self):
+        self.end(self.keeper())
+        self.assertRegex(self.ask("--require-digest", self.url, code=1).stderr, "is known, which is required")
+        self.keeper("--require-digest", "--sha256", digest(self.file), self.url)
+
+    def test_a_signer_makes_the_urls(self):
+        signer = self.folder / "signer"
+        signer.write_text(f"#!/bin/sh\necho x >> {self.folder}/asked\necho \"$1?sig=SECRET\"\n")
+        signer.chmod(0o755)
+        keeper = self.keeper("--signer", signer, self.url)
+        self.assertEqual({request.query.get("sig") for request in self.server.requests}, {"SECRET"})
+        signer.write_text("#!/bin/sh\nexit 3\n")
+        self.assertEqual(self.held_when(lambda file: file["url_problem"])["url_problem"],
+                         f"the signer {signer} ended with exit status 3")
+        self.end(keeper, signal.SIGTERM)
+        self.assertNotIn("SECRET", keeper.stdout.read() + keeper.stderr.read())
+
     def test_says_what_was_compared(self):
         keeper = self.keeper(waits=False)
         self.assertIn(" compared with CRC-32s", keeper.stderr.readline())
@@ -385,6 +412,8 @@ class HoldUrl(KeeperCase, RemoteCase):
                           ["--name", "x", self.url, self.url], ["--name", "x", "--status"],
                           ["--add", self.file, "--name", "x"],
                           ["--add", self.url, "--connections", "1"],
+                          ["--add", self.url, "--require-digest"],
+                          ["--add", self.url, "--signer", "true"], ["--signer", " ", self.url],
                           ["gs://bucket/x.pt"], ["http://"]):
             self.assertEqual(run("hold", *arguments, env=self.environment).returncode, 2, arguments)
         for name in (".x", "a/b"):

@@ -4,6 +4,8 @@
     model_test.py FOLDER WEIGHTMAP MAKE_CHECKPOINT
 """
 
+import base64
+import hashlib
 import json
 import mmap
 import os
@@ -24,6 +26,22 @@ from safetensors_files import file_of  # noqa: E402
 
 SHARED = pathlib.Path("/dev/shm")
 INDEX = "model.safetensors.index.json"
+
+
+def signature_of(sums):
+    """As OpenSSF Model Signing writes it, but for the signature."""
+    resources = [{"name": name, "algorithm": "sha256", "digest": sum_of_it}
+                 for name, sum_of_it in sums.items()]
+    digests = b"".join(bytes.fromhex(sum_of_it) for sum_of_it in sums.values())
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "model", "digest": {"sha256": hashlib.sha256(digests).hexdigest()}}],
+        "predicateType": "https://model_signing/signature/v1.0",
+        "predicate": {"serialization": {"method": "files", "hash_type": "sha256"},
+                      "resources": resources}}
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    return json.dumps({"dsseEnvelope": {"payload": payload, "signatures": [],
+                                        "payloadType": "application/vnd.in-toto+json"}})
 
 
 class SetCase(ModelCase):
@@ -175,6 +193,93 @@ class Fetched(SetCase):
         self.change(self.shards[1])
         self.assertIn("has the SHA-256", self.fetch("--sums", sums, code=1).stderr)
         self.assertEqual(os.readlink(self.link), old)
+
+    def list_sums(self, *left_out):
+        """SHA256SUMS of what is in the store."""
+        names = [path.name for path in sorted(self.store.iterdir())
+                 if path.name not in ("SHA256SUMS", "model.sig", *left_out)]
+        (self.store / "SHA256SUMS").write_text(
+            "".join(f"{digest(self.store / name)}  ./{name}\n" for name in names))
+
+    def compared_with(self, *arguments):
+        """Who said the SHA-256 of each file."""
+        files = json.loads(self.fetch("--json", *arguments).stdout)["files"]
+        return {os.path.basename(file["path"]): file["sum_from"] for file in files}
+
+    def test_a_list_of_sums_beside_the_model_is_compared_with_all_that_it_names(self):
+        self.list_sums("config.json")
+        wanted = {name: "SHA256SUMS" for name in (*self.shards, INDEX)}
+        wanted |= {"config.json": None, "SHA256SUMS": None}
+        self.assertEqual(self.compared_with(), wanted)
+        self.has_version_of_store(self.link)
+        self.assertEqual(self.compared_with(), wanted)
+
+    def test_a_file_that_differs_from_the_list_beside_it_is_refused(self):
+        self.list_sums()
+        self.fetch()
+        old = os.readlink(self.link)
+        for name in (self.shards[0], "config.json"):
+            with self.subTest(name):
+                before = (self.store / name).read_bytes()
+                self.change(name)
+                self.assertRegex(self.fetch(code=1).stderr,
+                                 f"{name}: has the SHA-256 .* as SHA256SUMS beside it says")
+                self.assertEqual(os.readlink(self.link), old)
+                (self.store / name).write_bytes(before)
+        self.list_sums()
+        self.change(self.shards[0])
+        self.list_sums()
+        self.fetch()
+        self.has_version_of_store(self.link)
+
+    def test_a_new_list_is_compared_with_the_files_that_are_there(self):
+        self.fetch()
+        self.list_sums()
+        self.assertEqual(self.compared_with()[self.shards[0]], "SHA256SUMS")
+        sums = self.store / "SHA256SUMS"
+        sums.write_text(sums.read_text().replace(digest(self.store / self.shards[1]), "0" * 64))
+        self.assertRegex(self.fetch(code=1).stderr, f"{self.shards[1]}: has the SHA-256 ")
+
+    def test_a_required_digest_is_that_of_the_list_or_missing(self):
+        (self.store / "model.sig").write_text("{}")
+        self.list_sums()
+        self.fetch("--require-digest")
+        self.has_version_of_store(self.link)
+        self.list_sums(self.shards[1])
+        self.assertIn(f'no SHA-256 of "{self.shards[1]}" is known, which is required: none was given, '
+                      "SHA256SUMS does not name it, and its store says none",
+                      self.fetch("--require-digest", code=1).stderr)
+        self.fetch()
+
+    def test_a_list_beside_the_model_that_is_none_is_refused(self):
+        for text, why in (("no sums\n", "SHA256SUMS: line 1 is none of sha256sum's"),
+                          ("\n", "SHA256SUMS: lists no file"),
+                          (f"{'0' * 64}  a\n{'1' * 64}  a\n", "with two SHA-256s")):
+            (self.store / "SHA256SUMS").write_text(text)
+            self.assertIn(why, self.fetch(code=1).stderr)
+        self.assertFalse(self.link.exists())
+
+    def test_sums_that_are_given_count_more_than_the_list_beside_the_model(self):
+        (self.store / "SHA256SUMS").write_text("no sums\n")
+        sums = self.folder / "sums"
+        sums.write_text("".join(f"{digest(self.store / name)}  {name}\n" for name in (*self.shards, INDEX)))
+        self.assertEqual(self.compared_with("--sums", sums),
+                         {name: "given" for name in (*self.shards, INDEX)})
+
+    def test_a_signature_is_a_list_of_sums(self):
+        signature = self.folder / "model.sig"
+        names = (*self.shards, INDEX, "config.json")
+        signature.write_text(signature_of({name: digest(self.store / name) for name in names}))
+        self.assertEqual(self.compared_with("--sums", signature), {name: "given" for name in names})
+        run("verify", "--sums", signature, self.link, code=1)  # which names files beside it
+        (self.link / "model.sig").write_text(signature.read_text())
+        self.assertIn(f"SHA-256 of {len(self.shards) + 1} files",
+                      run("verify", "--sums", self.link / "model.sig", self.link, code=0).stdout)
+        self.change(self.shards[0])
+        self.assertIn("as was asked for", self.fetch("--sums", signature, code=1).stderr)
+        signature.write_text(signature_of({"/etc/passwd": "0" * 64}))
+        self.assertIn("predicate.resources[0].name is \"/etc/passwd\"",
+                      self.fetch("--sums", signature, code=2).stderr)
 
     def test_a_folder_that_is_there_is_filled_in_place(self):
         self.link.mkdir()
@@ -570,6 +675,23 @@ class Held(KeeperCase, InMemory):
         self.held_when(lambda file: file["state"] == "held")
         self.assertEqual([request for request in self.server.requests[seen:]
                           if request.path.endswith("safetensors") and request.has(3 << 20)], [])
+
+    def test_a_version_without_digests_is_not_held_where_they_are_required(self):
+        sums = self.store / "SHA256SUMS"
+        lines = "".join(f"{digest(path)}  {path.name}\n" for path in sorted(self.store.iterdir()))
+        sums.write_text(lines)
+        self.hold("--require-digest", self.url)
+        file = self.held_when(lambda file: file["state"] == "held")
+        self.assertTrue(file["sha256_compared"])
+        old = os.readlink(self.copy)
+        (self.store / "tokenizer.json").write_text("{}")
+        sums.unlink()
+        self.change(self.shards[0])
+        self.held_when(lambda file: file["url_problem"] and "which is required" in file["url_problem"])
+        self.assertEqual(os.readlink(self.copy), old)
+        sums.write_text("".join(f"{digest(path)}  {path.name}\n" for path in sorted(self.store.iterdir())))
+        self.held_when(lambda file: not file["url_problem"] and file["version"] != old.split("@")[1])
+        self.has_version_of_store(self.copy)
 
     def test_release_removes_it(self):
         self.hold()

@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -345,6 +346,58 @@ class Fetching(ModelCase):
             self.is_fetched()
             self.assertGreaterEqual(file["resumed_bytes"], 4 * MIB)
             self.assertLess(file["received_bytes"], self.file.stat().st_size - 4 * MIB + 2 * MIB)
+
+    # Presigned URLs that a command makes.
+
+    def signer(self, text):
+        signer = self.folder / "signer"
+        signer.write_text(f"#!/bin/sh\n{text}\n")
+        signer.chmod(0o755)
+        return signer
+
+    def test_a_signer_is_asked_once_and_again_after_a_refusal(self):
+        asked = self.folder / "asked"
+        signer = self.signer(f'echo "$1 $2" >> {asked}\n'
+                             f'echo "$2?sig=SECRET$(wc -l < {asked})"')
+        self.server.fault(status(403), times=ALWAYS,
+                          match=lambda request: request.query.get("sig") == "SECRET1"
+                          and sum(each.query == request.query for each in self.server.requests) > 3)
+        done = self.fetch("--signer", f"{signer} --expires=1")
+        self.is_fetched()
+        self.assertEqual(asked.read_text(), f"--expires=1 {self.url}\n" * 2)
+        self.assertEqual({request.query["sig"] for request in self.server.requests},
+                         {"SECRET1", "SECRET2"})
+        self.assertNotIn("SECRET", done.stdout + done.stderr)
+
+    def test_a_url_that_is_refused_though_it_is_new_is_an_error(self):
+        self.server.fault(status(403), times=ALWAYS)
+        done = self.fetch("--signer", self.signer('echo "$1?sig=SECRET"'), code=1)
+        self.assertIn("the signer was asked again", done.stderr)
+        self.assertEqual(len(self.server.requests), 2)
+        self.assertNotIn("SECRET", done.stderr)
+
+    def test_a_signer_that_fails_is_named_and_what_it_printed_is_not(self):
+        for text, why in (('echo "$1?sig=SECRET"; exit 7', "ended with exit status 7"),
+                          ("echo SECRET; kill -9 $$", "ended with exit status 137"),
+                          ("", "does not print one line, the URL"),
+                          ("echo SECRET1; echo SECRET2", "does not print one line, the URL"),
+                          ("echo SECRET", "the signer's URL is not one of https or http"),
+                          ("yes SECRET", "prints more than a URL")):
+            signer = self.signer(text)
+            done = self.fetch("--signer", signer, code=1)
+            self.assertIn(why if "'s URL" in why else f"the signer {signer} {why}", done.stderr)
+            self.assertNotIn("SECRET", done.stdout + done.stderr)
+        self.assertIn("cannot run /no/signer: ", self.fetch("--signer", "/no/signer", code=1).stderr)
+        self.assertEqual(self.server.requests, [])
+
+    def test_a_signer_that_takes_long_is_interrupted_with_the_fetch(self):
+        began = self.folder / "began"
+        os.mkfifo(began)
+        process = self.start("fetch", self.url, self.target, "--signer",
+                             self.signer(f"echo > {began}\nexec sleep 1000"))
+        began.read_text()
+        self.end(process, signal.SIGINT)
+        self.assertIn("was interrupted", process.stderr.read())
 
     # Redirects.
 

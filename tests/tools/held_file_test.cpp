@@ -43,10 +43,10 @@ class NoThreads {
   pthread_attr_t before_;
 };
 
-Sha256Sums digest_for_any(const std::string& content) {
+cli::hold::WantedDigests digest_for_any(const std::string& content) {
   bytes::Sha256 sum;
   sum.add(std::as_bytes(std::span(content)));
-  return {{"", sum.digest()}};
+  return {{{"", sum.digest()}}};
 }
 
 void finish_warming(HeldFile& file) {
@@ -60,8 +60,8 @@ TEST_CASE("a file whose comparison could not start is compared at the next look"
   const test::TemporaryFolder folder;
   const std::string content = test::safetensors({{"a", std::string(4096, 'a')}});
   const auto path = folder.write("model.safetensors", content);
-  const Sha256Sums sums = digest_for_any(content);
-  Result<HeldFile> file = HeldFile::open(path, true, sums, [](const std::string&) {});
+  const cli::hold::WantedDigests wanted = digest_for_any(content);
+  Result<HeldFile> file = HeldFile::open(path, true, wanted, [](const std::string&) {});
   REQUIRE_OK(file);
   {
     const NoThreads none;  // but the one that reads, which has started

@@ -266,6 +266,9 @@ class Compared(Case):
         done = self.asked("--sums", self.sums(other), self.file, code=1)
         self.assertEqual(done.stderr, f"weightmap: {self.file}: cannot be held: --sums has no line "
                                       "for model.pt\n")
+        done = self.asked("--require-digest", self.file, code=1)
+        self.assertEqual(done.stderr, f"weightmap: {self.file}: cannot be held: no SHA-256 of model.pt "
+                                      "is known, which is required\n")
         self.keeper("--sums", self.sums(other), other)
         with Client(self.socket) as client:
             answer = client.ask("hold", self.file)

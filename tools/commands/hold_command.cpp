@@ -31,7 +31,7 @@ struct HoldCommand {
   std::vector<std::string> files;  // or URLs
   std::string name;
   RemoteOptions remote;
-  Sha256Sums sums;
+  hold::WantedDigests wanted;
   std::string socket;
   std::string metrics;
   double interval = 5;
@@ -201,7 +201,7 @@ void check_urls(const HoldCommand& options) {
       if (const auto source = open_remote(file, options.remote); !source)
         throw CLI::ValidationError("FILE", source.error().message);
   const std::string named = options.files.size() == 1 ? options.files.front() : options.add;
-  if (options.sums.contains("") && options.files.size() != 1)
+  if (options.wanted.sums.contains("") && options.files.size() != 1)
     throw CLI::ValidationError("--sha256", "is for one FILE; --sums has a line for each");
   if (!options.name.empty() && !names_remote_file(named))
     throw CLI::ValidationError("--name", "is for one URL");
@@ -211,7 +211,7 @@ Result<int> keep(Output& out, const HoldCommand& options, const std::filesystem:
   const Interruptible interruptible;
   TRY_ASSIGN(const hold::HoldSocket socket, hold::HoldSocket::listen(path));
   TRY_ASSIGN(Metrics metrics, Metrics::at(options.metrics));
-  hold::Keeper keeper(!options.no_lock, options.remote, options.sums, say);
+  hold::Keeper keeper(!options.no_lock, options.remote, options.wanted, say);
   TRY(hold_all(keeper, options));
   keeper.note_start();
   TRY(metrics.write(keeper));
@@ -291,7 +291,7 @@ void add_hold(CLI::App& app, Run& run) {
                       "Of a URL: hold it as /dev/shm/NAME; its file name unless given")
           ->type_name("NAME");
   add_remote_options(command, options->remote);
-  add_sum_options(command, options->sums, "");
+  add_sum_options(command, options->wanted.sums, options->wanted.are_required, "");
   command.add_flag("--no-lock", options->no_lock, "Do not lock: touch again at each look");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   CLI::Option* const status =
@@ -308,8 +308,8 @@ void add_hold(CLI::App& app, Run& run) {
   release->excludes(files);
   metrics->excludes(status)->excludes(add)->excludes(release);
   name->excludes(status)->excludes(release);
-  for (const char* const option :
-       {"--connections", "--header", "--sha256", "--sums"})  // the daemon has its own
+  for (const char* const option : {"--connections", "--header", "--signer", "--sha256", "--sums",
+                                   "--require-digest"})  // the daemon has its own
     for (CLI::Option* const query : {status, add, release}) query->excludes(option);
   command.footer(
       "What is held is locked in memory where the system lets us (ulimit -l), and a file that is\n"

@@ -31,15 +31,15 @@ std::string short_version_name(const std::string& file, const RemoteVersion& ver
 }  // namespace
 
 Result<std::unique_ptr<Copies>> FileCopies::at(const std::string& name, const std::string& file,
-                                               const std::string& identity, Sha256Sums sums) {
+                                               const std::string& identity, WantedDigests wanted) {
   std::string source = digest_of(identity);
   TRY_ASSIGN(SharedNames names, SharedNames::at(name, file, source));
   return std::unique_ptr<Copies>(
-      new FileCopies(std::move(names), file, std::move(source), std::move(sums)));
+      new FileCopies(std::move(names), file, std::move(source), std::move(wanted)));
 }
 
 // One that was there before is compared first.
-std::string FileCopies::published() const { return sums_.empty() ? names_.published() : ""; }
+std::string FileCopies::published() const { return wanted_.are_wanted() ? "" : names_.published(); }
 
 std::string FileCopies::shown(const std::string& version) const {
   const std::size_t begin = file_.size() + 1;
@@ -83,15 +83,13 @@ Round FileCopies::round(const std::string& url, const OpenSource& open,
 
 Result<void> FileCopies::bring(std::unique_ptr<RangeSource> store, const RemoteVersion& version,
                                Round& round) {
-  std::vector<FileSum> wanted;
-  if (!sums_.empty()) {
-    TRY_ASSIGN(wanted.emplace_back(),
-               wanted_sum(path().parent_path() / round.version, file_, sums_));
-  }
-  if (names_.has(round.version, version.size)) return compare(wanted, round);
+  const std::filesystem::path copy = path().parent_path() / round.version;
+  if (!wanted_.sums.empty()) TRY(wanted_sum(copy, file_, wanted_));
+  if (names_.has(round.version, version.size)) return take_over(*store, copy, round);
   RemoteStageOptions options;
   options.name = names_.new_name();
-  options.fetch.sha256 = sums_;
+  options.fetch.sha256 = wanted_.sums;
+  options.fetch.require_digest = wanted_.are_required;
   TRY_ASSIGN(Staging staging, unfinished_
                                   ? start_staging_again(std::move(store), options, *unfinished_)
                                   : start_staging(std::move(store), options));
@@ -105,9 +103,16 @@ Result<void> FileCopies::bring(std::unique_ptr<RangeSource> store, const RemoteV
 }
 
 // It is from before this daemon.
-Result<void> FileCopies::compare(const std::vector<FileSum>& wanted, Round& round) {
-  if (wanted.empty()) return {};
-  const SumReport compared = compare_sums({&wanted.front().file, 1}, wanted);
+Result<void> FileCopies::take_over(RangeSource& store, const std::filesystem::path& copy,
+                                   Round& round) const {
+  if (!wanted_.are_wanted()) return {};
+  StoreSum said;
+  if (wanted_.sums.empty()) {
+    TRY(store.identify({}, {}));
+    TRY_ASSIGN(said, store.store_sum());
+  }
+  TRY_ASSIGN(const FileSum wanted, wanted_sum(copy, file_, wanted_, said));
+  const SumReport compared = compare_sums({&wanted.file, 1}, {&wanted, 1});
   round.how = ", its SHA-256 compared";
   if (compared.faults.empty()) return {};
   return tl::unexpected<Error>(compared.faults.front());

@@ -8,17 +8,17 @@
 
 #include "tools/hold/copies.hpp"
 #include "tools/hold/shared_names.hpp"
-#include "weightmap/checkpoint_info.hpp"
+#include "tools/hold/wanted_digests.hpp"
 
 namespace weightmap::cli::hold {
 
 // Versions are "FILE@TAG.SOURCE", as SharedNames has them.
 class FileCopies final : public Copies {
  public:
-  // `file`: the URL's file name; `identity`: what the URL names, without its secrets. Unless `sums`
-  // is empty, a version must have the SHA-256 of this name, or of "". Fails if NAME cannot be used.
+  // `file`: the URL's file name; `identity`: what the URL names, without its secrets. Fails if NAME
+  // cannot be used.
   static Result<std::unique_ptr<Copies>> at(const std::string& name, const std::string& file,
-                                            const std::string& identity, Sha256Sums sums);
+                                            const std::string& identity, WantedDigests wanted);
 
   std::filesystem::path path() const override { return names_.path(); }
   std::string published() const override;
@@ -29,20 +29,20 @@ class FileCopies final : public Copies {
   void remove() override { names_.remove(); }
 
  private:
-  FileCopies(SharedNames names, std::string file, std::string source, Sha256Sums sums)
+  FileCopies(SharedNames names, std::string file, std::string source, WantedDigests wanted)
       : names_(std::move(names)),
         file_(std::move(file)),
         source_(std::move(source)),
-        sums_(std::move(sums)) {}
+        wanted_(std::move(wanted)) {}
   Result<RemoteVersion> version_at(const std::string& url, const OpenSource& open) const;
   Result<void> bring(std::unique_ptr<RangeSource> store, const RemoteVersion& version,
                      Round& round);
-  static Result<void> compare(const std::vector<FileSum>& wanted, Round& round);
+  Result<void> take_over(RangeSource& store, const std::filesystem::path& copy, Round& round) const;
 
   const SharedNames names_;
   const std::string file_;
   const std::string source_;  // a digest of its identity
-  const Sha256Sums sums_;
+  const WantedDigests wanted_;
   std::optional<Staging> unfinished_;  // failed, and has what came until then
 };
 

@@ -24,40 +24,43 @@ std::string hex_of(const std::array<std::byte, 32>& sum) {
   return digits;
 }
 
-Result<std::vector<FileSum>> sums_of(const Checkpoint& checkpoint, const Sha256Sums& sums) {
-  std::vector<FileSum> wanted;
-  if (sums.empty()) return wanted;
+Result<std::vector<FileSum>> sums_of(const Checkpoint& checkpoint, const WantedDigests& wanted) {
+  std::vector<FileSum> sums;
+  if (!wanted.are_wanted()) return sums;
   for (const SourceInfo& source : files_of(checkpoint)) {
     const std::filesystem::path file = source.path;
-    TRY_ASSIGN(wanted.emplace_back(), wanted_sum(file, file.filename().native(), sums));
+    TRY_ASSIGN(sums.emplace_back(), wanted_sum(file, file.filename().native(), wanted));
   }
-  return wanted;
+  return sums;
 }
 
 }  // namespace
 
 Result<FileSum> wanted_sum(const std::filesystem::path& file, const std::string& name,
-                           const Sha256Sums& sums) {
+                           const WantedDigests& wanted, const StoreSum& said) {
   for (const std::string& key : {name, std::string()})
-    if (const auto found = sums.find(key); found != sums.end())
+    if (const auto found = wanted.sums.find(key); found != wanted.sums.end())
       return FileSum{file, hex_of(found->second), "as was asked for"};
-  return failure(ErrorCode::invalid_argument,
-                 "cannot be held: --sums has no line for " + printable(name));
+  if (!wanted.sums.empty())
+    return failure(ErrorCode::invalid_argument,
+                   "cannot be held: --sums has no line for " + printable(name));
+  if (said.sha256) return FileSum{file, hex_of(*said.sha256), "as its store says"};
+  return failure(ErrorCode::invalid_argument, "cannot be held: no SHA-256 of " + printable(name) +
+                                                  " is known, which is required");
 }
 
 HeldCopy::~HeldCopy() { stops_ = true; }  // the future waits for the thread
 
 Result<std::unique_ptr<HeldCopy>> HeldCopy::open(const std::filesystem::path& path, bool wants_lock,
-                                                 const Sha256Sums& sums) {
+                                                 const WantedDigests& wanted) {
   TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path, OpenOptions::to_look()));
   if (drops_pages_at_open(checkpoint))
     return failure(ErrorCode::unsupported,
                    "cannot be held: its file system drops what is in memory of a file, locked or "
                    "not, whenever anybody opens the file; weightmap stage copies it into shared "
                    "memory, which stays");
-  TRY_ASSIGN(std::vector<FileSum> wanted, sums_of(checkpoint, sums));
-  std::unique_ptr<HeldCopy> copy(
-      new HeldCopy(std::move(checkpoint), std::move(wanted), wants_lock));
+  TRY_ASSIGN(std::vector<FileSum> sums, sums_of(checkpoint, wanted));
+  std::unique_ptr<HeldCopy> copy(new HeldCopy(std::move(checkpoint), std::move(sums), wants_lock));
   copy->may_lose_pages_ =
       std::ranges::any_of(surroundings(copy->checkpoint_).files,
                           [](const FileSurroundings& file) { return is_remote(file.file_system); });

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/hold/wanted_digests.hpp"
 #include "weightmap/checkpoint.hpp"
 #include "weightmap/checkpoint_info.hpp"
 #include "weightmap/fetch.hpp"
@@ -17,19 +18,19 @@
 
 namespace weightmap::cli::hold {
 
-// What a file should have, whose name is this one or that of all, "". Fails with invalid_argument
-// if the sums have neither.
+// What a file should have, whose name is this one or that of all, "", or of which its store says
+// something. Fails with invalid_argument if nothing is known. Precondition: wanted.are_wanted().
 Result<FileSum> wanted_sum(const std::filesystem::path& file, const std::string& name,
-                           const Sha256Sums& sums);
+                           const WantedDigests& wanted, const StoreSum& said = {});
 
 class HeldCopy {
  public:
   // Opens the file that `path` names now, and starts to prefetch it in the background. With
   // `wants_lock` it is locked in memory if the system permits.
-  // Unless `sums` is empty, each of its files must be among them, by its name or the only "", and
-  // is compared once it is in memory.
+  // If digests are wanted, each of its files must be among them, by its name or the only "", and is
+  // compared once it is in memory.
   static Result<std::unique_ptr<HeldCopy>> open(const std::filesystem::path& path, bool wants_lock,
-                                                const Sha256Sums& sums);
+                                                const WantedDigests& wanted);
   ~HeldCopy();
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }

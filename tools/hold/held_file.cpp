@@ -40,17 +40,17 @@ bool is_on_overlay(const Checkpoint& checkpoint, const SourceInfo& file) {
 
 }  // namespace
 
-Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock, const Sha256Sums& sums,
-                                Say say) {
-  TRY_ASSIGN(std::unique_ptr<HeldCopy> copy, HeldCopy::open(path, wants_lock, sums));
-  return HeldFile(std::move(path), std::move(copy), wants_lock, sums, std::move(say));
+Result<HeldFile> HeldFile::open(std::filesystem::path path, bool wants_lock,
+                                const WantedDigests& wanted, Say say) {
+  TRY_ASSIGN(std::unique_ptr<HeldCopy> copy, HeldCopy::open(path, wants_lock, wanted));
+  return HeldFile(std::move(path), std::move(copy), wants_lock, wanted, std::move(say));
 }
 
 HeldFile::HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock,
-                   const Sha256Sums& sums, Say say)
+                   const WantedDigests& wanted, Say say)
     : path_(std::move(path)),
       wants_lock_(wants_lock),
-      sums_(&sums),
+      wanted_(&wanted),
       say_(std::move(say)),
       current_(std::move(copy)) {}
 
@@ -136,7 +136,7 @@ void HeldFile::count_evicted() {
 }
 
 void HeldFile::begin_reload(const Generation& found) {
-  Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path_, wants_lock_, *sums_);
+  Result<std::unique_ptr<HeldCopy>> copy = HeldCopy::open(path_, wants_lock_, *wanted_);
   if (copy) {
     is_copied_up_ = false;
     for (std::size_t i = 0; i < current_->checkpoint().source_count(); ++i)

@@ -17,9 +17,9 @@ class HeldFile {
  public:
   // `say` receives a sentence about each event, for the user.
   using Say = std::function<void(const std::string&)>;
-  // `sums`: of its files, as HeldCopy::open() takes them; they must outlive it.
-  static Result<HeldFile> open(std::filesystem::path path, bool wants_lock, const Sha256Sums& sums,
-                               Say say);
+  // `wanted`: as HeldCopy::open() takes it; must outlive it.
+  static Result<HeldFile> open(std::filesystem::path path, bool wants_lock,
+                               const WantedDigests& wanted, Say say);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t file_bytes() const noexcept { return current_->checkpoint().info().file_bytes; }
@@ -44,7 +44,7 @@ class HeldFile {
 
  private:
   HeldFile(std::filesystem::path path, std::unique_ptr<HeldCopy> copy, bool wants_lock,
-           const Sha256Sums& sums, Say say);
+           const WantedDigests& wanted, Say say);
   // Returns that of the first file that another one has replaced; nullopt: all are as they were.
   Result<std::optional<Generation>> found_generation() const;
   void begin_reload(const Generation& found);
@@ -56,7 +56,7 @@ class HeldFile {
 
   std::filesystem::path path_;
   bool wants_lock_;
-  const Sha256Sums* sums_;
+  const WantedDigests* wanted_;
   Say say_;
   std::unique_ptr<HeldCopy> current_;
   std::unique_ptr<HeldCopy> next_;             // being prefetched; nullptr if there is none

@@ -37,18 +37,19 @@ std::vector<HeldFile>::iterator Keeper::find(const std::filesystem::path& path) 
                       [&path](const HeldFile& file) { return file.path() == path; });
 }
 
-Result<Json> Keeper::hold(const std::filesystem::path& path) { return hold(path, sums_); }
+Result<Json> Keeper::hold(const std::filesystem::path& path) { return hold(path, wanted_); }
 
-Result<Json> Keeper::hold(const std::filesystem::path& path, const Sha256Sums& sums) {
+Result<Json> Keeper::hold(const std::filesystem::path& path, const WantedDigests& wanted) {
   if (const auto held = find(path); held != files_.end()) return held->describe();
-  TRY_ASSIGN(HeldFile file, HeldFile::open(path, wants_lock_, sums, say_));
+  TRY_ASSIGN(HeldFile file, HeldFile::open(path, wants_lock_, wanted, say_));
   files_.push_back(std::move(file));
   ++changes_;
   return files_.back().describe();
 }
 
 Result<Json> Keeper::hold_url(const std::string& url, const std::string& name, bool waits) {
-  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy, RemoteCopy::open({url, name, remote_, sums_}, say_));
+  TRY_ASSIGN(std::unique_ptr<RemoteCopy> copy,
+             RemoteCopy::open({url, name, remote_, wanted_}, say_));
   for (const auto& other : copies_) {
     if (other->path() != copy->path()) continue;
     if (other->identity() == copy->identity()) {
@@ -126,7 +127,7 @@ void Keeper::advance() {
 void Keeper::hold_copies() {
   for (const auto& copy : copies_) {
     if (!copy->is_there() || find(copy->path()) != files_.end()) continue;
-    static const Sha256Sums compared_before_it_was_there;
+    static const WantedDigests compared_before_it_was_there;
     if (const Result<Json> held = hold(copy->path(), compared_before_it_was_there); !held)
       say_(printable(copy->path().native()) + ": " + held.error().message);
   }

@@ -15,12 +15,11 @@ namespace weightmap::cli::hold {
 // Single-threaded. Files are identified by their absolute paths.
 class Keeper {
  public:
-  // `remote`: how each store is asked. Unless `sums` is empty, nothing is held that is not among
-  // them: a file by its name, or the only one by "".
-  Keeper(bool wants_lock, RemoteOptions remote, Sha256Sums sums, HeldFile::Say say)
+  // `remote`: how each store is asked.
+  Keeper(bool wants_lock, RemoteOptions remote, WantedDigests wanted, HeldFile::Say say)
       : wants_lock_(wants_lock),
         remote_(std::move(remote)),
-        sums_(std::move(sums)),
+        wanted_(std::move(wanted)),
         say_([this, say = std::move(say)](const std::string& what) {
           ++changes_;
           say(what);
@@ -62,13 +61,13 @@ class Keeper {
 
  private:
   std::vector<HeldFile>::iterator find(const std::filesystem::path& path);
-  Result<Json> hold(const std::filesystem::path& path, const Sha256Sums& sums);
+  Result<Json> hold(const std::filesystem::path& path, const WantedDigests& wanted);
   void hold_copies();
   Json describe(const RemoteCopy& copy) const;
 
   bool wants_lock_;
   RemoteOptions remote_;
-  const Sha256Sums sums_;
+  const WantedDigests wanted_;
   std::uint64_t changes_ = 0;
   HeldFile::Say say_;
   std::vector<HeldFile> files_;

@@ -1,6 +1,7 @@
 #include "tools/hold/model_copies.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -42,15 +43,15 @@ std::uint64_t bytes_of(const std::vector<FetchReport>& files) {
 
 }  // namespace
 
-Result<std::unique_ptr<Copies>> ModelCopies::at(const std::string& name, Sha256Sums sums) {
+Result<std::unique_ptr<Copies>> ModelCopies::at(const std::string& name, WantedDigests wanted) {
   TRY_ASSIGN(fs::path link, model_in_memory(name));
-  return std::unique_ptr<Copies>(new ModelCopies(std::move(link), std::move(sums)));
+  return std::unique_ptr<Copies>(new ModelCopies(std::move(link), std::move(wanted)));
 }
 
 std::string ModelCopies::published() const {
   std::error_code absent;
   const fs::path folder = fs::canonical(link_, absent);
-  return absent || !sums_.empty() ? "" : version_in(folder);
+  return absent || wanted_.are_wanted() ? "" : version_in(folder);
 }
 
 Result<void> ModelCopies::ask(const std::string& url, const OpenSource& open) const {
@@ -76,10 +77,11 @@ Result<bool> ModelCopies::has_changed(RangeSource& lead) const {
     if (has_tag && listed->tag == file.version.tag) continue;
     TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
     const Result<RemoteVersion> now = source->identify({}, {});
+    const bool is_gone =
+        !now && (now.error().code == ErrorCode::not_found || now.error().os_error == ENOENT);
     // The hub may answer small files without ranges, of which its listing has the tag.
-    if (!now && now.error().code != ErrorCode::not_found &&
-        !(has_tag && now.error().code == ErrorCode::unsupported))
-      return tl::unexpected<Error>(now.error());
+    const bool has_no_ranges = has_tag && !now && now.error().code == ErrorCode::unsupported;
+    if (!now && !is_gone && !has_no_ranges) return tl::unexpected<Error>(now.error());
     if (!now || *now != file.version) return true;
   }
   return false;
@@ -89,7 +91,7 @@ Result<bool> ModelCopies::has_changed(RangeSource& lead) const {
 bool ModelCopies::has_more(const Listing& listing) const {
   const auto beside = names_beside(files_.back().path.filename().native(), listing);
   return beside && std::ranges::any_of(*beside, [this](const std::string& name) {
-           return (sums_.empty() || sums_.contains(name)) &&
+           return (wanted_.sums.empty() || wanted_.sums.contains(name)) &&
                   std::ranges::none_of(files_, [&name](const FetchReport& file) {
                     return file.path.filename() == name;
                   });
@@ -116,7 +118,8 @@ Round ModelCopies::round(const std::string& url, const OpenSource& open,
 
 Result<void> ModelCopies::bring(std::unique_ptr<RangeSource> lead, Round& round) {
   FetchOptions options;
-  options.sha256 = sums_;
+  options.sha256 = wanted_.sums;
+  options.require_digest = wanted_.are_required;
   TRY_ASSIGN(ModelReport report, fetch_into_memory(std::move(lead), link_, options));
   files_ = std::move(report.files);
   round.is_fetched = round.version != version_in(report.folder);

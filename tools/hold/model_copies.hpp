@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "tools/hold/copies.hpp"
+#include "tools/hold/wanted_digests.hpp"
 
 namespace weightmap::cli::hold {
 
 // Versions are those of fetch_model().
 class ModelCopies final : public Copies {
  public:
-  // As fetch_model() takes the sums. Fails with invalid_argument if NAME cannot be used.
-  static Result<std::unique_ptr<Copies>> at(const std::string& name, Sha256Sums sums);
+  // Fails with invalid_argument if NAME cannot be used.
+  static Result<std::unique_ptr<Copies>> at(const std::string& name, WantedDigests wanted);
 
   std::filesystem::path path() const override { return link_; }
   std::string published() const override;
@@ -25,14 +26,14 @@ class ModelCopies final : public Copies {
   void remove() override;
 
  private:
-  ModelCopies(std::filesystem::path link, Sha256Sums sums)
-      : link_(std::move(link)), sums_(std::move(sums)) {}
+  ModelCopies(std::filesystem::path link, WantedDigests wanted)
+      : link_(std::move(link)), wanted_(std::move(wanted)) {}
   Result<bool> has_changed(RangeSource& lead) const;
   bool has_more(const Listing& listing) const;
   Result<void> bring(std::unique_ptr<RangeSource> lead, Round& round);
 
   const std::filesystem::path link_;
-  const Sha256Sums sums_;
+  const WantedDigests wanted_;
   std::vector<FetchReport> files_;  // of the version that was fetched last; the one that leads last
 };
 

@@ -42,9 +42,9 @@ Result<std::unique_ptr<RemoteCopy>> RemoteCopy::open(RemoteFile file, Say say) {
   const std::string own = is_model ? model_name(file.url) : remote_file_name(*source);
   const std::string name = file.name.empty() ? own : file.name;
   std::string identity = source->identity();
-  TRY_ASSIGN(std::unique_ptr<Copies> copies, is_model
-                                                 ? ModelCopies::at(name, file.sums)
-                                                 : FileCopies::at(name, own, identity, file.sums));
+  TRY_ASSIGN(std::unique_ptr<Copies> copies,
+             is_model ? ModelCopies::at(name, file.wanted)
+                      : FileCopies::at(name, own, identity, file.wanted));
   std::string shown = source->name();
   if (file.url.ends_with('/')) shown.resize(shown.rfind('/') + 1);
   return std::unique_ptr<RemoteCopy>(new RemoteCopy(
@@ -140,7 +140,7 @@ Json RemoteCopy::describe() const {
       {"url", shown_},
       {"version", is_there() ? Json(copies_->shown(published_)) : Json(nullptr)},
       {"versions_fetched", fetched_},
-      {"sha256_compared", is_there() && !file_.sums.empty()},
+      {"sha256_compared", is_there() && file_.wanted.are_wanted()},
       {"url_problem", problem_.message.empty() ? Json(nullptr) : Json(problem_.message)}};
   if (!files_.is_null()) described["files"] = files_;
   return described;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tools/hold/copies.hpp"
+#include "tools/hold/wanted_digests.hpp"
 #include "tools/support/json_out.hpp"
 #include "weightmap/fetch.hpp"
 #include "weightmap/remote.hpp"
@@ -20,7 +21,7 @@ struct RemoteFile {
   std::string url;
   std::string name;  // in /dev/shm; empty: that of the URL's file, or of the model's folder
   RemoteOptions options;
-  Sha256Sums sums;  // unless empty, a version must have the one of its name, or of ""
+  WantedDigests wanted;
 };
 
 // Single-threaded; a thread of its own talks to the store.

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/options/size_option.hpp"
 #include "tools/remote/remote_file.hpp"
+#include "tools/remote/url_signer.hpp"
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli {
@@ -85,12 +89,25 @@ void add_remote_options(CLI::App& command, RemoteOptions& options) {
       ->type_name("N");
   command.add_flag("--unproven", options.unproven,
                    "Of a URL: also of a server that names no version of the file");
+  command
+      .add_option_function<std::string>(
+          "--signer",
+          [&options](const std::string& text) {
+            std::istringstream stream(text);
+            std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+            if (words.empty()) throw CLI::ValidationError("--signer", "expected a command");
+            options.signer = signer_by_command(std::move(words));
+          },
+          "Of a URL: run 'COMMAND URL', without a shell, for the presigned one that it prints; "
+          "again whenever that is refused")
+      ->type_name("COMMAND");
   add_listed_words(command, "--header", options.headers,
                    "Of a URL: send this header ('Name: text'), or those in @FILE, to its host")
       ->type_name("TEXT");
 }
 
-void add_sum_options(CLI::App& command, Sha256Sums& sums, const std::string& whose) {
+void add_sum_options(CLI::App& command, Sha256Sums& sums, bool& are_required,
+                     const std::string& whose) {
   command
       .add_option_function<std::string>(
           "--sha256",
@@ -104,18 +121,21 @@ void add_sum_options(CLI::App& command, Sha256Sums& sums, const std::string& who
   command
       .add_option_function<std::string>(
           "--sums", [&sums](const std::string& file) { read_sums(file, sums); },
-          whose + "the file that lists what the files must have, as sha256sum prints it")
+          whose +
+              "the file that lists what the files must have, as sha256sum prints it, or a "
+              "model.sig "
+              "of OpenSSF Model Signing, which is not verified")
       ->excludes("--sha256")
       ->type_name("FILE");
+  command.add_flag("--require-digest", are_required,
+                   whose + "refuse a file whose SHA-256 neither you nor its store says");
 }
 
 CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options) {
   add_size_option(
       command, "--chunk", [&options](std::uint64_t bytes) { options.chunk_bytes = bytes; },
       "Of a URL: bytes of a request, in steps of 2 MiB; 16 MiB unless given");
-  add_sum_options(command, options.sha256, "Of a URL: ");
-  command.add_flag("--require-digest", options.require_digest,
-                   "Of a URL: refuse a file whose SHA-256 neither you nor its store says");
+  add_sum_options(command, options.sha256, options.require_digest, "Of a URL: ");
   return add_listed_words(command, "--order", options.order,
                           "Of a URL: tensors to fetch first, or @FILE that lists them")
       ->type_name("PATTERN");

@@ -21,12 +21,12 @@ struct FileArgument {
 CLI::Option* add_file_argument(CLI::App& command, FileArgument& file, const std::string& help,
                                const std::string& name = "FILE");
 
-// Adds --connections and --header, for a command whose FILE may be a URL.
+// Adds --connections, --unproven, --signer and --header, for a command whose FILE may be a URL.
 void add_remote_options(CLI::App& command, RemoteOptions& options);
-// Adds --sha256 and --sums. `whose` begins their help.
-void add_sum_options(CLI::App& command, Sha256Sums& sums, const std::string& whose);
-// Adds --order, --chunk, --require-digest and these, for one that fetches it as a whole. Returns
-// --order.
+// Adds --sha256, --sums and --require-digest. `whose` begins their help.
+void add_sum_options(CLI::App& command, Sha256Sums& sums, bool& are_required,
+                     const std::string& whose);
+// Adds --order, --chunk and these, for one that fetches it as a whole. Returns --order.
 CLI::Option* add_fetch_options(CLI::App& command, FetchOptions& options);
 
 // Makes a URL wrong usage in each command of `app` that has no remote options.

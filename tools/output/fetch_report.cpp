@@ -15,7 +15,13 @@ bool is_unproven(const FetchReport& report) {
 Json sum_from(const FetchReport& report) {
   if (report.has_composite_sum) return "composite, not compared";
   if (report.sum_from == SumFrom::nobody) return nullptr;
+  if (report.sum_from == SumFrom::beside) return "SHA256SUMS";
   return report.sum_from == SumFrom::store ? "store" : "given";
+}
+
+const char* who_said(SumFrom from) {
+  if (from == SumFrom::beside) return ", as SHA256SUMS beside it says it";
+  return from == SumFrom::store ? ", as its store says it" : "";
 }
 
 }  // namespace
@@ -33,8 +39,7 @@ std::string fetch_words(const FetchReport& report) {
   add(counts.bytes_twice, ", " + human_bytes(counts.bytes_twice) + " received twice");
   add(report.resumed_bytes, ", " + human_bytes(report.resumed_bytes) + " were there already");
   add(report.verified_bytes, ", " + human_bytes(report.verified_bytes) + " compared with CRC-32s");
-  add(report.summed_bytes, std::string(", its SHA-256 compared") +
-                               (report.sum_from == SumFrom::store ? ", as its store says it" : ""));
+  add(report.summed_bytes, std::string(", its SHA-256 compared") + who_said(report.sum_from));
   add(report.has_composite_sum,
       ", the store's SHA-256 not compared: it is composite, of the parts of an upload");
   if (report.verified_bytes == 0 && report.summed_bytes == 0 && !report.has_composite_sum)

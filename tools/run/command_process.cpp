@@ -13,9 +13,6 @@
 #include "tools/support/text.hpp"
 
 namespace weightmap::cli::start {
-namespace {
-
-constexpr int time_to_end = 10'000;  // milliseconds
 
 class Spawning {
  public:
@@ -40,6 +37,10 @@ class Spawning {
       ::posix_spawn_file_actions_addopen(&actions_, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO);
   }
+  void redirect(const Descriptor& output) {
+    ::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions_, output.get(), STDOUT_FILENO);
+  }
 
   // Returns errno.
   int spawn(const std::vector<char*>& command, pid_t& process) const {
@@ -51,14 +52,30 @@ class Spawning {
   posix_spawnattr_t attributes_;
 };
 
+namespace {
+
+constexpr int time_to_end = 10'000;  // milliseconds
+
 }  // namespace
 
 Result<CommandProcess> CommandProcess::start(std::vector<std::string> words, Output output) {
+  Spawning spawning;
+  spawning.redirect(output);
+  return run(std::move(words), spawning);
+}
+
+Result<CommandProcess> CommandProcess::start_into(std::vector<std::string> words,
+                                                  const Descriptor& output) {
+  Spawning spawning;
+  spawning.redirect(output);
+  return run(std::move(words), spawning);
+}
+
+Result<CommandProcess> CommandProcess::run(std::vector<std::string> words,
+                                           const Spawning& spawning) {
   std::vector<char*> command;
   for (std::string& word : words) command.push_back(word.data());
   command.push_back(nullptr);
-  Spawning spawning;
-  spawning.redirect(output);
   pid_t process = -1;
   if (const int error = spawning.spawn(command, process); error != 0)
     return failure(ErrorCode::io, "cannot run " + printable(words.front()) + ": " +

@@ -11,6 +11,8 @@
 
 namespace weightmap::cli::start {
 
+class Spawning;
+
 class CommandProcess {
  public:
   // Where what it writes to standard output goes; with `nothing` standard error goes there, too.
@@ -18,6 +20,10 @@ class CommandProcess {
 
   // Runs a command in a process group of its own. Fails with io if it cannot be run.
   static Result<CommandProcess> start(std::vector<std::string> words, Output output);
+  // The same with its standard output there, nothing to read, and the standard error of this
+  // process.
+  static Result<CommandProcess> start_into(std::vector<std::string> words,
+                                           const Descriptor& output);
 
   CommandProcess(CommandProcess&& other) noexcept;
   CommandProcess& operator=(CommandProcess&&) = delete;
@@ -31,6 +37,7 @@ class CommandProcess {
   int end() noexcept;
 
  private:
+  static Result<CommandProcess> run(std::vector<std::string> words, const Spawning& spawning);
   explicit CommandProcess(pid_t process) : process_(process), processes_(process) {}
 
   pid_t process_;  // -1: waited for

@@ -13,7 +13,7 @@ from weightmap.reports import FetchReport, ModelReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from weightmap._remote.source import Source
@@ -130,18 +130,21 @@ def fetch_model(
     require_digest: bool = False,
     unproven: bool = False,
     progress: Progress | None = None,
+    check: Callable[[str], object] | None = None,
 ) -> ModelReport:
     """Fetches a remote model as a new version beside those that are there, and then leads `link` to it.
 
         weightmap.remote.fetch_model("s3://bucket/llama/model.safetensors.index.json", "/models/llama")
 
     source: of the index of a set, or of model.safetensors, beside which config.json and the
-        tokenizer are. "hf://org/name@revision" is brought by huggingface_hub; no option applies then.
+        tokenizer are. "hf://org/name@revision" is brought by huggingface_hub; only `check` applies then.
     link: a symbolic link, or nothing yet. It leads to the folder `link`@VERSION, all of which is on
         the disk and compared, from one moment to the next; killed before, the old version stays and
         the next call goes on. Files that the store has not changed are not fetched again. The version
         before stays, older ones are removed: processes that have them mapped keep them.
     sha256: of all its files, by their names. The others as of fetch().
+    check: is called, in a thread of the library, with the folder of a new version before the link
+        leads to it: verify_signature(). What it raises is raised; the link stays as it was.
 
     Raises weightmap.Error. The GIL is released meanwhile. Any thread may call it, and a forked child.
     """
@@ -149,7 +152,7 @@ def fetch_model(
     if isinstance(source, str) and source.startswith("hf://"):
         from weightmap._remote.hub import fetch_version
 
-        return fetch_version(source, os.fsdecode(target))
+        return fetch_version(source, os.fsdecode(target), check)
     fields = _core.fetch_model(
         core_source(source, connections, unproven),
         target,
@@ -159,6 +162,7 @@ def fetch_model(
         sums_of(sha256),
         require_digest,
         progress,
+        check and (lambda folder: check(os.fsdecode(folder))),
     )
     return ModelReport(
         os.fsdecode(fields["folder"]),

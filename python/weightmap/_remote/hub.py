@@ -14,6 +14,7 @@ from weightmap.reports import FetchReport, ModelReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -39,8 +40,10 @@ def fetch_from_hub(url: str, target: bytes, is_folder: bool, given: list[str]) -
     return [_report(path) for path in paths]
 
 
-def fetch_version(url: str, link: str) -> ModelReport:
-    """As a version beside the others, named by its commit."""
+def fetch_version(
+    url: str, link: str, check: Callable[[str], object] | None = None
+) -> ModelReport:
+    """As a version beside the others, named by its commit, once `check` has nothing to raise."""
     model, revision, file = _parts(url)
     if file:
         raise InvalidArgumentError("names a file of a model, and a version has all of it", file=url)
@@ -60,6 +63,8 @@ def fetch_version(url: str, link: str) -> ModelReport:
             os.rename(incoming, folder)
     except Exception as error:
         raise FileError(tell(error)[0], file=url) from error
+    if check and previous != os.path.realpath(folder):
+        check(folder)
     publish(folder, link, any_format=True)
     return ModelReport(folder, previous, commit[:16], previous != os.path.realpath(folder),
                        tuple(_report(path) for path in _files(folder)))

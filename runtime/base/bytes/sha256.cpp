@@ -22,6 +22,9 @@ namespace {
 using State = std::array<std::uint32_t, 8>;
 
 constexpr std::size_t block_bytes = 64;
+// The processor reads memory ahead by itself, too little for bytes that are in none of its caches:
+// summing those takes half as long again without this.
+[[maybe_unused]] constexpr std::size_t blocks_ahead = 64;
 constexpr State first_state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 alignas(16) constexpr std::array<std::uint32_t, 64> constants = {
@@ -86,6 +89,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void mix_by_instructions(State& stat
   __m128i abef = _mm_alignr_epi8(cdab, efgh, 8);
   __m128i cdgh = _mm_blend_epi16(efgh, cdab, 0xF0);
   for (; blocks != 0; --blocks, bytes += block_bytes) {
+    __builtin_prefetch(bytes + std::min(blocks, blocks_ahead) * block_bytes);
     const __m128i abef_before = abef;
     const __m128i cdgh_before = cdgh;
     __m128i words[4];

@@ -5,18 +5,15 @@
 #include <fstream>
 #include <initializer_list>
 #include <iomanip>
-#include <memory_resource>
+#include <memory>
 #include <system_error>
 #include <utility>
 
 #include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/json/json_tree.hpp"
+#include "runtime/base/json/document.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/base/value/builder.hpp"
-#include "runtime/base/value/tree.hpp"
 #include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/select_files.hpp"
-#include "weightmap/options.hpp"
 
 namespace weightmap::sets {
 namespace {
@@ -220,13 +217,9 @@ Result<std::vector<std::string>> HubListing::checkpoint() const {
 }
 
 Result<HubListing> read_hub_listing(std::string_view json) {
-  const Limits limits;
-  std::pmr::monotonic_buffer_resource memory;
-  value::Builder build(memory, {limits.base_memory + 5 * json.size(), limits.depth});
-  Result<value::Cell> root = json::add_document(build, json);
-  if (!root) return not_a_listing("is no JSON: " + root.error().message);
-  TRY_ASSIGN(const std::unique_ptr<value::Tree> tree, std::move(build).finish(*root));
-  const Value answer(tree.get(), tree->root());
+  const Result<std::unique_ptr<json::Document>> document = json::Document::parse(json);
+  if (!document) return not_a_listing("is no JSON: " + document.error().message);
+  const Value answer = (*document)->root();
   HubListing listing{.commit = text_at(answer, "sha")};
   const std::optional<Value> files = answer.find("siblings");
   if (!is_hub_commit(listing.commit) || !files || files->kind() != Value::Kind::list)

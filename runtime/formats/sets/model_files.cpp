@@ -12,7 +12,9 @@ constexpr std::uint64_t most_bytes = 64u << 20;
 constexpr std::array<std::string_view, 8> ends_beside = {".json", ".txt",      ".model", ".jinja",
                                                          ".py",   ".tiktoken", ".yaml",  ".spm"};
 
-constexpr std::array<std::string_view, 14> names_beside = {"config.json",
+constexpr std::array<std::string_view, 16> names_beside = {sums_name,
+                                                           signature_name,
+                                                           "config.json",
                                                            "generation_config.json",
                                                            "tokenizer.json",
                                                            "tokenizer_config.json",
@@ -36,7 +38,8 @@ bool leads_to_model(std::string_view name) noexcept {
 bool lies_beside_weights(std::string_view name, std::uint64_t size) noexcept {
   return size <= most_bytes && !name.starts_with('.') && name.find('/') == name.npos &&
          !name.ends_with(index_end) && name.find(".index.") == name.npos &&
-         std::ranges::any_of(ends_beside, [&](auto end) { return name.ends_with(end); });
+         (name == sums_name || name == signature_name ||
+          std::ranges::any_of(ends_beside, [&](auto end) { return name.ends_with(end); }));
 }
 
 std::span<const std::string_view> well_known_names() noexcept { return names_beside; }

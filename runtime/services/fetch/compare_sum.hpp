@@ -1,4 +1,4 @@
-// Files that are compared with SHA-256s of the caller (FetchOptions::sha256).
+// Files that are compared with the SHA-256s that somebody says of them (SumFrom).
 #pragma once
 
 #include <optional>
@@ -25,10 +25,13 @@ struct KnownSum {
   // Notes in the report that all of the file was compared with it, if it is known.
   void add_to(FetchReport& report) const noexcept;
 };
-// What the options give, else what the source's store says. Fails as sum_for() and the source do;
-// with invalid_argument if a digest is required and nobody has one.
+// What the options give, else the list that lies beside the file in its store, if there is one,
+// else what the source's store says. Fails as sum_for() and the source do; with invalid_argument if
+// a digest is required and nobody has one.
 Result<KnownSum> known_sum(const std::string& name, RangeSource& source,
-                           const FetchOptions& options);
+                           const FetchOptions& options, const Sha256Sums* beside = nullptr);
+// See read_sha256_sums(). Errors name no file.
+Result<Sha256Sums> sums_in(const os::File& list);
 
 // Fails with corrupt if the bytes have another one, with cancelled if the progress says so.
 Result<void> compare_sum(const bytes::Sha256::Digest& wanted, const os::File& file,

@@ -122,7 +122,7 @@ class FileFetch {
         buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
         destination_(part, std::min(longest_piece(options), what.file.file.size())),
         sums_(sums_of(state(), what.file, options)),
-        known_(known_sum(what.file.name_beside, *what.file.remote->source(), options)),
+        known_(known_sum(what.file.name_beside, *what.file.remote->source(), options, what.beside)),
         fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size(),
                   running_sum()) {}
 

@@ -15,8 +15,9 @@ struct FetchFile {
   const SourceFile& file;  // of the checkpoint
   const std::filesystem::path& path;
   bool replaces;
-  bool is_checkpoint;        // by itself: then the copy is opened before it gets its name
-  std::string journal = {};  // its first line, if this goes on only with what has it
+  bool is_checkpoint;                  // by itself: then the copy is opened before it gets its name
+  std::string journal = {};            // its first line, if this goes on only with what has it
+  const Sha256Sums* beside = nullptr;  // as known_sum() has it
 };
 
 // See fetch(). Errors name no file.

@@ -80,25 +80,25 @@ class FolderFetch {
       TRY(sum_for(file.name_beside, options_));
     }
     const std::vector<const SourceFile*> files = lead_last();
-    FilesBeside beside;
     TRY(make_folder_of(path_of(*files.back())));
     TRY(check_room_for_all());
-    TRY(bring_beside(*files.back(), beside));
-    const bool is_one_moment = state().is_set() || !beside.reports().empty();
+    TRY(bring_beside(*files.back()));
+    const bool is_one_moment = state().is_set() || !beside_.reports().empty();
     if (is_one_moment) TRY(check_versions(true));
     std::vector<Brought> brought(files.size());
     TRY(bring(files, brought));
-    std::vector<FetchReport> reports = beside.reports();
+    std::vector<FetchReport> reports = beside_.reports();
     std::vector<const SourceFile*> fetched;  // as parts
     for (std::size_t i = 0; i < files.size(); ++i) {
       reports.push_back(std::move(brought[i].report));
       if (!brought[i].was_there) fetched.push_back(files[i]);
     }
-    if (is_one_moment && !(fetched.empty() && beside.reports().empty())) TRY(check_versions(false));
+    if (is_one_moment && !(fetched.empty() && beside_.reports().empty()))
+      TRY(check_versions(false));
     if (state().is_set())
-      TRY(replace(fetched, *files.back(), beside));
+      TRY(replace(fetched, *files.back()));
     else
-      TRY(beside.publish());
+      TRY(beside_.publish());
     return reports;
   }
 
@@ -153,14 +153,14 @@ class FolderFetch {
     bool was_there = false;
   };
 
-  Result<void> bring_beside(const SourceFile& lead, FilesBeside& beside) const {
+  Result<void> bring_beside(const SourceFile& lead) {
     RangeSource& source = *lead.remote->source();
     TRY_ASSIGN(Beside found, find_beside(source, lead.name_beside));
     std::erase_if(found.names, [this](const std::string& name) {
       return std::ranges::find(state().sources.opened(), name, &SourceFile::name_beside) !=
              state().sources.opened().end();
     });
-    return beside.bring(source, found.names, path_of(lead).parent_path(), options_);
+    return beside_.bring(source, found.names, path_of(lead).parent_path(), options_);
   }
 
   // Several files at a time, so that requests for one are on their way while another one ends.
@@ -178,36 +178,44 @@ class FolderFetch {
   }
 
   Result<void> bring(const SourceFile& file, const FetchOptions& options, Brought& brought) const {
-    brought.was_there = is_current(file, options);
-    TRY_ASSIGN(brought.report, brought.was_there ? report_of(file) : fetch(file, options));
+    KnownSum known;
+    brought.was_there = is_current(file, options, known);
+    TRY_ASSIGN(brought.report, brought.was_there ? report_of(file, known) : fetch(file, options));
     if (brought.was_there) PartFile::remove_rests(path_of(file));
     return go_on(options.progress, file.file.size(), file.file.size());
   }
 
-  Result<FetchReport> report_of(const SourceFile& file) const {
+  Result<FetchReport> report_of(const SourceFile& file, const KnownSum& known) const {
     FetchReport report;
     report.path = path_of(file);
     report.version = file.remote->version();
     report.counts = file.remote->source()->counts();
     report.file_bytes = file.file.size();
-    report.summed_bytes = options_.sha256.empty() ? 0 : report.file_bytes;
+    known.add_to(report);
     return report;
   }
 
   // A file of a set may be no checkpoint by itself.
   FetchFile what(const SourceFile& file, const std::filesystem::path& path) const {
-    FetchFile what{checkpoint_, file, path, true, !state().is_set()};
+    FetchFile what{checkpoint_, file, path, true, !state().is_set(), {}, &beside_.sums()};
     if (state().is_set() && !is_exact(file.remote->version()))
       what.journal = first_line(own_name_, file.remote->version());
     return what;
   }
 
-  bool is_current(const SourceFile& file, const FetchOptions& options) const {
-    if (!has_version(path_of(file), *file.remote->source(), file.remote->version())) return false;
-    const auto wanted = sum_for(file.name_beside, options_);
-    if (!wanted || *wanted == nullptr) return wanted.has_value() && !options_.require_digest;
+  // Compares it with what is known, unless that was done when it came.
+  bool is_current(const SourceFile& file, const FetchOptions& options, KnownSum& known) const {
+    RangeSource& source = *file.remote->source();
+    if (!has_version(path_of(file), source, file.remote->version())) return false;
+    const Sha256Sums& beside = beside_.sums();
+    if (options_.sha256.empty() && !options_.require_digest && !beside.contains(file.name_beside))
+      return true;
+    const Result<KnownSum> said = known_sum(file.name_beside, source, options_, &beside);
+    if (!said) return false;  // which fetch() says
+    known = *said;
+    if (known.from == SumFrom::beside && !beside_.has_new_sums()) return true;
     const Result<os::File> there = os::File::open(path_of(file), false);
-    return there && compare_sum(**wanted, *there, options.progress);
+    return there && compare_sum(*known.digest, *there, options.progress);
   }
 
   Result<FetchReport> fetch(const SourceFile& file, const FetchOptions& options) const {
@@ -219,16 +227,15 @@ class FolderFetch {
 
   // Gives the parts their names. From the first one to the last the files are of two versions, and
   // the folder has the mark; what knows no mark finds no file that leads to the others.
-  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead,
-                       FilesBeside& beside) const {
+  Result<void> replace(const std::vector<const SourceFile*>& files, const SourceFile& lead) {
     const std::filesystem::path mark = folder_ / sets::update_mark;
     std::error_code unknown;
-    if (files.empty() && !std::filesystem::exists(mark, unknown)) return beside.publish();
+    if (files.empty() && !std::filesystem::exists(mark, unknown)) return beside_.publish();
     TRY_ASSIGN(const os::UniqueFd folder, os::open_directory(folder_));
     TRY_ASSIGN(const os::UniqueFd made, os::open_or_create(folder.get(), sets::update_mark));
     TRY(os::sync_directory(folder.get()));
     if (!files.empty() && files.back() == &lead) TRY(remove(lead));
-    TRY(beside.publish());
+    TRY(beside_.publish());
     for (const SourceFile* file : files) {
       const std::filesystem::path path = path_of(*file);
       TRY(about_file(publish_part(what(*file, path)), path));
@@ -258,7 +265,8 @@ class FolderFetch {
   const Checkpoint& checkpoint_;
   const std::filesystem::path folder_;
   const FetchOptions& given_;
-  const FetchOptions options_;                 // without its progress
+  const FetchOptions options_;  // without its progress
+  FilesBeside beside_;
   std::vector<std::uint64_t> metadata_bytes_;  // that each file's source had received before
   // Of parts whose version has no name, so that no other fetch goes on with them.
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());

@@ -113,9 +113,9 @@ void move_paths(ModelReport& report, const fs::path& from, const fs::path& folde
   for (FetchReport& file : report.files) file.path = folder / file.path.lexically_relative(from);
 }
 
-// Gives the version that has come its name, and the link.
+// Gives the version that has come its name, and the link, if it is new and accepted.
 Result<void> make_current(const os::VersionLink& link, const fs::path& incoming,
-                          ModelReport& report) {
+                          const FetchOptions& options, ModelReport& report) {
   const fs::path current = link.current();
   std::error_code failed;
   if (!current.empty() && has_same_files(incoming, current)) {
@@ -123,6 +123,7 @@ Result<void> make_current(const os::VersionLink& link, const fs::path& incoming,
     fs::remove_all(incoming, failed);
     return {};
   }
+  if (options.accept) TRY(options.accept(incoming));
   report.is_new = true;
   report.folder = link.folder_of(report.version);
   // One whose files were written to since is left to whoever has it open.
@@ -165,7 +166,7 @@ Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::p
   TRY(remove_all_but(report.files, incoming));
   TRY(os::sync_folder(incoming));
   report.version = version_of(report.files, incoming);
-  TRY(about_file(make_current(link, incoming, report), named));
+  TRY(about_file(make_current(link, incoming, options, report), named));
   if (report.is_new) TRY(about_file(link.remove_others({report.previous}), named));
   return report;
 }

@@ -17,8 +17,17 @@ constexpr std::chrono::milliseconds asked_every{100};
 
 }  // namespace
 
-RunningSum::RunningSum(const bytes::ByteSource& file)
-    : file_(file), buffer_(static_cast<std::size_t>(std::min(summed_step, file.size()))) {
+RunningSum::RunningSum(const bytes::ByteSource& file) : RunningSum(&file, {}, file.size()) {}
+
+RunningSum::RunningSum(std::span<const std::byte> memory)
+    : RunningSum(nullptr, memory, memory.size()) {}
+
+RunningSum::RunningSum(const bytes::ByteSource* file, std::span<const std::byte> memory,
+                       std::uint64_t size)
+    : file_(file),
+      memory_(memory),
+      size_(size),
+      buffer_(file == nullptr ? 0 : static_cast<std::size_t>(std::min(summed_step, size))) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -43,11 +52,11 @@ void RunningSum::reach(std::uint64_t end) {
 }
 
 Result<bytes::Sha256::Digest> RunningSum::finish(const Progress& progress) {
-  reach(file_.size());
+  reach(size_);
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, asked_every, [this] { return result_.has_value(); })) {
     lock.unlock();
-    TRY(go_on(progress, file_.size(), file_.size()));
+    TRY(go_on(progress, size_, size_));
     lock.lock();
   }
   return *result_;
@@ -57,14 +66,15 @@ void RunningSum::run() {
   bytes::Sha256 sum;
   Result<void> read;
   std::unique_lock lock(mutex_);
-  for (std::uint64_t at = 0; read && at < file_.size();) {
+  for (std::uint64_t at = 0; read && at < size_;) {
     changed_.wait(lock, [&] { return end_ > at || is_over_; });
     if (is_over_) return;
-    const auto part = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), end_ - at));
+    const auto length = static_cast<std::size_t>(std::min(summed_step, end_ - at));
     lock.unlock();
-    read = file_.read(at, part);
-    if (read) sum.add(part);
-    at += part.size();
+    if (file_ != nullptr) read = file_->read(at, std::span(buffer_).first(length));
+    if (read)
+      sum.add(file_ != nullptr ? std::span(buffer_).first(length) : memory_.subspan(at, length));
+    at += length;
     lock.lock();
   }
   if (read)

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,8 @@ class RunningSum {
  public:
   // The file must outlive it, and may be read by another thread meanwhile.
   explicit RunningSum(const bytes::ByteSource& file);
+  // The same of memory, which is summed where it is.
+  explicit RunningSum(std::span<const std::byte> memory);
   RunningSum(const RunningSum&) = delete;
   RunningSum& operator=(const RunningSum&) = delete;
   ~RunningSum();
@@ -32,10 +35,13 @@ class RunningSum {
   Result<bytes::Sha256::Digest> finish(const Progress& progress = {});
 
  private:
+  RunningSum(const bytes::ByteSource* file, std::span<const std::byte> memory, std::uint64_t size);
   void run();
 
-  const bytes::ByteSource& file_;
-  std::vector<std::byte> buffer_;  // of the thread
+  const bytes::ByteSource* const file_;      // nullptr: it is memory
+  const std::span<const std::byte> memory_;  // empty: it is a file
+  const std::uint64_t size_;
+  std::vector<std::byte> buffer_;  // of the thread, for a file
   std::mutex mutex_;               // protects the following members
   std::condition_variable changed_;
   std::uint64_t end_ = 0;

@@ -120,7 +120,10 @@ struct Staging::State {
                    options);
   }
 
-  RunningSum* start_sum() { return known && known->digest ? &whole.emplace(content) : nullptr; }
+  RunningSum* start_sum() {
+    if (!known || !known->digest) return nullptr;
+    return &whole.emplace(memory->bytes().first(source().file.size()));
+  }
   void unmap() noexcept {
     whole.reset();
     memory.reset();
@@ -143,7 +146,6 @@ struct Staging::State {
   StorageSums sums = sums_of(Checkpoint::Access::state(checkpoint), source(), options);
   const Result<KnownSum> known =
       known_sum(source().name_beside, *source().remote->source(), options);
-  const bytes::MemorySource content{memory->bytes().first(source().file.size())};
   std::optional<RunningSum> whole;  // if a digest is known
   Fetching fetching{*source().remote->source(), destination, plan(), sums,
                     source().file.size(),       start_sum()};

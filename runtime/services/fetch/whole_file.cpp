@@ -18,10 +18,16 @@
 namespace weightmap {
 namespace {
 
-// Also a web page in place of what is not there.
+// What says which digests others have has none itself.
+bool needs_no_digest(std::string_view name) noexcept {
+  return name == sets::sums_name || name == sets::signature_name;
+}
+
+// Also a web page in place of what is not there, and S3's 403, which it answers to those who may
+// not list the bucket.
 bool is_absent(const Error& error) {
   return error.code == ErrorCode::not_found || error.code == ErrorCode::unsupported ||
-         error.os_error == ENOENT;
+         error.os_error == ENOENT || error.os_error == EACCES;
 }
 
 std::string name_of(const RangeSource& source) {
@@ -55,7 +61,7 @@ Result<FetchReport> WholeFetch::bring(RangeSource& source, WholeSource& whole) {
 
 Result<void> WholeFetch::begins(const RemoteVersion& version) {
   // The store is asked about this version.
-  TRY_ASSIGN(known_, known_sum(name_, *source_, options_));
+  TRY_ASSIGN(known_, known_sum(name_, *source_, options_, beside_));
   version_ = version;
   taken_ = 0;
   sum_.reset();
@@ -146,9 +152,12 @@ bool lies_beside_models(const RangeSource& source) {
 
 Result<void> FilesBeside::bring(const RangeSource& lead, const std::vector<std::string>& names,
                                 const std::filesystem::path& folder, const FetchOptions& options) {
+  const bool are_summed = options.sha256.empty();
+  if (are_summed && std::ranges::find(names, sets::sums_name) != names.end())
+    TRY(bring_sums(lead, folder, options));
   std::vector<Found> all;
   for (const std::string& name : names) {
-    if (!options.sha256.empty() && !options.sha256.contains(name)) continue;
+    if (are_summed ? name == sets::sums_name : !options.sha256.contains(name)) continue;
     TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(name));
     if (dynamic_cast<WholeSource*>(source.get()) != nullptr)
       all.push_back({name, std::move(source)});
@@ -156,28 +165,52 @@ Result<void> FilesBeside::bring(const RangeSource& lead, const std::vector<std::
   constexpr std::size_t at_a_time = 16;
   TRY(parallel_for(all.size(), at_a_time,
                    [&](std::size_t number) { return bring(all[number], folder, options); }));
-  for (Found& found : all) {
-    if (!found.file) continue;
-    reports_.push_back(std::move(found.report));
-    if (has_bytes_of(found.file->path(), found.file->part().file()))
-      found.file->remove();
-    else
-      files_.push_back(std::move(found.file));
+  for (Found& found : all)
+    if (found.file) keep(std::move(found));
+  return {};
+}
+
+// Whatever else is brought is compared with them.
+Result<void> FilesBeside::bring_sums(const RangeSource& lead, const std::filesystem::path& folder,
+                                     const FetchOptions& options) {
+  TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(std::string(sets::sums_name)));
+  if (dynamic_cast<WholeSource*>(source.get()) == nullptr) return {};
+  Found found{std::string(sets::sums_name), std::move(source)};
+  TRY(bring(found, folder, options));
+  if (!found.file) return {};
+  Result<Sha256Sums> sums = sums_in(found.file->part().file());
+  if (!sums) {
+    found.file->remove();
+    return about_file(std::move(sums.error()), found.source->name());
   }
+  sums_ = *std::move(sums);
+  has_new_sums_ = keep(std::move(found));
   return {};
 }
 
 Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folder,
-                                const FetchOptions& options) {
-  const std::filesystem::path path = folder / found.name;
-  auto file = std::make_unique<WholeFetch>(path, found.name, options);
+                                const FetchOptions& options) const {
+  FetchOptions own = options;
+  if (needs_no_digest(found.name)) own.require_digest = false;
+  auto file = std::make_unique<WholeFetch>(folder / found.name, found.name, std::move(own), &sums_);
   Result<FetchReport> report =
       file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
   if (!report && is_absent(report.error())) return {};
-  if (!report) return about_file(std::move(report.error()), path);
+  if (!report) return about_file(std::move(report.error()), file->path());
   found.file = std::move(file);
   found.report = std::move(*report);
   return {};
+}
+
+// False if the folder has the same bytes already.
+bool FilesBeside::keep(Found found) {
+  reports_.push_back(std::move(found.report));
+  if (has_bytes_of(found.file->path(), found.file->part().file())) {
+    found.file->remove();
+    return false;
+  }
+  files_.push_back(std::move(found.file));
+  return true;
 }
 
 Result<void> FilesBeside::publish() {

@@ -22,9 +22,13 @@ namespace weightmap {
 // One of them. Errors name no file.
 class WholeFetch final : private WholeReader {
  public:
-  // `name`: by which the options have its SHA-256.
-  WholeFetch(std::filesystem::path path, std::string name, FetchOptions options)
-      : path_(std::move(path)), name_(std::move(name)), options_(std::move(options)) {}
+  // `name`: by which the options have its SHA-256. `beside`: as known_sum() has it; outlives this.
+  WholeFetch(std::filesystem::path path, std::string name, FetchOptions options,
+             const Sha256Sums* beside = nullptr)
+      : path_(std::move(path)),
+        name_(std::move(name)),
+        options_(std::move(options)),
+        beside_(beside) {}
 
   // Brings all of it, as `path`.part, and compares it if a SHA-256 is known. Nothing is left of one
   // that differs. Fails as the source does.
@@ -42,6 +46,7 @@ class WholeFetch final : private WholeReader {
   const std::filesystem::path path_;
   const std::string name_;
   const FetchOptions options_;
+  const Sha256Sums* const beside_;
   RemoteVersion version_;
   RangeSource* source_ = nullptr;
   KnownSum known_;
@@ -63,9 +68,14 @@ bool lies_beside_models(const RangeSource& source);
 class FilesBeside {
  public:
   // Brings those that the store has as parts in the folder, but for one that has the same bytes
-  // there already. With SHA-256s only those that have one. Errors name the file.
+  // there already. With SHA-256s only those that have one; otherwise SHA256SUMS first, with which
+  // they are compared. Errors name the file.
   Result<void> bring(const RangeSource& lead, const std::vector<std::string>& names,
                      const std::filesystem::path& folder, const FetchOptions& options);
+  // What SHA256SUMS says; empty without it. Stays as it is once bring() has returned.
+  const Sha256Sums& sums() const noexcept { return sums_; }
+  // The folder does not have the same SHA256SUMS already.
+  bool has_new_sums() const noexcept { return has_new_sums_; }
   const std::vector<FetchReport>& reports() const noexcept { return reports_; }
   // Gives them their names.
   Result<void> publish();
@@ -77,9 +87,14 @@ class FilesBeside {
     std::unique_ptr<WholeFetch> file = {};  // nullptr: the store has none
     FetchReport report = {};
   };
-  static Result<void> bring(Found& found, const std::filesystem::path& folder,
-                            const FetchOptions& options);
+  Result<void> bring_sums(const RangeSource& lead, const std::filesystem::path& folder,
+                          const FetchOptions& options);
+  Result<void> bring(Found& found, const std::filesystem::path& folder,
+                     const FetchOptions& options) const;
+  bool keep(Found found);
 
+  Sha256Sums sums_;
+  bool has_new_sums_ = false;
   std::vector<std::unique_ptr<WholeFetch>> files_;  // that are to get their names
   std::vector<FetchReport> reports_;
 };
