@@ -10,7 +10,8 @@ made: a link to the folder of the present version, which stands for {model}; {po
 Each request that comes to PORT goes to the engine of the moment. When the link has moved, an engine
 of the new version is started beside it, and gets the requests from its first 200 to GET $HEALTH
 (/health) on; the old one ends with its last answer, and its memory is given back. One that ends
-before it is ready, or whose version is old by then, changes nothing. So there are two at most.
+before it is ready, or whose version is old by then, changes nothing. So there are two at most. The
+server ends with the engine of the moment, whose supervisor starts both again.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ import sys
 import weightmap
 
 LONGEST_HEAD = 1 << 20  # of a request, in bytes
-GRACE = 30  # seconds from SIGTERM to SIGKILL
+GRACE = 30  # seconds from SIGTERM to SIGKILL, and for an answer about the health
+LONGEST_ANSWER = 600  # seconds that an engine of an old version has for its last answers
 BROKEN = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -55,28 +57,38 @@ class Engine:
     async def is_ready(self, health):
         """Waits until it is; False if it has ended before."""
         while self.process.returncode is None:
-            with contextlib.suppress(OSError):
-                reader, writer = await self.connect()
-                writer.write(f"GET {health} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-                             "Connection: close\r\n\r\n".encode())
-                status = await reader.readline()
-                await reader.read()  # an engine that is cut off would say so
-                writer.close()
-                if status.split()[1:2] == [b"200"]:
+            with contextlib.suppress(OSError, TimeoutError, asyncio.TimeoutError):
+                if await asyncio.wait_for(self.status_of(health), GRACE) == b"200":
                     return True
             await asyncio.sleep(0.1)
         return False
 
+    async def status_of(self, path):
+        reader, writer = await self.connect()
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                         "Connection: close\r\n\r\n".encode())
+            status = await reader.readline()
+            await reader.read()  # an engine that is cut off would complain
+        finally:
+            writer.close()
+        return b"".join(status.split()[1:2])
+
     async def end(self):
         """Ends all of its group, with SIGTERM at first."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
-            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self.process.wait(), GRACE)
+            for _ in range(10 * GRACE):
+                try:
+                    os.killpg(self.process.pid, number)
+                except ProcessLookupError:
+                    return
+                number = 0  # is one of them there?
+                await asyncio.sleep(0.1)
 
     async def end_with_last_answer(self):
-        while self.answers:
+        for _ in range(10 * LONGEST_ANSWER):
+            if not self.answers:
+                break
             await asyncio.sleep(0.1)
         await self.end()
 
@@ -125,12 +137,14 @@ class Front:
             writer.write(BROKEN)
             return
         request.write(for_one_answer(head))
-        body = asyncio.ensure_future(pump(reader, request))
-        try:
-            await pump(answer, writer)
+        pumps = [asyncio.ensure_future(pump(reader, request)),
+                 asyncio.ensure_future(pump(answer, writer))]
+        try:  # until the answer ends, or the client goes
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            body.cancel()
-            await asyncio.gather(body, return_exceptions=True)
+            for each in pumps:
+                each.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
             request.close()
 
     async def start(self, folder):
@@ -147,38 +161,50 @@ class Front:
         while True:
             folder = await move
             move = asyncio.ensure_future(next_version(watch))
-            engine = await self.start(folder)
-            ready = asyncio.ensure_future(engine.is_ready(self.health))
+            try:
+                await self.change_to(folder, move)
+            except OSError as error:  # of the start
+                say(f"{folder}: {error}; {self.engine.folder} goes on")
+
+    async def change_to(self, folder, move):
+        """Until it is ready, or ends, or is old."""
+        engine = await self.start(folder)
+        ready = asyncio.ensure_future(engine.is_ready(self.health))
+        try:
             await asyncio.wait([ready, move], return_when=asyncio.FIRST_COMPLETED)
-            if ready.done() and ready.result():
-                old, self.engine = self.engine, engine
-                say(f"{folder}: answers from now on")
-                await self.end(old.end_with_last_answer(), old)
-                continue
-            if ready.done():
-                say(f"{folder}: the engine ended with {engine.process.returncode} before it was "
-                    f"ready; {self.engine.folder} goes on")
+        finally:
             ready.cancel()
-            await self.end(engine.end(), engine)
+        if ready.done() and ready.result():
+            old, self.engine = self.engine, engine
+            say(f"{folder}: answers from now on")
+            await self.end(old.end_with_last_answer(), old)
+            return
+        if ready.done():
+            say(f"{folder}: the engine ended with {engine.process.returncode} before it was ready; "
+                f"{self.engine.folder} goes on")
+        await self.end(engine.end(), engine)
 
     async def run(self, watch, port):
+        self.engine = await self.start(watch.path)
+        if not await self.engine.is_ready(self.health):
+            return self.engine.process.returncode or 1
+        server = await asyncio.start_server(self.accept, "127.0.0.1", port, backlog=1024,
+                                            limit=LONGEST_HEAD)
+        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+        following = asyncio.ensure_future(self.follow(watch))
         try:
-            self.engine = await self.start(watch.path)
-            if not await self.engine.is_ready(self.health):
-                return self.engine.process.returncode or 1
-            server = await asyncio.start_server(self.accept, "127.0.0.1", port, backlog=1024,
-                                                limit=LONGEST_HEAD)
-            print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-            following = asyncio.ensure_future(self.follow(watch))
-            while self.engine.process.returncode is None and not following.done():
-                await asyncio.sleep(0.1)
-            if following.done():
-                following.result()  # raises
-            following.cancel()
-            say(f"the engine of {self.engine.folder} has ended")
-            return 1
+            while self.engine.process.returncode is None:
+                await asyncio.wait([following], timeout=0.1)
+                if following.done():
+                    following.result()  # raises
         finally:
-            await asyncio.gather(*(engine.end() for engine in self.engines))
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        say(f"the engine of {self.engine.folder} has ended")
+        return 1
+
+    async def end_all(self):
+        await asyncio.gather(*(engine.end() for engine in self.engines))
 
 
 async def next_version(watch):
@@ -188,16 +214,20 @@ async def next_version(watch):
 
 
 async def main(command):
-    this = asyncio.current_task()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
     front = Front(command, os.environ.get("HEALTH", "/health"))
     watch = weightmap.watch(os.environ["MODEL"], interval=0.2)
-    return await front.run(watch, int(os.environ.get("PORT", "8080")))
+    running = asyncio.ensure_future(front.run(watch, int(os.environ.get("PORT", "8080"))))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        return 0
+    finally:  # a second signal changes nothing
+        await front.end_all()
 
 
 if __name__ == "__main__":
     if not sys.argv[1:]:
         sys.exit(__doc__)
-    with contextlib.suppress(asyncio.CancelledError):
-        sys.exit(asyncio.run(main(sys.argv[1:])))
+    sys.exit(asyncio.run(main(sys.argv[1:])))

@@ -134,7 +134,7 @@ class WEIGHTMAP_API RangeSource {
 
 // Of a web server's JSON, as nginx writes it (`autoindex_format json`):
 //
-//   [{"name": "config.json", "type": "file", "mtime": "Sun, 29 Nov 2026 09:00:00 GMT", "size": 9}]
+// [{"name": "config.json", "type": "file", "mtime": "Sun, 29 Nov 2026 09:00:00 GMT", "size": 9}]
 //
 // nullopt for anything else. Other types than "file", and names that are none of a file in a
 // folder, are left out. Names no tags: a time in whole seconds proves nothing.

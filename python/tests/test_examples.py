@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -184,7 +185,8 @@ def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
 
 
 # What rolling.py starts in the place of an engine: it answers with the name of its version, and to
-# /slow only once the file `end` is there.
+# /slow only once the file `end` is there; to a POST, with the length of its body. A version may be
+# broken, or never be ready.
 ENGINE = """
 import http.server, os, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -198,26 +200,35 @@ class Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(0.01)
         version = os.path.basename(sys.argv[1]).encode()
         self.wfile.write(b"%x\\r\\n%s\\r\\n0\\r\\n\\r\\n" % (len(version), version))
+    def do_POST(self):
+        length = int(self.headers["Content-Length"])
+        body = str(len(self.rfile.read(length))).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
     def log_message(self, *words):
         pass
 class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 1024
 if os.path.exists(os.path.join(sys.argv[1], "broken")):
     sys.exit("cannot load it")
+while os.path.exists(os.path.join(sys.argv[1], "never")):
+    time.sleep(0.01)
 Server(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
 """
 
 
 @pytest.fixture
 def rolling(tmp_path):
-    """rolling.py before such engines of the versions v1 to v4, of which v2 is broken."""
+    """rolling.py before such engines of the versions v1 to v4."""
     for version in ("v1", "v2", "v3", "v4"):
         (tmp_path / version).mkdir()
         shutil.copy(STATE_DICT, tmp_path / version / "pytorch_model.bin")
-    (tmp_path / "v2" / "broken").touch()
     link = tmp_path / "now"
     weightmap.publish(tmp_path / "v1", link, any_format=True)
-    command = [sys.executable, "-c", ENGINE, "{model}", "{port}", tmp_path / "end"]
+    (tmp_path / "python").symlink_to(sys.executable)
+    command = [tmp_path / "python", "-c", ENGINE, "{model}", "{port}", tmp_path / "end"]
     front = subprocess.Popen(
         [sys.executable, SERVER.parent / "rolling.py", *command], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -264,12 +275,14 @@ def test_an_engine_is_changed_under_load_for_one_of_the_next_version(rolling, tm
             weightmap.publish(tmp_path / version, tmp_path / "now", any_format=True)
             assert f"{version}: answers from now on" in rolling.stderr.readline()
             assert version_by(rolling.url) == version
+            with urllib.request.urlopen(rolling.url, data=bytes(200_000)) as answer:
+                assert answer.read() == b"200000"
             if version == "v3":  # the old one ends with its last answer
                 assert len(engines_below(tmp_path)) == 2
                 (tmp_path / "end").touch()
                 assert slow.read() == b"v1"
     while len(engines_below(tmp_path)) != 1:
-        pass
+        time.sleep(0.01)
     done.set()
     for client in clients:
         client.join()
@@ -277,12 +290,29 @@ def test_an_engine_is_changed_under_load_for_one_of_the_next_version(rolling, tm
 
 
 def test_an_engine_that_does_not_start_changes_nothing(rolling, tmp_path):
+    (tmp_path / "v2" / "broken").touch()
     weightmap.publish(tmp_path / "v2", tmp_path / "now", any_format=True)
     assert rolling.stderr.readline() == "cannot load it\n"
     assert f"before it was ready; {tmp_path}/v1 goes on" in rolling.stderr.readline()
     assert version_by(rolling.url) == "v1"
+    (tmp_path / "python").rename(tmp_path / "gone")
+    weightmap.publish(tmp_path / "v3", tmp_path / "now", any_format=True)
+    assert f"No such file or directory: '{tmp_path}/python'" in rolling.stderr.readline()
+    assert version_by(rolling.url) == "v1"
+    (tmp_path / "gone").rename(tmp_path / "python")
+    weightmap.publish(tmp_path / "v4", tmp_path / "now", any_format=True)
+    assert "v4: answers from now on" in rolling.stderr.readline()
+    assert version_by(rolling.url) == "v4"
+
+
+def test_a_newer_version_goes_before_one_that_is_not_ready(rolling, tmp_path):
+    (tmp_path / "v2" / "never").touch()
+    weightmap.publish(tmp_path / "v2", tmp_path / "now", any_format=True)
+    while len(engines_below(tmp_path)) != 2:
+        time.sleep(0.01)
     weightmap.publish(tmp_path / "v3", tmp_path / "now", any_format=True)
     assert "v3: answers from now on" in rolling.stderr.readline()
+    assert len(engines_below(tmp_path)) <= 2
     assert version_by(rolling.url) == "v3"
 
 
