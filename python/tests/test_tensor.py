@@ -366,10 +366,10 @@ def test_a_long_list_is_ended_by_a_signal(cube):
     made = []
     before = sys.getallocatedblocks()
     handler = signal.signal(signal.SIGALRM, stop)
-    # And again: Python ignores what is raised in a finalizer.
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 10)
     try:
         with pytest.raises(Stopped):
+            # And again: Python ignores what is raised in a finalizer.
+            signal.setitimer(signal.ITIMER_REAL, 0.01, 10)
             tensor.tolist()
             signal.pause()  # where it was too fast
     finally:
