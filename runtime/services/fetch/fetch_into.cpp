@@ -119,7 +119,7 @@ class FolderFetch {
   // All files had their versions at one moment: each has it still, once all are known. A later read
   // of a file says so as well, but for one of a version that stays to be had (RemoteVersion::id).
   Result<void> check_versions(bool of_lasting_ones) const {
-    constexpr std::size_t at_a_time = 16;
+    constexpr std::size_t at_a_time = 32;
     const std::span<const SourceFile> files = state().sources.opened();
     return parallel_for(files.size(), at_a_time, [&](std::size_t number) -> Result<void> {
       const ArrivingFile& remote = *files[number].remote;

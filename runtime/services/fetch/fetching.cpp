@@ -28,10 +28,12 @@ constexpr std::uint64_t kept_unit = std::uint64_t{1} << 20;
 constexpr std::chrono::milliseconds longest_unkept{500};
 // What is on its way at a time arrives in so long, in ranges that are no shorter than that: of a
 // source that does not tell what began to arrive, which a kill would lose; and of a file that is
-// summed, since its sum waits for the first of these ranges.
+// summed, since its sum waits for the first of these ranges, and catches up with a few of the
+// latter size in no time.
 constexpr std::chrono::milliseconds lost_at_most{1500};
 constexpr std::chrono::milliseconds unsummed_at_most{250};
 constexpr std::uint64_t shortest_range = 256 * 1024;
+constexpr std::uint64_t shortest_summed = std::uint64_t{4} << 20;
 // Ranges whose memory is prepared.
 constexpr std::size_t ahead = 16;
 
@@ -173,8 +175,9 @@ std::optional<ByteRange> Fetching::take_range() {
 
 std::uint64_t Fetching::longest_range() const noexcept {
   if (source_.tells_began() && whole_ == nullptr) return size_;
-  const auto time = whole_ != nullptr ? unsummed_at_most : lost_at_most;
-  return std::max(shortest_range, receiving_.rate.bytes_in(time) / (receiving_.on_their_way + 1));
+  const auto [time, shortest] = whole_ != nullptr ? std::pair(unsummed_at_most, shortest_summed)
+                                                  : std::pair(lost_at_most, shortest_range);
+  return std::max(shortest, receiving_.rate.bytes_in(time) / (receiving_.on_their_way + 1));
 }
 
 // Returns false if none will come before more has arrived, or after a failure.
