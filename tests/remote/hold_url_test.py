@@ -340,12 +340,14 @@ class HoldUrl(KeeperCase, RemoteCase):
         self.keeper("--require-digest", "--sha256", digest(self.file), self.url)
 
     def test_a_signer_makes_the_urls(self):
-        signer = self.folder / "signer"
-        signer.write_text(f"#!/bin/sh\necho x >> {self.folder}/asked\necho \"$1?sig=SECRET\"\n")
-        signer.chmod(0o755)
+        signer, other = self.folder / "signer", self.folder / "other"
+        signer.write_text("#!/bin/sh\necho \"$1?sig=SECRET\"\n")
+        other.write_text("#!/bin/sh\nexit 3\n")
+        for program in (signer, other):
+            program.chmod(0o755)
         keeper = self.keeper("--signer", signer, self.url)
         self.assertEqual({request.query.get("sig") for request in self.server.requests}, {"SECRET"})
-        signer.write_text("#!/bin/sh\nexit 3\n")
+        os.rename(other, signer)
         self.assertEqual(self.held_when(lambda file: file["url_problem"])["url_problem"],
                          f"the signer {signer} ended with exit status 3")
         self.end(keeper, signal.SIGTERM)

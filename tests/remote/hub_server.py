@@ -118,10 +118,13 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def add(self, name, commit, files, revision="main", token=None):
+        for file, content in files.items():  # first, and none is written while it is read
+            path = self.store.folder / hash_of(file, content)
+            if not path.exists():
+                path.write_bytes(content)
         model = Model(commit, files, token)
-        self.models[name, revision] = self.models[name, commit] = model
-        for file, content in files.items():
-            (self.store.folder / hash_of(file, content)).write_bytes(content)
+        with self.lock:
+            self.models[name, revision] = self.models[name, commit] = model
 
     def close(self):
         self.server.shutdown()
