@@ -435,6 +435,21 @@ class OfAListing(SetCase):
         self.server.fault(status(503), match=self.is_listing)
         self.assertEqual(self.fetched(url), self.wanted)
 
+    def test_what_is_refused_and_not_listed_is_not_there(self):
+        # S3 says 403 of a file that is not there to those who may not list the bucket.
+        url = self.serve_listing(None)
+        there = os.listdir(self.store)
+        self.server.fault(status(403), times=ALWAYS,
+                          match=lambda request: request.path.rsplit("/", 1)[1] not in there)
+        self.falls_back(url + INDEX)
+
+    def test_what_is_listed_and_refused_is_an_error(self):
+        url = self.serve_listing("s3")
+        self.server.fault(status(403), times=ALWAYS, match=lambda request: request.path.endswith("/config.json"))
+        failed = run("fetch", url, self.link, code=1, environment=self.s3)
+        self.assertRegex(failed.stderr, "/config.json: .*403")
+        self.assertFalse(self.link.exists())
+
     def test_names_that_leave_the_folder_are_not_followed(self):
         names = ("../secret.json", "/secret.json", "below/config.json", "..", "a\\b.json", "")
         (self.folder / "secret.json").write_text("{}")

@@ -160,7 +160,7 @@ class FolderFetch {
       return std::ranges::find(state().sources.opened(), name, &SourceFile::name_beside) !=
              state().sources.opened().end();
     });
-    return beside_.bring(source, found.names, path_of(lead).parent_path(), options_);
+    return beside_.bring(source, found, path_of(lead).parent_path(), options_);
   }
 
   // Several files at a time, so that requests for one are on their way while another one ends.

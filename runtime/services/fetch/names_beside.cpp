@@ -83,6 +83,7 @@ Result<Beside> find_beside(RangeSource& lead, std::string_view name) {
   std::optional<std::vector<std::string>> listed;
   if (beside.listing) listed = names_beside(name, *beside.listing);
   const auto known = sets::well_known_names();
+  beside.are_listed = listed.has_value();
   if (listed)
     beside.names = std::move(*listed);
   else if (dynamic_cast<WholeSource*>(&lead) != nullptr)  // others are asked for nothing

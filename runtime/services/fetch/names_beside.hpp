@@ -15,6 +15,7 @@ namespace weightmap {
 struct Beside {
   std::vector<std::string> names = {};
   std::optional<Listing> listing = {};  // of the folder, if its store was asked and has one
+  bool are_listed = false;              // the names are of the listing: the store has all of them
 };
 // As names_beside() of the folder's listing; without one the well-known names, whether the store
 // has such files or not. `name` is that of `lead` in the folder. Fails as list() does.

@@ -150,13 +150,14 @@ bool lies_beside_models(const RangeSource& source) {
   return sets::is_well_known(std::filesystem::path(source.name()).filename().native());
 }
 
-Result<void> FilesBeside::bring(const RangeSource& lead, const std::vector<std::string>& names,
+Result<void> FilesBeside::bring(const RangeSource& lead, const Beside& beside,
                                 const std::filesystem::path& folder, const FetchOptions& options) {
+  may_be_absent_ = !beside.are_listed;
   const bool are_summed = options.sha256.empty();
-  if (are_summed && std::ranges::find(names, sets::sums_name) != names.end())
+  if (are_summed && std::ranges::find(beside.names, sets::sums_name) != beside.names.end())
     TRY(bring_sums(lead, folder, options));
   std::vector<Found> all;
-  for (const std::string& name : names) {
+  for (const std::string& name : beside.names) {
     if (are_summed ? name == sets::sums_name : !options.sha256.contains(name)) continue;
     TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(name));
     if (dynamic_cast<WholeSource*>(source.get()) != nullptr)
@@ -195,7 +196,7 @@ Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folde
   auto file = std::make_unique<WholeFetch>(folder / found.name, found.name, std::move(own), &sums_);
   Result<FetchReport> report =
       file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
-  if (!report && is_absent(report.error())) return {};
+  if (!report && may_be_absent_ && is_absent(report.error())) return {};
   if (!report) return about_file(std::move(report.error()), file->path());
   found.file = std::move(file);
   found.report = std::move(*report);

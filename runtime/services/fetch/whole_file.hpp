@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/services/fetch/compare_sum.hpp"
+#include "runtime/services/fetch/names_beside.hpp"
 #include "runtime/services/fetch/part_file.hpp"
 #include "runtime/services/fetch/running_sum.hpp"
 #include "weightmap/fetch.hpp"
@@ -68,9 +69,9 @@ bool lies_beside_models(const RangeSource& source);
 class FilesBeside {
  public:
   // Brings those that the store has as parts in the folder, but for one that has the same bytes
-  // there already. With SHA-256s only those that have one; otherwise SHA256SUMS first, with which
-  // they are compared. Errors name the file.
-  Result<void> bring(const RangeSource& lead, const std::vector<std::string>& names,
+  // there already; all, if they are listed. With SHA-256s only those that have one; otherwise
+  // SHA256SUMS first, with which they are compared. Errors name the file.
+  Result<void> bring(const RangeSource& lead, const Beside& beside,
                      const std::filesystem::path& folder, const FetchOptions& options);
   // What SHA256SUMS says; empty without it. Stays as it is once bring() has returned.
   const Sha256Sums& sums() const noexcept { return sums_; }
@@ -93,6 +94,7 @@ class FilesBeside {
                      const FetchOptions& options) const;
   bool keep(Found found);
 
+  bool may_be_absent_ = true;
   Sha256Sums sums_;
   bool has_new_sums_ = false;
   std::vector<std::unique_ptr<WholeFetch>> files_;  // that are to get their names
