@@ -29,16 +29,17 @@ const ListedFile* listed_as(const std::string& name, const std::optional<Listing
   return found == listing->end() ? nullptr : &*found;
 }
 
-// One that is not there stays without a name. Of one whose server knows no ranges, as the hub for
-// files in git, there is what the listing says.
+// One that is not listed and not there stays without a name. Of one whose server knows no ranges,
+// as the hub for files in git, there is what the listing says.
 Result<void> ask_for(const RangeSource& lead, const std::string& name, const ListedFile* listed,
                      ModelFile& file) {
   TRY_ASSIGN(const std::unique_ptr<RangeSource> source, lead.sibling(name));
   Result<RemoteVersion> version = source->identify({}, {});
   if (!version && version.error().code == ErrorCode::unsupported && listed != nullptr)
     version = RemoteVersion{.size = listed->size, .tag = listed->tag};
-  else if (!version && (version.error().code == ErrorCode::not_found ||
-                        version.error().os_error == ENOENT || version.error().os_error == EACCES))
+  else if (!version && listed == nullptr &&
+           (version.error().code == ErrorCode::not_found || version.error().os_error == ENOENT ||
+            version.error().os_error == EACCES))
     return {};
   if (!version) return tl::unexpected<Error>(std::move(version.error()));
   TRY_ASSIGN(file.sum, source->store_sum());

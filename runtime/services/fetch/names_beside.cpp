@@ -2,19 +2,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <optional>
 #include <utility>
 
 #include "runtime/base/bytes/escape.hpp"
-#include "runtime/base/json/json_tree.hpp"
+#include "runtime/base/json/document.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/base/value/builder.hpp"
-#include "runtime/base/value/tree.hpp"
 #include "runtime/formats/sets/file_names.hpp"
 #include "runtime/formats/sets/model_files.hpp"
 #include "runtime/formats/sets/select_files.hpp"
-#include "weightmap/options.hpp"
 
 namespace weightmap {
 namespace {
@@ -27,14 +23,9 @@ std::optional<std::string_view> text_in(const Value& value, std::string_view key
 }  // namespace
 
 std::optional<Listing> read_autoindex(std::string_view json) {
-  const Limits limits;
-  std::pmr::monotonic_buffer_resource memory;
-  value::Builder build(memory, {limits.base_memory + 5 * json.size(), limits.depth});
-  const Result<value::Cell> root = json::add_document(build, json);
-  if (!root) return std::nullopt;
-  const Result<std::unique_ptr<value::Tree>> tree = std::move(build).finish(*root);
-  if (!tree) return std::nullopt;
-  const Value entries(tree->get(), (*tree)->root());
+  const Result<std::unique_ptr<json::Document>> document = json::Document::parse(json);
+  if (!document) return std::nullopt;
+  const Value entries = (*document)->root();
   if (entries.kind() != Value::Kind::list) return std::nullopt;
   Listing files;
   for (const Value& entry : entries.elements()) {
