@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from range_server import ALWAYS, body, stalled, status, with_headers  # noqa: E402
-from remote_case import SMALL, KeeperCase, ModelCase, digest, run  # noqa: E402
+from remote_case import SMALL, KeeperCase, ModelCase, digest, make, run  # noqa: E402
 from safetensors_files import file_of  # noqa: E402
 
 SHARED = pathlib.Path("/dev/shm")
@@ -353,9 +353,10 @@ class OfAListing(SetCase):
         """The files that come, which are those of the store."""
         link = self.folder / f"link{len(os.listdir(self.folder))}"
         run("fetch", url, link, *SMALL, code=0, environment=self.s3)
-        for path in link.iterdir():
-            self.assertEqual(digest(path), digest(self.store / path.name))
-        return set(os.listdir(link))
+        names = {str(path.relative_to(link)) for path in link.rglob("*") if path.is_file()}
+        for name in names:
+            self.assertEqual(digest(link / name), digest(self.store / name))
+        return names
 
     def asked(self):
         return {request.path.rsplit("/", 1)[1] for request in self.server.requests}
@@ -374,6 +375,64 @@ class OfAListing(SetCase):
     def test_a_local_folder_is_listed_too(self):
         self.serve_listing(None)
         self.assertEqual(self.fetched(f"file://{self.store}/"), self.wanted)
+
+    def make_modules(self, *folders):
+        (self.store / "modules.json").write_text(json.dumps(
+            [{"idx": number, "path": folder, "type": "sentence_transformers.models.Dense"}
+             for number, folder in enumerate(["", *folders])]))
+
+    def test_the_folders_of_modules_come_too(self):
+        self.make_modules("1_Pooling", "2_Dense", "2_Dense", "3_Normalize")
+        below = {"1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"}
+        for name in (*below, "2_Dense/vectors.bin", "2_Dense/.hidden", "4_Other/config.json"):
+            (self.store / name).parent.mkdir(exist_ok=True)
+            (self.store / name).write_bytes(name.encode())
+        for listing in ("s3", "nginx", None):
+            with self.subTest(listing):
+                url = self.serve_listing(listing)
+                wanted = ({*self.of_model, "modules.json", *below} if listing is None
+                          else {*self.wanted, "modules.json", *below, "2_Dense/vectors.bin"})
+                shown = json.loads(run("ls", "--files", "--json", url + INDEX, environment=self.s3, code=0).stdout)
+                self.assertEqual({file["file"] for file in shown["files"]}, wanted)
+                self.assertEqual(self.fetched(url + INDEX), wanted)
+
+    def test_a_module_outside_of_the_model_is_refused(self):
+        url = self.serve_listing("s3")
+        for place in ("../1_Pooling", "/1_Pooling"):
+            self.make_modules(place)
+            for command in (("fetch", url, self.link), ("ls", "--files", url)):
+                failed = run(*command, code=1, environment=self.s3)
+                self.assertIn(f'modules.json has a module in "{place}", which is not below it', failed.stderr)
+        self.assertFalse(self.link.exists())
+
+    def test_modules_in_another_form_are_a_file_as_others_are(self):
+        url = self.serve_listing("s3")
+        for text in ("{}", "[", "[1]", '[{"path": "1_Pooling"}]', '[{"path": 1, "type": "t"}]'):
+            (self.store / "modules.json").write_text(text)
+            self.assertEqual(self.fetched(url), {*self.wanted, "modules.json"})
+
+    def test_too_many_modules_are_refused(self):
+        url = self.serve_listing("s3")
+        (self.store / "modules.json").write_text("[" + " " * (1 << 20) + "]")
+        for command in (("fetch", url, self.link), ("ls", "--files", url)):
+            self.assertIn("modules.json", run(*command, code=1, environment=self.s3).stderr)
+
+    def test_what_leads_to_a_model_in_one_file(self):
+        url = self.serve_listing("nginx")
+        make(self.store / "pytorch_model.bin", count=1)
+        for name in ("adapter_model.safetensors", "diffusion_pytorch_model.safetensors"):
+            shutil.copy(self.store / self.shards[0], self.store / name)
+        for name in ("pytorch_model.bin", "adapter_model.safetensors", "diffusion_pytorch_model.safetensors"):
+            target = self.folder / name
+            run("fetch", url + name, f"{target}/", code=0)
+            self.assertEqual(set(os.listdir(target)),
+                             {*self.BESIDE, "config.json", name, "adapter_model.safetensors"})
+
+    def test_the_weights_of_an_adapter_come_with_its_model(self):
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            (self.store / name).write_bytes(name.encode())
+        self.assertEqual(self.fetched(self.serve_listing("s3")),
+                         {*self.wanted, "adapter_config.json", "adapter_model.safetensors"})
 
     def test_a_listing_of_several_pages(self):
         url = self.serve_listing("s3")

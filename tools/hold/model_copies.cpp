@@ -89,11 +89,12 @@ Result<bool> ModelCopies::has_changed(RangeSource& lead) const {
 
 // A file that fetch_model() would bring, and that is not there.
 bool ModelCopies::has_more(const Listing& listing) const {
+  const fs::path folder = files_.back().path.parent_path();
   const auto beside = names_beside(files_.back().path.filename().native(), listing);
-  return beside && std::ranges::any_of(*beside, [this](const std::string& name) {
+  return beside && std::ranges::any_of(*beside, [&](const std::string& name) {
            return (wanted_.sums.empty() || wanted_.sums.contains(name)) &&
-                  std::ranges::none_of(files_, [&name](const FetchReport& file) {
-                    return file.path.filename() == name;
+                  std::ranges::none_of(files_, [&](const FetchReport& file) {
+                    return file.path.lexically_relative(folder) == name;
                   });
          });
 }

@@ -47,13 +47,6 @@ Result<void> check_name(const SourceFile& file, bool is_of_a_set) {
                                              "folder; fetch the files of the set one by one");
 }
 
-Result<void> make_folder_of(const std::filesystem::path& path) {
-  std::error_code failed;
-  std::filesystem::create_directories(path.parent_path(), failed);
-  if (!failed) return {};
-  return about_file({ErrorCode::io, "cannot make its folder: " + failed.message()}, path);
-}
-
 FetchOptions without_progress(FetchOptions options) {
   options.progress = {};
   return options;
@@ -277,7 +270,6 @@ Result<std::vector<FetchReport>> fetch_whole_into(RangeSource& source,
                                                   const std::filesystem::path& folder,
                                                   const FetchOptions& options) {
   const std::filesystem::path path = folder / std::filesystem::path(source.name()).filename();
-  TRY(make_folder_of(path));
   TRY_ASSIGN(FetchReport report, fetch_whole(source, path, options, true));
   return std::vector<FetchReport>{std::move(report)};
 }

@@ -1,10 +1,12 @@
 // What the files of a remote model are.
 
+#include "runtime/formats/sets/model_files.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,13 +23,7 @@
 namespace weightmap {
 namespace {
 
-constexpr std::size_t asked_at_a_time = 16;
-
-const ListedFile* listed_as(const std::string& name, const std::optional<Listing>& listing) {
-  if (!listing) return nullptr;
-  const auto found = std::ranges::find(*listing, name, &ListedFile::name);
-  return found == listing->end() ? nullptr : &*found;
-}
+constexpr std::size_t asked_at_a_time = 32;
 
 // One that is not listed and not there stays without a name. Of one whose server knows no ranges,
 // as the hub for files in git, there is what the listing says.
@@ -48,6 +44,46 @@ Result<void> ask_for(const RangeSource& lead, const std::string& name, const Lis
   return {};
 }
 
+// Adds those that are there.
+Result<void> ask_for_all(const RangeSource& lead, const Beside& beside,
+                         std::vector<ModelFile>& files) {
+  std::vector<ModelFile> asked(beside.names.size());
+  TRY(parallel_for(asked.size(), asked_at_a_time, [&](std::size_t number) {
+    const std::string& name = beside.names[number];
+    return ask_for(lead, name, beside.find_listed(name), asked[number]);
+  }));
+  for (ModelFile& file : asked)
+    if (!file.name.empty()) files.push_back(std::move(file));
+  return {};
+}
+
+class Text final : public WholeReader {
+ public:
+  std::string text;
+
+ private:
+  Result<void> begins(const RemoteVersion&) override {
+    text.clear();
+    return {};
+  }
+  Result<void> take(std::span<const std::byte> bytes) override {
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (text.size() <= sets::most_bytes_of_modules) return {};
+    return failure(ErrorCode::limit_exceeded, std::string(sets::modules_name) + " is too long");
+  }
+};
+
+Result<void> ask_for_modules(const RangeSource& lead, std::vector<ModelFile>& files) {
+  if (std::ranges::find(files, sets::modules_name, &ModelFile::name) == files.end()) return {};
+  TRY_ASSIGN(const auto source, lead.sibling(std::string(sets::modules_name)));
+  auto* const whole = dynamic_cast<WholeSource*>(source.get());
+  if (whole == nullptr) return {};
+  Text modules;
+  TRY(whole->read_whole(modules));
+  TRY_ASSIGN(const Beside found, find_in_modules(lead, modules.text));
+  return ask_for_all(lead, found, files);
+}
+
 }  // namespace
 
 Result<std::vector<ModelFile>> model_files(std::unique_ptr<RangeSource> source) {
@@ -60,15 +96,12 @@ Result<std::vector<ModelFile>> model_files(std::unique_ptr<RangeSource> source) 
   }
   std::rotate(weights.begin(), weights.begin() + 1, weights.end());
   TRY_ASSIGN(Beside beside, find_beside(*lead, weights.back().name));
-  std::vector<std::string>& names = beside.names;
-  std::erase_if(names, [&](const std::string& name) {
+  std::erase_if(beside.names, [&](const std::string& name) {
     return std::ranges::find(weights, name, &ModelFile::name) != weights.end();
   });
-  std::vector<ModelFile> files(names.size());
-  TRY(parallel_for(names.size(), asked_at_a_time, [&](std::size_t number) {
-    return ask_for(*lead, names[number], listed_as(names[number], beside.listing), files[number]);
-  }));
-  std::erase_if(files, [](const ModelFile& file) { return file.name.empty(); });
+  std::vector<ModelFile> files;
+  TRY(ask_for_all(*lead, beside, files));
+  TRY(ask_for_modules(*lead, files));
   files.insert(files.end(), std::make_move_iterator(weights.begin()),
                std::make_move_iterator(weights.end()));
   return files;

@@ -1,5 +1,6 @@
 #include "runtime/services/fetch/names_beside.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,6 +68,12 @@ std::optional<std::vector<std::string>> names_beside(std::string_view lead,
   return names;
 }
 
+const ListedFile* Beside::find_listed(std::string_view name) const noexcept {
+  if (!listing) return nullptr;
+  const auto found = std::ranges::find(*listing, name, &ListedFile::name);
+  return found == listing->end() ? nullptr : &*found;
+}
+
 Result<Beside> find_beside(RangeSource& lead, std::string_view name) {
   Beside beside;
   if (!sets::leads_to_model(name)) return beside;
@@ -74,12 +81,30 @@ Result<Beside> find_beside(RangeSource& lead, std::string_view name) {
   std::optional<std::vector<std::string>> listed;
   if (beside.listing) listed = names_beside(name, *beside.listing);
   const auto known = sets::well_known_names();
-  beside.are_listed = listed.has_value();
   if (listed)
     beside.names = std::move(*listed);
   else if (dynamic_cast<WholeSource*>(&lead) != nullptr)  // others are asked for nothing
     beside.names.assign(known.begin(), known.end());
   return beside;
+}
+
+Result<Beside> find_in_modules(const RangeSource& lead, std::string_view modules_json) {
+  Beside found{.listing = Listing()};
+  TRY_ASSIGN(const std::vector<std::string> folders, sets::module_folders(modules_json));
+  for (const std::string& folder : folders) {
+    const std::string front = folder + "/";
+    TRY_ASSIGN(const auto any, lead.sibling(front + std::string(sets::module_names().front())));
+    TRY_ASSIGN(const std::optional<Listing> listing, any->list());
+    if (!listing)
+      for (const std::string_view name : sets::module_names())
+        found.names.push_back(front + std::string(name));
+    for (const ListedFile& file : listing.value_or(Listing())) {
+      if (file.name.starts_with('.') || !sets::stays_below(file.name)) continue;
+      found.listing->push_back({front + file.name, file.size, file.tag});
+      found.names.push_back(found.listing->back().name);
+    }
+  }
+  return found;
 }
 
 }  // namespace weightmap

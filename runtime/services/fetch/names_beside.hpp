@@ -15,11 +15,17 @@ namespace weightmap {
 struct Beside {
   std::vector<std::string> names = {};
   std::optional<Listing> listing = {};  // of the folder, if its store was asked and has one
-  bool are_listed = false;              // the names are of the listing: the store has all of them
+
+  // The store has a file of this name; nullptr: it may have one.
+  const ListedFile* find_listed(std::string_view name) const noexcept;
 };
 // As names_beside() of the folder's listing; without one the well-known names, whether the store
 // has such files or not. `name` is that of `lead` in the folder. Fails as list() does.
 Result<Beside> find_beside(RangeSource& lead, std::string_view name);
+
+// The files in the folders of the model's modules, which its modules.json has: those that the store
+// lists, or the well-known ones. Fails as module_folders() and list().
+Result<Beside> find_in_modules(const RangeSource& lead, std::string_view modules_json);
 
 // The file of a checkpoint that leads to the others. Fails with unsupported if none does.
 Result<std::string> only_one_of(std::vector<std::string> checkpoint);

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/fetch/journal.hpp"
@@ -53,6 +54,13 @@ Result<void> check_room(const std::filesystem::path& folder, std::uint64_t size)
   if (unknown || size <= room) return {};
   return failure(ErrorCode::io, "takes " + std::to_string(size) + " bytes, and its disk has " +
                                     std::to_string(room) + " left");
+}
+
+Result<void> make_folder_of(const std::filesystem::path& file) {
+  std::error_code failed;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
+  if (!failed) return {};
+  return about_file({ErrorCode::io, "cannot make its folder: " + failed.message()}, file);
 }
 
 Result<PartFile> PartFile::open(const std::filesystem::path& path, const std::string& version,

@@ -21,6 +21,8 @@ namespace weightmap {
 
 // Fails with io if the disk of the folder has not so many bytes left.
 Result<void> check_room(const std::filesystem::path& folder, std::uint64_t size);
+// Makes the folder of a file, and those above it. Fails with io, about the file.
+Result<void> make_folder_of(const std::filesystem::path& file);
 
 // Errors name no file; they are about FILE. Not thread-safe.
 class PartFile {

@@ -30,6 +30,14 @@ bool is_absent(const Error& error) {
          error.os_error == ENOENT || error.os_error == EACCES;
 }
 
+Result<std::string> text_of(const os::File& modules) {
+  if (modules.size() > sets::most_bytes_of_modules)
+    return failure(ErrorCode::limit_exceeded, "is longer than a list of modules may be");
+  std::string text(static_cast<std::size_t>(modules.size()), '\0');
+  TRY(modules.read(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
 std::string name_of(const RangeSource& source) {
   return std::filesystem::path(source.name()).filename();
 }
@@ -66,6 +74,7 @@ Result<void> WholeFetch::begins(const RemoteVersion& version) {
   taken_ = 0;
   sum_.reset();
   part_.reset();  // with its lock
+  TRY(make_folder_of(path_));
   TRY_ASSIGN(part_, about_file(PartFile::open(path_, {}, version.size), path_));
   if (!known_.digest) return {};
   part_->keep_cached();
@@ -152,31 +161,53 @@ bool lies_beside_models(const RangeSource& source) {
 
 Result<void> FilesBeside::bring(const RangeSource& lead, const Beside& beside,
                                 const std::filesystem::path& folder, const FetchOptions& options) {
-  may_be_absent_ = !beside.are_listed;
-  const bool are_summed = options.sha256.empty();
-  if (are_summed && std::ranges::find(beside.names, sets::sums_name) != beside.names.end())
-    TRY(bring_sums(lead, folder, options));
+  if (options.sha256.empty() &&
+      std::ranges::find(beside.names, sets::sums_name) != beside.names.end())
+    TRY(bring_sums(lead, beside.find_listed(sets::sums_name) == nullptr, folder, options));
+  TRY(bring_all(lead, beside, folder, options));
+  return bring_modules(lead, folder, options);
+}
+
+Result<void> FilesBeside::bring_all(const RangeSource& lead, const Beside& beside,
+                                    const std::filesystem::path& folder,
+                                    const FetchOptions& options) {
   std::vector<Found> all;
   for (const std::string& name : beside.names) {
-    if (are_summed ? name == sets::sums_name : !options.sha256.contains(name)) continue;
+    const bool are_given = !options.sha256.empty();
+    if (are_given ? !options.sha256.contains(name) : name == sets::sums_name) continue;
     TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(name));
     if (dynamic_cast<WholeSource*>(source.get()) != nullptr)
-      all.push_back({name, std::move(source)});
+      all.push_back({name, std::move(source), beside.find_listed(name) == nullptr});
   }
-  constexpr std::size_t at_a_time = 16;
+  constexpr std::size_t at_a_time = 32;
   TRY(parallel_for(all.size(), at_a_time,
                    [&](std::size_t number) { return bring(all[number], folder, options); }));
-  for (Found& found : all)
+  for (Found& found : all) {
+    if (found.file && found.name == sets::modules_name) {
+      TRY_ASSIGN(modules_, about_file(text_of(found.file->part().file()), found.file->path()));
+    }
     if (found.file) keep(std::move(found));
+  }
   return {};
 }
 
+// Of the version that has come.
+Result<void> FilesBeside::bring_modules(const RangeSource& lead,
+                                        const std::filesystem::path& folder,
+                                        const FetchOptions& options) {
+  if (modules_.empty()) return {};
+  Result<Beside> found = find_in_modules(lead, modules_);
+  if (!found) return about_file(std::move(found.error()), folder);
+  return bring_all(lead, *found, folder, options);
+}
+
 // Whatever else is brought is compared with them.
-Result<void> FilesBeside::bring_sums(const RangeSource& lead, const std::filesystem::path& folder,
+Result<void> FilesBeside::bring_sums(const RangeSource& lead, bool may_be_absent,
+                                     const std::filesystem::path& folder,
                                      const FetchOptions& options) {
   TRY_ASSIGN(std::unique_ptr<RangeSource> source, lead.sibling(std::string(sets::sums_name)));
   if (dynamic_cast<WholeSource*>(source.get()) == nullptr) return {};
-  Found found{std::string(sets::sums_name), std::move(source)};
+  Found found{std::string(sets::sums_name), std::move(source), may_be_absent};
   TRY(bring(found, folder, options));
   if (!found.file) return {};
   Result<Sha256Sums> sums = sums_in(found.file->part().file());
@@ -196,7 +227,7 @@ Result<void> FilesBeside::bring(Found& found, const std::filesystem::path& folde
   auto file = std::make_unique<WholeFetch>(folder / found.name, found.name, std::move(own), &sums_);
   Result<FetchReport> report =
       file->bring(*found.source, dynamic_cast<WholeSource&>(*found.source));
-  if (!report && may_be_absent_ && is_absent(report.error())) return {};
+  if (!report && found.may_be_absent && is_absent(report.error())) return {};
   if (!report) return about_file(std::move(report.error()), file->path());
   found.file = std::move(file);
   found.report = std::move(*report);

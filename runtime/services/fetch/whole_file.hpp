@@ -69,8 +69,9 @@ bool lies_beside_models(const RangeSource& source);
 class FilesBeside {
  public:
   // Brings those that the store has as parts in the folder, but for one that has the same bytes
-  // there already; all, if they are listed. With SHA-256s only those that have one; otherwise
-  // SHA256SUMS first, with which they are compared. Errors name the file.
+  // there already; all, if they are listed; and those of the modules that modules.json names. With
+  // SHA-256s only those that have one; otherwise SHA256SUMS first, with which they are compared.
+  // Errors name the file.
   Result<void> bring(const RangeSource& lead, const Beside& beside,
                      const std::filesystem::path& folder, const FetchOptions& options);
   // What SHA256SUMS says; empty without it. Stays as it is once bring() has returned.
@@ -85,20 +86,26 @@ class FilesBeside {
   struct Found {
     std::string name;
     std::unique_ptr<RangeSource> source;
+    bool may_be_absent = true;
     std::unique_ptr<WholeFetch> file = {};  // nullptr: the store has none
     FetchReport report = {};
   };
-  Result<void> bring_sums(const RangeSource& lead, const std::filesystem::path& folder,
-                          const FetchOptions& options);
+  Result<void> bring_sums(const RangeSource& lead, bool may_be_absent,
+                          const std::filesystem::path& folder, const FetchOptions& options);
+  // Does not bring what the options have no SHA-256 for, if they have any.
+  Result<void> bring_all(const RangeSource& lead, const Beside& beside,
+                         const std::filesystem::path& folder, const FetchOptions& options);
+  Result<void> bring_modules(const RangeSource& lead, const std::filesystem::path& folder,
+                             const FetchOptions& options);
   Result<void> bring(Found& found, const std::filesystem::path& folder,
                      const FetchOptions& options) const;
   bool keep(Found found);
 
-  bool may_be_absent_ = true;
   Sha256Sums sums_;
   bool has_new_sums_ = false;
   std::vector<std::unique_ptr<WholeFetch>> files_;  // that are to get their names
   std::vector<FetchReport> reports_;
+  std::string modules_;  // the text of modules.json; empty without it
 };
 
 }  // namespace weightmap
