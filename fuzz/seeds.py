@@ -22,6 +22,17 @@ HOLD = [
     '{"op": "hold", "op": "status", "file": "\\u0000"}\n{"op": "ho\\u006cd"}\n{',
 ]
 
+LISTINGS = [
+    '[{"name": "model.safetensors.index.json", "type": "file", "size": 9},'
+    ' {"name": "config.json", "type": "file", "size": 2}, {"name": "1_Pooling", "type": "directory"}]',
+    '[{"path": "", "type": "a"}, {"path": "1_Pooling", "type": "b"}, {"path": "../c", "type": "d"}]',
+    "<ListBucketResult><EncodingType>url</EncodingType><Prefix>store/</Prefix>"
+    "<Contents><Key>store/a%20b+c.json</Key><ETag>&quot;1&#x22;</ETag><Size>2</Size></Contents>"
+    "<Contents><Key>store/model.safetensors</Key><ETag>&#34;2&quot;</ETag><Size>9</Size></Contents>"
+    "<IsTruncated>true</IsTruncated><NextContinuationToken>n&amp;m</NextContinuationToken>"
+    "</ListBucketResult>",
+]
+
 
 def hostile_files(folder):
     subprocess.run([sys.executable, ROOT / "tests/hostile/generate.py", folder], check=True,
@@ -95,6 +106,8 @@ def seeds(hostile):
         yield "tensor_views", noise
     for lines in HOLD:
         yield "hold", lines.encode()
+    for text in LISTINGS:
+        yield "listing", text.encode()
     for made in dcp_inputs(hostile):
         yield "dcp", made
     fixtures = sorted(path for path in (ROOT / "tests/data").rglob("*") if path.is_file())

@@ -154,8 +154,8 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // NAME.part, and get their names once all are there and compared: until then the old set stays, so
 // there is room for both. While they get their names the folder has the file .weightmap-update,
 // with which no checkpoint of several files is opened there: a fetch that is killed at this moment
-// is to be run again. Beside an index (NAME.index.json) and model.safetensors come the files that
-// servers read, config.json and those of the tokenizer, as model_files() finds them; if they come
+// is to be run again. Beside what leads to a model, such as NAME.index.json and model.safetensors, come
+// the files that servers read, config.json and those of the tokenizer, as model_files() finds them; if they come
 // anew, all files are asked once more whether they are of the same moment. So do SHA256SUMS, with
 // which they are compared, and model.sig, which need no digest themselves.
 // Returns a report for each file, of the one that leads to the others last. Fails as fetch() does;
@@ -185,10 +185,12 @@ struct ModelFile {
 
 // Resolves what leads to a model into the files that fetch_into() fetches: those beside the weights
 // first, the one that leads to the others last. Of a store with a listing (RangeSource::list())
-// these are, beside an index or model.safetensors, all that a server may read: names that end with
-// .json, .txt, .model, .jinja, .py, .tiktoken, .yaml or .spm, but for hidden ones, other indexes,
-// and files beyond 64 MiB; of other stores the well-known ones, config.json, tokenizer.json and so
-// on, which are asked for one by one. Fails as open_metadata() does.
+// these are, beside an index, model.safetensors, pytorch_model.bin, and such of an adapter or of
+// diffusers, all that a server may read: names that end with .json, .txt, .model, .jinja, .py,
+// .tiktoken, .yaml or .spm, but for hidden ones, other indexes, and files beyond 64 MiB; weights of
+// an adapter; and the files in the folders that modules.json of sentence-transformers names. Of
+// other stores they are the well-known ones, config.json, tokenizer.json and so on, which are asked
+// for one by one. Fails as open_metadata() does; with corrupt for a module outside of the folder.
 WEIGHTMAP_API Result<std::vector<ModelFile>> model_files(std::unique_ptr<RangeSource> source);
 
 struct ModelReport {

@@ -186,6 +186,25 @@ OpenCheckpoint read_metadata(nb::handle source) {
                                          metadata_only)};
 }
 
+nb::list files_of_model(nb::handle source) {
+  LongCall call;
+  std::unique_ptr<RangeSource> from = source_of(source, call.watched());
+  nb::list files;
+  for (const ModelFile& file :
+       value_or_raise(call.run([&] { return model_files(std::move(from)); }))) {
+    nb::dict fields;
+    fields["name"] = to_str(file.name);
+    fields["bytes"] = file.version.size;
+    fields["tag"] = to_str(file.version.tag);
+    fields["version_id"] = to_str(file.version.id);
+    fields["sha256"] =
+        file.sum.sha256 ? nb::object(nb::bytes(file.sum.sha256->data(), 32)) : nb::none();
+    fields["is_weights"] = file.is_weights;
+    files.append(fields);
+  }
+  return files;
+}
+
 // Digests of 32 bytes by the names of files.
 std::map<std::string, std::array<std::byte, 32>> digests_of(const nb::dict& sums) {
   std::map<std::string, std::array<std::byte, 32>> digests;
@@ -337,6 +356,8 @@ void bind_remote(nb::module_& module) {
              "opener: of _curl.opener().");
   module.def("remote_metadata", read_metadata,
              nb::sig("def remote_metadata(source: typing.Any, /) -> Checkpoint"));
+  module.def("model_files", files_of_model,
+             nb::sig("def model_files(source: typing.Any, /) -> list[dict[str, typing.Any]]"));
   module.def("start_staging", begin_staging,
              nb::sig("def start_staging(source: typing.Any, order: list[str], verify: bool, "
                      "chunk_bytes: int, name: bytes, budget_bytes: int, "

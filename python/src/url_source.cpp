@@ -55,6 +55,9 @@ class PinnedSource final : public RangeSource {
     return source_->sibling(relative);
   }
   RangeCounts counts() const noexcept override { return source_->counts(); }
+  bool tells_began() const noexcept override { return source_->tells_began(); }
+  Result<StoreSum> store_sum() override { return source_->store_sum(); }
+  Result<std::optional<Listing>> list() override { return source_->list(); }
 
  private:
   std::unique_ptr<RangeSource> source_;

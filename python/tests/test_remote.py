@@ -559,6 +559,29 @@ def test_a_model_is_fetched_as_a_version_beside_the_others(shards, tmp_path):
     assert weightmap.open(first.folder)["one"].numpy().tobytes() == b"1" * 100
 
 
+def test_the_files_of_a_model_are_shown_without_being_fetched(shards, tmp_path):
+    folder, _ = shards
+    lead = "model.safetensors.index.json"
+    for source in (Folder(folder, lead), f"file://{folder}/{lead}"):
+        files = remote.model_files(source)
+        assert [file.name for file in files][-1] == lead
+        assert sorted(file.name for file in files) == sorted(os.listdir(folder))
+        for file in files:
+            assert (file.bytes, file.is_weights) == ((folder / file.name).stat().st_size, True)
+            assert (file.sha256, file.version_id) == (None, "")
+    with pytest.raises(weightmap.FileError, match="absent"):
+        remote.model_files(f"file://{folder}/absent.safetensors")
+
+
+def test_a_source_that_was_asked_for_its_size_brings_all_of_the_model(shards, tmp_path):
+    folder, _ = shards
+    (folder / "config.json").write_text("{}")
+    source = remote.open_url(f"file://{folder}/model.safetensors.index.json")
+    assert source.size > 0
+    remote.fetch_model(source, tmp_path / "llama")
+    assert sorted(os.listdir(tmp_path / "llama")) == sorted(os.listdir(folder))
+
+
 def test_a_version_needs_a_link_and_right_digests(shards, tmp_path):
     folder, _ = shards
     lead = "model.safetensors.index.json"

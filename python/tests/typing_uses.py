@@ -193,6 +193,7 @@ def remotely(path: Path) -> None:
         assert_type(staging.checkpoint, weightmap.Checkpoint)
         assert_type(staging.finish(), weightmap.StagedFile)
     assert_type(weightmap.remote.fetch("s3://bucket/a", path), list[reports.FetchReport])
+    assert_type(weightmap.remote.model_files(source), list[reports.ModelFile])
     assert_type(weightmap.remote.from_obstore(object(), "a").tag, str)
     weightmap.remote.fetch_model(
         "https://host/a/", path,

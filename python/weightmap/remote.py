@@ -26,7 +26,7 @@ waited for when the rest is cancelled.
 from __future__ import annotations
 
 from weightmap._remote.adapters import from_fsspec, from_obstore, from_pyarrow
-from weightmap._remote.fetching import fetch, fetch_model, metadata
+from weightmap._remote.fetching import fetch, fetch_model, metadata, model_files
 from weightmap._remote.signature import verify_signature
 from weightmap._remote.source import Source, open_url
 from weightmap._remote.staging import Staging, stage
@@ -40,6 +40,7 @@ __all__ = [
     "from_obstore",
     "from_pyarrow",
     "metadata",
+    "model_files",
     "open_url",
     "stage",
     "verify_signature",

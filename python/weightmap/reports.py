@@ -24,6 +24,7 @@ __all__ = [
     "Info",
     "LoadReport",
     "MappedCheckpoint",
+    "ModelFile",
     "ModelReport",
     "PatchReport",
     "PatchedCall",
@@ -309,6 +310,17 @@ class FetchReport(Record):
     verified_bytes: int  # of storages whose CRC-32 was compared
     in_one_request: bool  # as its server knows no ranges, or it lies beside a set
     seconds: float
+
+
+class ModelFile(Record):
+    """A file of a remote model: of its weights and their index, or of what servers read beside them."""
+
+    name: str  # relative to the model's folder: "tokenizer.json"
+    bytes: int
+    tag: str  # HTTP's ETag; empty: nothing tells the version
+    version_id: str  # S3's; empty: there is none
+    sha256: str | None  # of the whole file, as its store says
+    is_weights: bool
 
 
 class ModelReport(Record):

@@ -9,7 +9,7 @@ from weightmap._checkpoint import Checkpoint
 from weightmap._errors import InvalidArgumentError
 from weightmap._remote.source import core_source
 from weightmap._staging import bytes_allowed
-from weightmap.reports import FetchReport, ModelReport
+from weightmap.reports import FetchReport, ModelFile, ModelReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,25 @@ def metadata(
     """
     core = _core.remote_metadata(core_source(source, connections, unproven))
     return Checkpoint(core, os.fsdecode(core.file()))
+
+
+def model_files(
+    source: str | Source | RangeSource, *, connections: int = 0, unproven: bool = False
+) -> list[ModelFile]:
+    """The files that fetch_model() of the same source brings, without bringing them.
+
+        sum(file.bytes for file in weightmap.remote.model_files("hf://org/name"))
+
+    Those beside the weights come first, and the one that leads to the others last. A few requests, and
+    one for each file.
+
+    source, connections, unproven: as of stage(). Raises weightmap.Error. The GIL is released meanwhile.
+
+    Any thread may call it, and a forked child.
+    """
+    found = _core.model_files(core_source(source, connections, unproven))
+    return [ModelFile(**{**fields, "sha256": fields["sha256"] and fields["sha256"].hex()})
+            for fields in found]
 
 
 def fetch(

@@ -81,9 +81,12 @@ Result<Beside> find_beside(RangeSource& lead, std::string_view name) {
   std::optional<std::vector<std::string>> listed;
   if (beside.listing) listed = names_beside(name, *beside.listing);
   const auto known = sets::well_known_names();
-  if (listed)
+  if (listed) {
     beside.names = std::move(*listed);
-  else if (dynamic_cast<WholeSource*>(&lead) != nullptr)  // others are asked for nothing
+    return beside;
+  }
+  const auto again = lead.sibling(std::string(name));
+  if (again && dynamic_cast<WholeSource*>(again->get()) != nullptr)  // others are asked for nothing
     beside.names.assign(known.begin(), known.end());
   return beside;
 }
