@@ -189,6 +189,13 @@ bool lives_in_memory(int descriptor) noexcept {
          status.f_type == HUGETLBFS_MAGIC;
 }
 
+std::uint64_t bytes_living_in_memory(const os::File& file) noexcept {
+  constexpr std::uint64_t block = 512;  // POSIX: of st_blocks, whatever st_blksize is
+  struct stat status {};
+  if (!lives_in_memory(file) || ::fstat(file.descriptor(), &status) != 0) return 0;
+  return static_cast<std::uint64_t>(status.st_blocks) * block;
+}
+
 namespace {
 
 // Works in pieces, for progress and cancellation.

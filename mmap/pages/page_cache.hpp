@@ -57,6 +57,8 @@ std::uint64_t unwritten_bytes_of(const os::File& file) noexcept;
 bool lives_in_memory(const os::File& file) noexcept;
 // The same of an open file or directory.
 bool lives_in_memory(int descriptor) noexcept;
+// The bytes that the file has in memory, which is its only storage; 0 for other files.
+std::uint64_t bytes_living_in_memory(const os::File& file) noexcept;
 
 // Asks the system to drop the whole file from the page cache, and returns the bytes that stay:
 // pages that a process has mapped or locked, dirty pages (nothing is synced here), everything of a

@@ -66,13 +66,21 @@ Result<void> check_options(const WarmOptions& options, const CheckpointInfo& inf
   return {};
 }
 
+// What a limit counts as used, though it is what the warm-up wants in memory.
+std::uint64_t bytes_there(const Sources& sources) {
+  std::uint64_t bytes = 0;
+  for (const SourceFile& source : sources) bytes += mmap::bytes_living_in_memory(source.file);
+  return bytes;
+}
+
 // Sets the budget and its reason in the report. `most` is what the warm-up can use; with `lock` the
 // share is promised so much of it as fits, until finish().
-void choose_budget(const WarmOptions& options, std::uint64_t most, os::LockShare& share,
-                   WarmReport& report) {
+void choose_budget(const WarmOptions& options, const Sources& sources, std::uint64_t most,
+                   os::LockShare& share, WarmReport& report) {
   os::MemoryLimit limit;
   const auto look = [&] {
     if (options.budget_bytes == 0) limit = os::memory_limit();
+    limit.there = bytes_there(sources);
     return limit;
   };
   if (options.budget_bytes != 0) most = std::min(most, options.budget_bytes);
@@ -173,7 +181,7 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   } else if (exact_) {
     TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
   }
-  choose_budget(options, bytes_of(ranges), state_.lock_share, report_);
+  choose_budget(options, state_.sources, bytes_of(ranges), state_.lock_share, report_);
   const std::uint64_t most = options.follow ? os::MemoryLimit::unknown : report_.budget_bytes;
   plan_ = plan_warm_up(ranges, sources, {options.step_bytes, most, os::page_bytes(), exact_});
   if (options.follow) window_ = std::make_unique<WarmWindow>(plan_, ranges, report_.budget_bytes);

@@ -11,10 +11,11 @@ struct MemoryLimit {
   static constexpr std::uint64_t unknown = ~std::uint64_t{0};
   std::uint64_t available = unknown;  // bytes, including page cache that can be dropped
   std::string reason;                 // "MemAvailable", "memory.max of /user.slice"; empty: unknown
+  std::uint64_t there = 0;  // bytes of what is to be in memory that are, and count as used
 
   // Leaves a reserve for page tables and concurrent allocations.
   std::uint64_t usable() const noexcept {
-    return available == unknown ? unknown : available - available / 16;
+    return available == unknown ? unknown : available - available / 16 + there;
   }
 };
 

@@ -59,7 +59,32 @@ class MemoryGroup:
         self.path.rmdir()
 
 
-class HalfTheMemory(unittest.TestCase):
+class GroupCase(unittest.TestCase):
+    def cannot_run(self, why):
+        print(f"SKIPPED: {self.id()}: {why}", file=sys.stderr)
+        self.skipTest(why)
+
+    def limit(self, memory):
+        try:
+            self.group = MemoryGroup(memory)
+        except OSError as refusal:
+            self.cannot_run(f"no memory cgroup may be made: {refusal}")
+        self.addCleanup(self.group.remove)
+
+
+class InSharedMemory(GroupCase):
+    def test_what_is_there_already_needs_no_room(self):
+        self.limit(96 * MIB)
+        folder = tempfile.TemporaryDirectory(dir="/dev/shm")
+        self.addCleanup(folder.cleanup)
+        file = pathlib.Path(folder.name, "model.pt")
+        subprocess.run([MAKER, file, "--count", "8", "--shape", "2048x1024", "--dtype", "float32"], check=True,
+                       preexec_fn=self.group.join)
+        done = subprocess.run([TOOL, "warm", file], preexec_fn=self.group.join, capture_output=True, text=True)
+        self.assertEqual((done.returncode, "left out" in done.stdout), (0, False), done.stdout + done.stderr)
+
+
+class HalfTheMemory(GroupCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(dir=FOLDER)
         self.addCleanup(folder.cleanup)
@@ -71,15 +96,7 @@ class HalfTheMemory(unittest.TestCase):
             os.fsync(file.fileno())
         if subprocess.run([TOOL, "residency", "--evict", self.file], capture_output=True).returncode != 0:
             self.cannot_run("this file system keeps its files in memory")
-        try:
-            self.group = MemoryGroup(self.file.stat().st_size // 2)
-        except OSError as refusal:
-            self.cannot_run(f"no memory cgroup may be made: {refusal}")
-        self.addCleanup(self.group.remove)
-
-    def cannot_run(self, why):
-        print(f"SKIPPED: {self.id()}: {why}", file=sys.stderr)
-        self.skipTest(why)
+        self.limit(self.file.stat().st_size // 2)
 
     def sample(self, engine, names):
         self.order.write_text(json.dumps(names))
