@@ -22,6 +22,9 @@ function(weightmap_compile_options target)
     target_compile_options(${target} PRIVATE -fsanitize=${WEIGHTMAP_SANITIZE}
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${WEIGHTMAP_SANITIZE})
+  else()
+    # What weightmap_link_closely() links leaves out each function that nothing in it calls.
+    target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
   endif()
   if(WEIGHTMAP_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # ThreadSanitizer does not know the fence in mmap/guard.cpp, nor the reads that it is for.

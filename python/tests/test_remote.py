@@ -813,6 +813,16 @@ needs_libcurl = pytest.mark.skipif(
 
 
 @needs_libcurl
+def test_what_needs_libcurl_has_no_second_copy_of_the_reading_of_checkpoints():
+    message = b"the pickle ends without a STOP opcode"
+    found = [
+        message in Path(importlib.util.find_spec(f"weightmap.{name}").origin).read_bytes()
+        for name in ("_core", "_curl")
+    ]
+    assert found == [True, False]
+
+
+@needs_libcurl
 def test_a_url_is_staged(server, data):
     content = (data / "training.pt").read_bytes()
     (server.folder / "training.pt").write_bytes(content)
