@@ -7,6 +7,7 @@ Clients ask on while the link of a model is led from version A to B, and then to
 is one run, each test looks at one thing of it, and times and memory are printed.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -115,15 +116,15 @@ class Watcher(threading.Thread):
         self.start()
 
     def run(self):
-        while self.look() or self.front.poll() is None:
+        while self.front.poll() is None:
+            self.look()
             time.sleep(0.2)
 
     def look(self):
         children = pathlib.Path(f"/proc/{self.front.pid}/task/{self.front.pid}/children")
-        if self.front.poll() is None:
-            for child in map(int, children.read_text().split()):
-                if child not in self.started:
-                    self.started.append(child)
+        with contextlib.suppress(OSError):  # if it has ended
+            now = map(int, children.read_text().split())
+            self.started += [child for child in now if child not in self.started]
         found = sessions()
         self.there = {each: found[each] for each in self.started if each in found}
         self.most = max(self.most, len(self.there))
@@ -156,7 +157,7 @@ class Run:
     def wait(self, what, is_so):
         while not is_so():
             if time.monotonic() > self.deadline:
-                raise AssertionError(f"after {LIMIT} s this was not so: {what}\n{self.end_of_log()}")
+                raise AssertionError(f"not so after {LIMIT} s: {what}\n{self.end_of_log()}")
             if self.front.poll() is not None:
                 raise AssertionError(f"rolling.py ended before: {what}\n{self.end_of_log()}")
             time.sleep(0.05)
@@ -232,6 +233,8 @@ class Run:
             self.front.terminate()
             self.front.wait()
         self.engines.join()
+        for engine in self.engines.look():  # which rolling.py has left
+            os.killpg(engine, signal.SIGKILL)
 
 
 class Rolling(unittest.TestCase):
@@ -250,11 +253,12 @@ class Rolling(unittest.TestCase):
     def report(cls):
         made = cls.made
         requests = sum(len(client.answers) + len(client.failed) for client in made.clients)
-        print(f"{cls.engine}: {requests} requests; ready after {made.first_start:.1f} s; from the move "
-              f"to the first answer of the next version {made.change:.1f} s, then "
-              f"{made.end_of_old:.1f} s to the end of the old engine; in memory: "
-              + ", ".join(f"{size / 2**20:.0f} MiB of {count}"
-                          for count, size in sorted(made.engines.largest.items()) if count))
+        memory = ", ".join(f"{size / 2**20:.0f} MiB of {count}"
+                           for count, size in sorted(made.engines.largest.items()) if count)
+        print(f"{cls.engine}: {requests} requests; ready after {made.first_start:.1f} s; from the "
+              f"move to the first answer of the next version {made.change:.1f} s, then "
+              f"{made.end_of_old:.1f} s to the end of the old engine; PSS at most: {memory}",
+              flush=True)
 
     def texts(self, client):
         return [text for text, _ in client.answers]
