@@ -2,8 +2,8 @@
 
     MODEL=/models/llama PORT=8080 python rolling.py vllm serve {model} --port {port} \\
         --served-model-name llama --gpu-memory-utilization 0.45
-    MODEL=/models/llama PORT=8080 python rolling.py python -m sglang.launch_server \\
-        --model-path {model} --port {port} --served-model-name llama --mem-fraction-static 0.45
+    MODEL=/models/llama PORT=8080 python rolling.py sglang serve --model-path {model} \\
+        --port {port} --served-model-name llama --mem-fraction-static 0.45
 
 For engines that read a model as they start. MODEL is what `weightmap fetch`, `hold` or `publish`
 made: a link to the folder of the present version, which stands for {model}; {port} is a free one.

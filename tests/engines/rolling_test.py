@@ -117,8 +117,10 @@ class Watcher(threading.Thread):
 
     def run(self):
         while self.front.poll() is None:
-            self.look()
-            time.sleep(0.2)
+            for _ in range(10):
+                self.look()
+                time.sleep(0.2)
+            self.weigh()
 
     def look(self):
         children = pathlib.Path(f"/proc/{self.front.pid}/task/{self.front.pid}/children")
@@ -128,9 +130,11 @@ class Watcher(threading.Thread):
         found = sessions()
         self.there = {each: found[each] for each in self.started if each in found}
         self.most = max(self.most, len(self.there))
+        return self.there
+
+    def weigh(self):  # which takes the system a while
         size = sum(resident_bytes(processes) for processes in self.there.values())
         self.largest[len(self.there)] = max(size, self.largest.get(len(self.there), 0))
-        return self.there
 
 
 class Run:
@@ -139,7 +143,6 @@ class Run:
     def __init__(self, engine, folder):
         self.folder, self.link = folder, folder / "model"
         self.deadline = time.monotonic() + LIMIT
-        self.front = None
         make_versions(folder)
         weightmap.publish(folder / "A", self.link)
         command = [sys.executable, ROLLING, sys.executable, *COMMANDS[engine], "--port", "{port}",
@@ -160,7 +163,7 @@ class Run:
                 raise AssertionError(f"not so after {LIMIT} s: {what}\n{self.end_of_log()}")
             if self.front.poll() is not None:
                 raise AssertionError(f"rolling.py ended before: {what}\n{self.end_of_log()}")
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def end_of_log(self):
         return self.log.read_text(errors="replace")[-8000:]
