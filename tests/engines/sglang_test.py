@@ -31,7 +31,7 @@ import weightmap
 import weightmap._engines.load
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
+sys.path[:0] = [str(HERE.parents[1] / "python" / "tests"), str(HERE.parent / "support")]
 import fake_sglang
 from memory_maps import permissions
 

@@ -33,7 +33,7 @@ from vllm.plugins import load_general_plugins
 import weightmap
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
+sys.path[:0] = [str(HERE.parents[1] / "python" / "tests"), str(HERE.parent / "support")]
 import fake_vllm
 from stopped_reader import Attempts, make_cold, stop_reader
 
