@@ -1,22 +1,24 @@
 """Any server of a model, changed under load for another one of the model's next version.
 
     MODEL=/models/llama PORT=8080 python rolling.py vllm serve {model} --port {port} \\
-        --served-model-name llama
-    MODEL=/models/llama PORT=8080 python rolling.py python -m sglang.launch_server \\
-        --model-path {model} --port {port}
+        --served-model-name llama --gpu-memory-utilization 0.45
+    MODEL=/models/llama PORT=8080 python rolling.py sglang serve --model-path {model} \\
+        --port {port} --served-model-name llama --mem-fraction-static 0.45
 
 For engines that read a model as they start. MODEL is what `weightmap fetch`, `hold` or `publish`
 made: a link to the folder of the present version, which stands for {model}; {port} is a free one.
-Each request that comes to PORT goes to the engine of the moment. When the link has moved, an engine
-of the new version is started beside it, and gets the requests from its first 200 to GET $HEALTH
-(/health) on; the old one ends with its last answer, and its memory is given back. One that ends
-before it is ready, or whose version is old by then, changes nothing. So there are two at most. The
-server ends with the engine of the moment, whose supervisor starts both again.
+Each request that comes to PORT of HOST (127.0.0.1) goes to the engine of the moment. When the link
+has moved, an engine of the new version is started beside it, and gets the requests from its first
+200 to GET $HEALTH (/health) on; the old one ends with its last answer, or $LONGEST_ANSWER seconds
+(600) later, and its memory is given back. One that ends before it is ready, or whose version is old
+by then, changes nothing. So there are two at most, and the device has to have room for two. The
+server ends with the engine of the moment, whose supervisor starts both again. No WebSockets.
 """
 
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import socket
 import sys
@@ -25,7 +27,11 @@ import weightmap
 
 LONGEST_HEAD = 1 << 20  # of a request, in bytes
 GRACE = 30  # seconds from SIGTERM to SIGKILL, and for an answer about the health
-LONGEST_ANSWER = 600  # seconds that an engine of an old version has for its last answers
+# Of engines: below those that Linux gives to connections, one of which could have it by the time
+# that the engine, which imports for half a minute, listens.
+PORTS = range(10_000, 32_768)
+# Seconds that an engine of an old version has for its last answers.
+LONGEST_ANSWER = float(os.environ.get("LONGEST_ANSWER", "600"))
 BROKEN = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -34,8 +40,10 @@ def say(what):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+    while True:
+        port = random.choice(PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 class Engine:
@@ -78,6 +86,7 @@ class Engine:
         """Ends all of its group, with SIGTERM at first."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for _ in range(10 * GRACE):
+                self.reap()
                 try:
                     os.killpg(self.process.pid, number)
                 except ProcessLookupError:
@@ -85,8 +94,16 @@ class Engine:
                 number = 0  # is one of them there?
                 await asyncio.sleep(0.1)
 
+    def reap(self):
+        """What has ended of its group and is now a child of this process, as in a container whose
+        first process this is. The engine itself is asyncio's."""
+        if self.process.returncode is not None:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-self.process.pid, os.WNOHANG)[0]:
+                    pass
+
     async def end_with_last_answer(self):
-        for _ in range(10 * LONGEST_ANSWER):
+        for _ in range(int(10 * LONGEST_ANSWER)):
             if not self.answers:
                 break
             await asyncio.sleep(0.1)
@@ -184,13 +201,13 @@ class Front:
                 f"{self.engine.folder} goes on")
         await self.end(engine.end(), engine)
 
-    async def run(self, watch, port):
+    async def run(self, watch, host, port):
         self.engine = await self.start(watch.path)
         if not await self.engine.is_ready(self.health):
             return self.engine.process.returncode or 1
-        server = await asyncio.start_server(self.accept, "127.0.0.1", port, backlog=1024,
+        server = await asyncio.start_server(self.accept, host, port, backlog=1024,
                                             limit=LONGEST_HEAD)
-        print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+        print(f"http://{host}:{server.sockets[0].getsockname()[1]}", flush=True)
         following = asyncio.ensure_future(self.follow(watch))
         try:
             while self.engine.process.returncode is None:
@@ -216,7 +233,8 @@ async def next_version(watch):
 async def main(command):
     front = Front(command, os.environ.get("HEALTH", "/health"))
     watch = weightmap.watch(os.environ["MODEL"], interval=0.2)
-    running = asyncio.ensure_future(front.run(watch, int(os.environ.get("PORT", "8080"))))
+    running = asyncio.ensure_future(front.run(watch, os.environ.get("HOST", "127.0.0.1"),
+                                              int(os.environ.get("PORT", "8080"))))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     try:

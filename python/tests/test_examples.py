@@ -1,6 +1,8 @@
 """Runs the programs of examples/python and examples/serving as their users do."""
 
 import contextlib
+import ctypes
+import http.client
 import json
 import os
 import re
@@ -186,9 +188,9 @@ def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
 
 # What rolling.py starts in the place of an engine: it answers with the name of its version, and to
 # /slow only once the file `end` is there; to a POST, with the length of its body. A version may be
-# broken, or never be ready.
+# broken, or never be ready, or have a process that ends after it, as multiprocessing starts one.
 ENGINE = """
-import http.server, os, sys, time
+import http.server, os, signal, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def answer(self, text):
@@ -212,13 +214,25 @@ if os.path.exists(os.path.join(sys.argv[1], "broken")):
     sys.exit("cannot load it")
 while os.path.exists(os.path.join(sys.argv[1], "never")):
     time.sleep(0.01)
+engine = os.getpid()
+if os.path.exists(os.path.join(sys.argv[1], "helped")) and os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while os.getppid() == engine:
+        time.sleep(0.01)
+    os._exit(0)
 Server(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
 """
 
 
+def adopt_orphans():
+    """As the first process of a container does."""
+    assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+
+
 @pytest.fixture
-def rolling(tmp_path):
-    """rolling.py before such engines of the versions v1 to v4."""
+def rolling(tmp_path, request):
+    """rolling.py before such engines of the versions v1 to v4, with what a test has for its
+    environment."""
     for version in ("v1", "v2", "v3", "v4"):
         (tmp_path / version).mkdir()
         shutil.copy(STATE_DICT, tmp_path / version / "pytorch_model.bin")
@@ -228,8 +242,8 @@ def rolling(tmp_path):
     command = [tmp_path / "python", "-c", ENGINE, "{model}", "{port}", tmp_path / "end"]
     front = subprocess.Popen(
         [sys.executable, SERVER.parent / "rolling.py", *command], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "MODEL": str(link), "PORT": "0"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=adopt_orphans,
+        env={**os.environ, "MODEL": str(link), "PORT": "0", **getattr(request, "param", {})},
     )  # fmt: skip
     front.url = front.stdout.readline().strip()
     yield front
@@ -311,6 +325,32 @@ def test_a_newer_version_goes_before_one_that_is_not_ready(rolling, tmp_path):
     assert "v3: answers from now on" in rolling.stderr.readline()
     assert len(engines_below(tmp_path)) <= 2
     assert version_by(rolling.url) == "v3"
+
+
+@pytest.mark.parametrize("rolling", [{"LONGEST_ANSWER": "0"}], indirect=True)
+def test_an_old_engine_ends_in_time(rolling, tmp_path):
+    with urllib.request.urlopen(rolling.url + "/slow") as slow:
+        weightmap.publish(tmp_path / "v2", tmp_path / "now", any_format=True)
+        with pytest.raises(http.client.IncompleteRead):
+            slow.read()
+    assert version_by(rolling.url) == "v2"
+
+
+def test_processes_that_an_engine_leaves_are_reaped(rolling, tmp_path):
+    children = Path(f"/proc/{rolling.pid}/task/{rolling.pid}/children")
+    (tmp_path / "v2" / "helped").touch()
+    for version in ("v2", "v3"):
+        weightmap.publish(tmp_path / version, tmp_path / "now", any_format=True)
+        assert f"{version}: answers from now on" in rolling.stderr.readline()
+    while len(children.read_text().split()) != 1:
+        time.sleep(0.01)
+    assert version_by(rolling.url) == "v3"
+
+
+def test_no_connection_gets_the_port_of_an_engine_by_itself(rolling, tmp_path):
+    [engine] = engines_below(tmp_path)
+    port = Path(f"/proc/{engine}/cmdline").read_bytes().split(b"\0")[4]
+    assert int(port) < 32768
 
 
 def test_the_front_ends_with_its_engine(rolling, tmp_path):

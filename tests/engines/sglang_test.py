@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """weightmap.sglang under a real SGLang, without a GPU. Run by an interpreter that has both.
 
-SGLang serves nothing without a GPU. So these are its hooks, its loader and its threads, on small
-files; and this SGLang is what the stand-in of python/tests takes it for.
+These are its hooks, its loader and its threads, on small files; and this SGLang is what the
+stand-in of python/tests takes it for. rolling_test.py has it serve.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import weightmap
 import weightmap._engines.load
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
+sys.path[:0] = [str(HERE.parents[1] / "python" / "tests"), str(HERE.parent / "support")]
 import fake_sglang
 from memory_maps import permissions
 

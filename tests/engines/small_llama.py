@@ -2,6 +2,7 @@
 
 import json
 
+import tokenizers
 import torch
 from safetensors.torch import save_file
 
@@ -73,3 +74,13 @@ def write_sharded(path, tensors, shards=3):
         weight_map.update({name: file for name in part})
     index = {"metadata": {}, "weight_map": weight_map}
     (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def write_tokenizer(path):
+    """Into a model's folder: one of words, of which each is the name of a token."""
+    words = {f"w{token}": token for token in range(VOCABULARY)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path / "tokenizer.json"))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "w1", "eos_token": "w2"}
+    (path / "tokenizer_config.json").write_text(json.dumps(about))

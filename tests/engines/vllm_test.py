@@ -23,6 +23,7 @@ from dataclasses import fields
 from importlib import import_module
 
 import small_llama
+from sessions import sessions
 from vllm.config import ModelConfig, ParallelConfig
 from vllm.config.load import LoadConfig
 from vllm.model_executor.model_loader import get_model_loader
@@ -32,7 +33,7 @@ from vllm.plugins import load_general_plugins
 import weightmap
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "python" / "tests"))
+sys.path[:0] = [str(HERE.parents[1] / "python" / "tests"), str(HERE.parent / "support")]
 import fake_vllm
 from stopped_reader import Attempts, make_cold, stop_reader
 
@@ -53,19 +54,11 @@ class Run:
     def end(self):
         """The exit status, and what was written; when all processes of the session have ended."""
         code = self.process.wait()
-        while any(self.is_mine(process) for process in filter(str.isdigit, os.listdir("/proc"))):
+        while self.process.pid in sessions():
             time.sleep(0.1)
         with self.output:
             self.output.seek(0)
             return code, self.output.read()
-
-    def is_mine(self, process):
-        try:
-            stat = pathlib.Path(f"/proc/{process}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-        state, _, _, session = stat.rpartition(")")[2].split()[:4]
-        return state != "Z" and int(session) == self.process.pid
 
 
 def reports_in(output):
