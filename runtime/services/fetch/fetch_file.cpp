@@ -46,8 +46,9 @@ std::uint64_t bytes_of(const std::vector<ByteRange>& ranges) {
 constexpr std::uint64_t enough_buffers = 80;
 
 // Two at least: one is received while the other one is written.
-std::size_t most_buffers(std::uint64_t buffer_bytes) {
-  const std::uint64_t affordable = os::memory_limit().usable() / 4 / buffer_bytes;
+std::size_t most_buffers(std::uint64_t all_bytes, std::uint64_t buffer_bytes) {
+  if (all_bytes == 0) all_bytes = os::memory_limit().usable() / 4;
+  const std::uint64_t affordable = all_bytes / buffer_bytes;
   return static_cast<std::size_t>(std::clamp<std::uint64_t>(affordable, 2, enough_buffers));
 }
 
@@ -58,7 +59,7 @@ std::uint64_t in_page(std::uint64_t offset) noexcept { return offset % os::page_
 class IntoFile final : public Destination {
  public:
   // The part must outlive this. No range is longer than `chunk_bytes`.
-  IntoFile(PartFile& part, std::uint64_t chunk_bytes);
+  IntoFile(PartFile& part, std::uint64_t chunk_bytes, std::uint64_t all_bytes);
 
   bool prepare(ByteRange) override { return false; }
   Result<std::optional<std::span<std::byte>>> memory_for(ByteRange range) override;
@@ -79,10 +80,10 @@ class IntoFile final : public Destination {
   std::vector<std::byte*> free_;            // those that are not in use
 };
 
-IntoFile::IntoFile(PartFile& part, std::uint64_t chunk_bytes)
+IntoFile::IntoFile(PartFile& part, std::uint64_t chunk_bytes, std::uint64_t all_bytes)
     : part_(part),
       buffer_bytes_(static_cast<std::size_t>(chunk_bytes + os::page_bytes())),
-      most_buffers_(most_buffers(buffer_bytes_)) {}
+      most_buffers_(most_buffers(all_bytes, buffer_bytes_)) {}
 
 // nullptr: all are in use.
 Result<std::byte*> IntoFile::take_buffer() {
@@ -120,7 +121,8 @@ class FileFetch {
         options_(options),
         part_(part),
         buffer_(static_cast<std::size_t>(std::min(read_step, what.file.file.size()))),
-        destination_(part, std::min(longest_piece(options), what.file.file.size())),
+        destination_(part, std::min(longest_piece(options), what.file.file.size()),
+                     what.buffer_bytes),
         sums_(sums_of(state(), what.file, options)),
         known_(known_sum(what.file.name_beside, *what.file.remote->source(), options, what.beside)),
         fetching_(*what.file.remote->source(), destination_, plan(), sums_, what.file.file.size(),

@@ -1,6 +1,7 @@
 // Fetches one file of a remote checkpoint whose metadata is known.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -18,6 +19,8 @@ struct FetchFile {
   bool is_checkpoint;                  // by itself: then the copy is opened before it gets its name
   std::string journal = {};            // its first line, if this goes on only with what has it
   const Sha256Sums* beside = nullptr;  // as known_sum() has it
+  // Of memory for what is received, as far as it can do with that; 0: a fourth of what there is.
+  std::uint64_t buffer_bytes = 0;
 };
 
 // See fetch(). Errors name no file.

@@ -29,6 +29,7 @@
 #include "runtime/services/fetch/whole_file.hpp"
 #include "runtime/services/warm/staged_file.hpp"
 #include "runtime/system/file/directory.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap {
@@ -96,6 +97,8 @@ class FolderFetch {
   }
 
  private:
+  static constexpr std::size_t files_at_a_time = 3;
+
   const Checkpoint::State& state() const noexcept { return Checkpoint::Access::state(checkpoint_); }
   std::filesystem::path path_of(const SourceFile& file) const { return folder_ / file.name_beside; }
 
@@ -127,7 +130,7 @@ class FolderFetch {
   }
 
   // Of the parts that are there the disk, or the memory, has the room.
-  Result<void> check_room_for_all() const {
+  Result<void> check_room_for_all() {
     std::uint64_t missing = 0;
     for (const SourceFile& file : state().sources.opened()) {
       if (has_version(path_of(file), *file.remote->source(), file.remote->version())) continue;
@@ -138,7 +141,11 @@ class FolderFetch {
     TRY(about_file(check_room(folder_, missing), folder_));
     TRY_ASSIGN(const os::UniqueFd folder, about_file(os::open_directory(folder_), folder_));
     if (!mmap::lives_in_memory(folder.get())) return {};
-    return about_file(check_fits(missing, 0, false), folder_);
+    TRY(about_file(check_fits(missing, 0, false), folder_));
+    const std::uint64_t left = os::memory_limit().usable();
+    buffer_bytes_ =
+        std::max<std::uint64_t>((left - std::min(left, missing)) / 4 / files_at_a_time, 1);
+    return {};
   }
 
   struct Brought {
@@ -159,7 +166,6 @@ class FolderFetch {
   // Several files at a time, so that requests for one are on their way while another one ends.
   Result<void> bring(const std::vector<const SourceFile*>& files,
                      std::vector<Brought>& brought) const {
-    constexpr std::size_t at_a_time = 3;
     JointProgress progress(files.size(), state().sources.bytes(), given_.progress);
     const NumberedWork work = [&](std::size_t number) -> Result<void> {
       const SourceFile& file = *files[number];
@@ -167,7 +173,7 @@ class FolderFetch {
       options.progress = progress.of(number);
       return about_file(bring(file, options, brought[number]), path_of(file));
     };
-    return progress.run([&] { return parallel_for(files.size(), at_a_time, work); });
+    return progress.run([&] { return parallel_for(files.size(), files_at_a_time, work); });
   }
 
   Result<void> bring(const SourceFile& file, const FetchOptions& options, Brought& brought) const {
@@ -190,7 +196,8 @@ class FolderFetch {
 
   // A file of a set may be no checkpoint by itself.
   FetchFile what(const SourceFile& file, const std::filesystem::path& path) const {
-    FetchFile what{checkpoint_, file, path, true, !state().is_set(), {}, &beside_.sums()};
+    FetchFile what{checkpoint_,     file,         path, true, !state().is_set(), {},
+                   &beside_.sums(), buffer_bytes_};
     if (state().is_set() && !is_exact(file.remote->version()))
       what.journal = first_line(own_name_, file.remote->version());
     return what;
@@ -260,6 +267,7 @@ class FolderFetch {
   const FetchOptions& given_;
   const FetchOptions options_;  // without its progress
   FilesBeside beside_;
+  std::uint64_t buffer_bytes_ = 0;             // of each file, beside a copy in memory; else 0
   std::vector<std::uint64_t> metadata_bytes_;  // that each file's source had received before
   // Of parts whose version has no name, so that no other fetch goes on with them.
   const std::string own_name_ = "fetch " + std::to_string(std::random_device()());
