@@ -154,10 +154,10 @@ WEIGHTMAP_API Result<FetchReport> fetch(RangeSource& source, const std::filesyst
 // NAME.part, and get their names once all are there and compared: until then the old set stays, so
 // there is room for both. While they get their names the folder has the file .weightmap-update,
 // with which no checkpoint of several files is opened there: a fetch that is killed at this moment
-// is to be run again. Beside what leads to a model, such as NAME.index.json and model.safetensors, come
-// the files that servers read, config.json and those of the tokenizer, as model_files() finds them; if they come
-// anew, all files are asked once more whether they are of the same moment. So do SHA256SUMS, with
-// which they are compared, and model.sig, which need no digest themselves.
+// is to be run again. Beside what leads to a model, such as NAME.index.json and model.safetensors,
+// come the files that servers read, config.json and those of the tokenizer, as model_files() finds
+// them; if they come anew, all files are asked once more whether they are of the same moment. So do
+// SHA256SUMS, with which they are compared, and model.sig, which need no digest themselves.
 // Returns a report for each file, of the one that leads to the others last. Fails as fetch() does;
 // with invalid_argument before any file gets its name if a folder or a pipe has that; with
 // unsupported for a set with files of the names that this needs itself (config.json, *.part).
