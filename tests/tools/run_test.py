@@ -348,11 +348,11 @@ class Run(ToolCase):
     def test_a_start_does_not_wait_for_one_that_goes_on(self):
         self.environment["WEIGHTMAP_START_DIR"] = str(self.folder / "starts")
         first = self.start("-v", "--ready", "100s", "--", "cat", stdin=subprocess.PIPE,
-                           stderr=subprocess.DEVNULL)
+                           stderr=subprocess.PIPE)
         while not list(self.folder.glob("starts/*.learning")):
             self.assertIsNone(first.poll())
         self.ends(0, "-v", "--ready", "100s", "--", "cat", stdin=subprocess.DEVNULL)
-        first.communicate("")
+        first.communicate("")  # and what writes the plan beside it, whose errors go there, too
 
     def test_a_mark_that_a_killed_learner_has_left(self):
         held = self.held()
