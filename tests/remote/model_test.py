@@ -416,6 +416,15 @@ class OfAListing(SetCase):
         (self.store / "modules.json").write_text("[" + " " * (1 << 20) + "]")
         for command in (("fetch", url, self.link), ("ls", "--files", url)):
             self.assertIn("modules.json", run(*command, code=1, environment=self.s3).stderr)
+        self.make_modules(*map(str, range(65)))
+        self.assertIn("modules.json has more than 64 folders",
+                      run("fetch", url, self.link, code=1, environment=self.s3).stderr)
+        self.make_modules("many")
+        (self.store / "many").mkdir()
+        for number in range(257):
+            (self.store / "many" / f"{number}.json").touch()
+        self.assertIn("the folders of its modules have more than 256 files",
+                      run("fetch", url, self.link, code=1, environment=self.s3).stderr)
 
     def test_what_leads_to_a_model_in_one_file(self):
         url = self.serve_listing("nginx")

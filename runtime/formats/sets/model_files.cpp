@@ -81,7 +81,11 @@ Result<std::vector<std::string>> module_folders(std::string_view json) {
     if (!stays_below(*path))
       return failure(ErrorCode::corrupt, std::string(modules_name) + " has a module in " +
                                              bytes::quote(*path) + ", which is not below it");
-    if (std::ranges::find(folders, *path) == folders.end()) folders.emplace_back(*path);
+    if (std::ranges::find(folders, *path) != folders.end()) continue;
+    if (folders.size() == most_modules)
+      return failure(ErrorCode::limit_exceeded, std::string(modules_name) + " has more than " +
+                                                    std::to_string(most_modules) + " folders");
+    folders.emplace_back(*path);
   }
   return folders;
 }

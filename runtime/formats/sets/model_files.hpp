@@ -1,6 +1,7 @@
 // Which files of a folder belong to a model. Decides by names and sizes alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -37,8 +38,10 @@ bool is_well_known(std::string_view name) noexcept;
 // [{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
 inline constexpr std::string_view modules_name = "modules.json";
 inline constexpr std::uint64_t most_bytes_of_modules = 1u << 20;
+// More than any model has: with so many, it is no list of modules.
+inline constexpr std::size_t most_modules = 64;
 // Its folders, in their order. None for another text. Fails with corrupt for one that is not below
-// the model's.
+// the model's; with limit_exceeded for more than 64.
 Result<std::vector<std::string>> module_folders(std::string_view json);
 // What is asked for in each, where the store lists none.
 std::span<const std::string_view> module_names() noexcept;

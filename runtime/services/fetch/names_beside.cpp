@@ -106,6 +106,10 @@ Result<Beside> find_in_modules(const RangeSource& lead, std::string_view modules
       found.listing->push_back({front + file.name, file.size, file.tag});
       found.names.push_back(found.listing->back().name);
     }
+    if (found.names.size() > sets::most_beside_weights)
+      return failure(ErrorCode::limit_exceeded, "the folders of its modules have more than " +
+                                                    std::to_string(sets::most_beside_weights) +
+                                                    " files");
   }
   return found;
 }

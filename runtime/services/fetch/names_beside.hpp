@@ -24,7 +24,8 @@ struct Beside {
 Result<Beside> find_beside(RangeSource& lead, std::string_view name);
 
 // The files in the folders of the model's modules, which its modules.json has: those that the store
-// lists, or the well-known ones. Fails as module_folders() and list().
+// lists, or the well-known ones. Fails as module_folders() and list(); with limit_exceeded for more
+// than 256.
 Result<Beside> find_in_modules(const RangeSource& lead, std::string_view modules_json);
 
 // The file of a checkpoint that leads to the others. Fails with unsupported if none does.
