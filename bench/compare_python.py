@@ -20,6 +20,7 @@ from samples import (HERE, check_between, duration, figure, interleave, machine_
                      ratio_text, table, write_between)
 
 COUNTS = (10, 1000, 10000, 100000)
+SAFETENSORS_COUNTS = (300, 3000)
 FIGURE_COUNT = 10000  # tensors
 FRAMEWORKS = ("pt", "np")
 ACCESSORS = {"weightmap": "`weightmap.open`", "safe_open": "`weightmap.safe_open`",
@@ -110,32 +111,39 @@ def open_figure(measured):
 # ---- loading: a whole state dict as torch tensors
 
 def measure_loads(bench):
-    """Samples by number of tensors and contender."""
+    """Samples by kind of file, number of tensors and contender."""
     samples = {}
-    for count in COUNTS:
-        file = f"tensors_{count}.pt"
-        samples[count] = bench.interleave({"ours": bench.contender("state", "weightmap", "pt", file),
-                                           "theirs": bench.contender("state", "theirs", "pt", file)})
-        for name, taken in samples[count].items():
-            assert all(run["tensors"] == count for run in taken.runs), name
+    for kind, suffix, counts in (("pt", "pt", COUNTS),
+                                 ("safetensors", "safetensors", SAFETENSORS_COUNTS)):
+        for count in counts:
+            file = f"tensors_{count}.{suffix}"
+            taken = bench.interleave({"ours": bench.contender("state", "weightmap", kind, file),
+                                      "theirs": bench.contender("state", "theirs", kind, file)})
+            for name, runs in taken.items():
+                assert all(run["tensors"] == count for run in runs.runs), name
+            samples[kind, count] = taken
     return samples
 
 
 def load_lines(samples):
-    return ["A whole state dict as torch tensors:", "", *load_table(samples)]
+    return ["A whole state dict as torch tensors:", "",
+            *load_table(samples, "pt", "`.pt`, tensors", "`torch.load(mmap=True)`"), "",
+            *load_table(samples, "safetensors", "safetensors, tensors",
+                        "`safetensors.torch.load_file`")]
 
 
-def load_table(samples):
+def load_table(samples, kind, title, library):
     rows = []
-    for count in COUNTS:
-        ours, theirs = samples[count]["ours"], samples[count]["theirs"]
-        rows.append([f"{count:,}", f"**{timed(ours)}**", timed(theirs),
-                     ratio_text(theirs.ratio_to("ours"), 1)])
-    return table(["tensors", "`weightmap.torch.load`", "`torch.load(mmap=True)`", "ratio"], rows)
+    for (measured, count), taken in samples.items():
+        if measured == kind:
+            ours, theirs = taken["ours"], taken["theirs"]
+            rows.append([f"{count:,}", f"**{timed(ours)}**", timed(theirs),
+                         ratio_text(theirs.ratio_to("ours"), 1)])
+    return table([title, "`weightmap.torch.load`", library, "ratio"], rows)
 
 
 def load_figure(samples):
-    ours, theirs = (samples[FIGURE_COUNT][name].median() for name in ("ours", "theirs"))
+    ours, theirs = (samples["pt", FIGURE_COUNT][name].median() for name in ("ours", "theirs"))
     return figure(f"**Loading {FIGURE_COUNT:,} tensors** as a state dict of torch takes "
                   f"**{duration(ours)}** with `weightmap.torch.load`, {duration(theirs)} with "
                   "`torch.load(mmap=True)`.")
@@ -192,14 +200,14 @@ def markers(name):
 # ---- preparing and running
 
 def make_safetensors(bench, count):
-    """Writes the same state dict as a .safetensors file."""
+    """Writes the first tensors of the largest .pt file as a .safetensors file."""
     path = bench.file(f"tensors_{count}.safetensors")
     if os.path.exists(path):
         return
     import safetensors.torch
     import torch
-    state = torch.load(bench.file(f"tensors_{count}.pt"), weights_only=True)
-    safetensors.torch.save_file(state, path + ".part")
+    state = torch.load(bench.file(f"tensors_{max(COUNTS)}.pt"), weights_only=True)
+    safetensors.torch.save_file(dict(list(state.items())[:count]), path + ".part")
     os.rename(path + ".part", path)
 
 
@@ -245,7 +253,7 @@ def main():
         for path in (arguments.write, arguments.write_figure if MEASURES[name][2] else None):
             check_between(parser, path, *markers(name))
     bench = Bench(arguments)
-    for count in (10, 10000, 100000):
+    for count in (10, *SAFETENSORS_COUNTS, 10000, 100000):
         make_safetensors(bench, count)
     make_shards(bench)
     for name in arguments.only:

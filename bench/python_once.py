@@ -7,7 +7,7 @@ safe_open is weightmap.safe_open. Prints one JSON object; times are microseconds
 counted. Imports are never part of a time, nor is what a library does at its first use: each
 contender first does the same to SMALL.
 
-state:   a whole state dict by weightmap.torch.load or torch.load(mmap=True).
+state:   a whole state dict by weightmap.torch.load, or by torch.load(mmap=True) or load_file.
 names:   until all names are known.
 access:  every tensor of safetensors by its name, each dropped at once (--framework pt|np).
 load:    until all names are known (open_us), then until every tensor is one of torch, of its bytes
@@ -177,10 +177,19 @@ def contender(arguments):
 
 
 def measure_state(arguments, path):
-    load = weightmap.torch.load if arguments.contender == "weightmap" else torch_load
+    load = state_loader(arguments)
     watch = Stopwatch()
     state = load(path)
     return {"open_us": watch.read(), "tensors": len(state)}
+
+
+def state_loader(arguments):
+    if arguments.contender == "weightmap":
+        return weightmap.torch.load
+    if arguments.kind == "pt":
+        return torch_load
+    from safetensors.torch import load_file
+    return load_file
 
 
 def measure_access(arguments, path):

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "python/src/bindings.hpp"
 #include "python/src/errors.hpp"
@@ -36,6 +39,12 @@ nb::tuple byte_strides(const TensorView& view) {
   return nb::tuple(list);
 }
 
+// Lent memory stays lent, so that only the first loan would notice a truncated file.
+void check_guarded(const Tensor& tensor) {
+  if (tensor.owner->checkpoint().info().protection == Protection::guard)
+    value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
+}
+
 // The tensor of torch, if it is one that reaches from the first byte of its storage to the last
 // one. Invalid otherwise, and where torch's door does not make it.
 nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> how) {
@@ -54,7 +63,67 @@ nb::object to_torch_directly(const Tensor& tensor, std::optional<CopyOnWrite> ho
                              view.shape(), view.strides()});
 }
 
+// As to_torch_directly(), with blocked types as to_torch() shows them. None in place of an invalid
+// object.
+nb::object to_torch_alone(const Tensor& tensor) {
+  if (is_blocked(tensor.view().dtype())) return to_torch_alone(bits_of(tensor));
+  check_guarded(tensor);
+  const nb::object made = to_torch_directly(tensor, std::nullopt);
+  return made.is_valid() ? made : nb::none();
+}
+
+// What was saved as one tensor under two names.
+bool is_same(const Tensor& one, const Tensor& other) {
+  const TensorView &left = one.view(), &right = other.view();
+  return one.named.storage_offset == other.named.storage_offset && left.dtype() == right.dtype() &&
+         left.is_conjugate() == right.is_conjugate() && left.is_negative() == right.is_negative() &&
+         std::ranges::equal(left.shape(), right.shape()) &&
+         std::ranges::equal(left.strides(), right.strides());
+}
+
+// Which of some tensors use a storage.
+struct StorageUsers {
+  std::size_t first;  // position of the first one
+  bool are_same;      // the others are the same tensor
+};
+
+using UsersByStorage = std::unordered_map<std::size_t, StorageUsers>;
+
+UsersByStorage users_of_storages(const std::vector<const Tensor*>& tensors) {
+  UsersByStorage users;
+  users.reserve(tensors.size());
+  for (std::size_t at = 0; at < tensors.size(); ++at) {
+    if (tensors[at] == nullptr) continue;
+    const auto [found, is_first] =
+        users.try_emplace(tensors[at]->named.storage_index, StorageUsers{at, true});
+    if (!is_first && !is_same(*tensors[found->second.first], *tensors[at]))
+      found->second.are_same = false;
+  }
+  return users;
+}
+
 }  // namespace
+
+nb::list to_torch_at_once(const nb::list& objects) {
+  std::vector<const Tensor*> tensors;
+  tensors.reserve(objects.size());
+  for (nb::handle object : objects)
+    tensors.push_back(nb::isinstance<Tensor>(object) ? nb::inst_ptr<Tensor>(object) : nullptr);
+  const UsersByStorage users = users_of_storages(tensors);
+  nb::list made;
+  for (std::size_t at = 0; at < tensors.size(); ++at) {
+    nb::object tensor = nb::none();
+    if (tensors[at] != nullptr) {
+      const StorageUsers& user = users.at(tensors[at]->named.storage_index);
+      if (user.are_same && user.first != at)
+        tensor = made[user.first];
+      else if (user.are_same)
+        tensor = to_torch_alone(*tensors[at]);
+    }
+    made.append(tensor);
+  }
+  return made;
+}
 
 nb::tuple shape_of(const Tensor& tensor) { return int_tuple(tensor.view().shape()); }
 nb::tuple strides_of(const Tensor& tensor) { return int_tuple(tensor.view().strides()); }
@@ -85,9 +154,7 @@ nb::object to_numpy(const Tensor& tensor) {
 nb::object to_torch(const Tensor& tensor, nb::handle copy_on_write) {
   if (is_blocked(tensor.view().dtype())) return to_torch(bits_of(tensor), copy_on_write);
   const std::optional<CopyOnWrite> how = read_copy_on_write(copy_on_write);
-  // Lent memory stays lent, so that only the first loan would notice a truncated file.
-  if (tensor.owner->checkpoint().info().protection == Protection::guard)
-    value_or_raise(check_unchanged(tensor.owner->checkpoint(), tensor.view()));
+  check_guarded(tensor);
   if (nb::object direct = to_torch_directly(tensor, how); direct.is_valid()) return direct;
   const TensorView& view = tensor.view();
   const Checkpoint& checkpoint = tensor.owner->checkpoint();

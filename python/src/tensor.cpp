@@ -305,6 +305,11 @@ BufferError for a consumer that asks for the unversioned form, which cannot carr
              nb::sig("def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: "
                      "tuple[int, ...], /) -> Tensor"),
              "Those elements of a tensor, as a subscript once picked them; all in elements.");
+  module.def(
+      "torch_at_once", to_torch_at_once,
+      nb::sig("def torch_at_once(tensors: list[typing.Any], /) -> list[typing.Any]"),
+      "Tensors of one checkpoint as those of torch; None for each that torch's functions have "
+      "to make, since it shares its storage with another one of the list or is in pieces.");
 }
 
 }  // namespace weightmap::python

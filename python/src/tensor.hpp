@@ -64,6 +64,10 @@ inline std::int64_t byte_stride(const TensorView& view, std::size_t dim) noexcep
 nanobind::object to_numpy(const Tensor& tensor);
 // `copy_on_write`: None for what the checkpoint was opened with, or what stands in its place.
 nanobind::object to_torch(const Tensor& tensor, nanobind::handle copy_on_write);
+// Those of a list of tensors of one checkpoint as to_torch() makes them, and one object for what is
+// one tensor under several names. None for those that torch's functions have to make: they share
+// their storage with another tensor of the list, or use a part of it, or are no Tensor.
+nanobind::list to_torch_at_once(const nanobind::list& objects);
 // __array_interface__. Raises AttributeError where numpy itself has no word for the tensor.
 nanobind::dict array_interface(const Tensor& tensor);
 

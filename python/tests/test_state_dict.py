@@ -89,6 +89,76 @@ def test_each_tensor_is_what_it_is_alone(data, torch, name):
             )
 
 
+def write_safetensors(torch, folder, name="model.safetensors", prefix=""):
+    tensors = {f"{prefix}weight": torch.arange(12.0).reshape(3, 4).to(torch.bfloat16),
+               f"{prefix}bias": torch.arange(3), f"{prefix}scalar": torch.tensor(2.5)}
+    weightmap.save_safetensors(tensors, folder / name)
+    return folder / name
+
+
+def write_shards(torch, folder):
+    for number in (1, 2):
+        write_safetensors(torch, folder, f"model-0000{number}-of-00002.safetensors", f"{number}.")
+    return folder
+
+
+def write_gguf(torch, folder):
+    gguf = pytest.importorskip("gguf", reason="GGUF files are made by the package gguf")
+    writer = gguf.GGUFWriter(folder / "model.gguf", "test")
+    values = torch.arange(64.0).reshape(2, 32).numpy()
+    blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("float", values)
+    writer.add_tensor("blocks", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return folder / "model.gguf"
+
+
+@pytest.mark.parametrize("write", [write_safetensors, write_shards, write_gguf])
+def test_no_function_of_torch_makes_tensors_of_their_own_bytes(write, tmp_path, torch, monkeypatch):
+    from weightmap._torch import tensors
+
+    path = write(torch, tmp_path)
+    alone = {name: tensor.torch() for name, tensor in weightmap.open(path).items()}
+    monkeypatch.setattr(tensors, "_over", None)
+    monkeypatch.setattr(tensors, "view", None)
+    monkeypatch.setattr(tensors, "storage", None)
+    for state in (weightmap.torch.load(path), weightmap.open(path).torch()):
+        assert list(state) == list(alone)
+        for name, tensor in state.items():
+            assert torch.equal(tensor, alone[name])
+            assert (tensor.dtype, tensor.stride()) == (alone[name].dtype, alone[name].stride())
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def test_where_torch_would_ask_a_mode_its_functions_make_the_tensors(tmp_path, torch):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Asked(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.calls += 1
+            return function(*args, **(kwargs or {}))
+
+    path = write_safetensors(torch, tmp_path)
+    with Asked() as mode:
+        state = weightmap.torch.load(path)
+    assert mode.calls >= len(state) == 3
+    assert state["weight"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+def test_a_part_beside_its_whole_storage_shares_it_in_any_order(torch, tmp_path):
+    base = torch.arange(6.0)
+    torch.save({"part": base[2:4], "whole": base, "again": base}, tmp_path / "v.pt")
+    state = weightmap.open(tmp_path / "v.pt").torch()
+    assert state["whole"] is state["again"]
+    state["part"].zero_()
+    assert state["whole"].tolist() == [0, 1, 0, 0, 4, 5]
+
+
 def test_quantized_tensors_are_refused_as_one_by_one(data, torch):
     with weightmap.open(data / "quantized.pt") as checkpoint:
         with pytest.raises(weightmap.UnsupportedError, match="needs its scales"):

@@ -247,6 +247,11 @@ def numpy_word(dtype: str, /) -> tuple[str, bool]:
 def part_of(tensor: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], /) -> Tensor:
     """Those elements of a tensor, as a subscript once picked them; all in elements."""
 
+def torch_at_once(tensors: list[Any], /) -> list[Any]:
+    """
+    Tensors of one checkpoint as those of torch; None for each that torch's functions have to make, since it shares its storage with another one of the list or is in pieces.
+    """
+
 class TensorBuffer:
     """What Tensor.buffer() is a view of: the elements, by the buffer protocol."""
 

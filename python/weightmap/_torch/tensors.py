@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from weightmap import _core
+from weightmap._collector import collector_paused
 from weightmap._errors import Error, MissingPackageError
 
 try:
@@ -104,6 +105,7 @@ def state_dict(
     """
     storages: dict[Any, torch.UntypedStorage] = {}
     made: dict[Any, torch.Tensor] = {}
+    converts = device is not None or dtype is not None
 
     def storage_of(tensor: _core.Tensor, kind: torch.dtype) -> torch.UntypedStorage:
         offset, nbytes = opened.storage_place(tensor.storage_index)
@@ -120,29 +122,36 @@ def state_dict(
 
     is_guarded = opened.info()["protection"] == "guard"
 
-    def make(tensor: CheckpointTensor) -> torch.Tensor:
-        if not isinstance(tensor, _core.Tensor):  # a copy, which shares with no other
-            return tensor.torch().to(device=device, dtype=dtype if tensor.block[0] == 1 else None)
+    def mapped(tensor: _core.Tensor) -> tuple[torch.Tensor, bool]:
+        """And whether it is a copy already."""
+        if is_guarded:
+            opened.check_unchanged(tensor)
+        if tensor.block[0] > 1:
+            return tensor.torch(), False
+        kind = dtype_of(tensor.dtype)
         place = tensor.storage_offset, tensor.shape, tensor.strides
         lazy = tensor.is_conjugate, tensor.is_negative
-        key = tensor.storage_index, tensor.dtype, place, lazy
+        made = _over(storage_of(tensor, kind), kind, *place, *lazy)
+        return made, (tensor.storage_index, kind) in storages
+
+    def make(tensor: CheckpointTensor, direct: torch.Tensor | None) -> torch.Tensor:
+        if not isinstance(tensor, _core.Tensor):  # a copy, which shares with no other
+            return tensor.torch().to(device=device, dtype=dtype if tensor.block[0] == 1 else None)
+        if direct is not None and not converts:
+            return direct
+        key = (tensor.storage_index, tensor.dtype, tensor.storage_offset, tensor.shape,
+               tensor.strides, tensor.is_conjugate, tensor.is_negative)
         if key not in made:
-            if is_guarded:
-                opened.check_unchanged(tensor)
-            is_copy = False
-            if tensor.block[0] > 1:
-                mapped = tensor.torch()
-                made[key] = mapped.to(device=device)
-            else:
-                kind = dtype_of(tensor.dtype)
-                mapped = _over(storage_of(tensor, kind), kind, *place, *lazy)
-                made[key] = mapped.to(device=device, dtype=dtype)
-                is_copy = (tensor.storage_index, kind) in storages
-            if is_copy or made[key] is not mapped:
+            whole, is_copy = mapped(tensor) if direct is None else (direct, False)
+            made[key] = whole.to(device=device, dtype=dtype if tensor.block[0] == 1 else None)
+            if is_copy or made[key] is not whole:
                 opened.check_unchanged(tensor)
         return made[key]
 
-    return {name: make(tensor) for name, tensor in named}
+    with collector_paused():
+        pairs = list(named)
+        directly = _core.torch_at_once([tensor for _, tensor in pairs])
+        return {name: make(tensor, direct) for (name, tensor), direct in zip(pairs, directly)}
 
 
 _SECTIONS = {"_parameters", "_buffers", "_modules"}
