@@ -23,6 +23,7 @@
 #include "tools/run/readiness.hpp"
 #include "tools/run/start_reader.hpp"
 #include "tools/run/start_task.hpp"
+#include "tools/run/weights_reader.hpp"
 #include "tools/support/columns.hpp"
 #include "tools/support/files.hpp"
 #include "tools/support/signals.hpp"
@@ -154,14 +155,7 @@ class StateMaker {
 
 Result<std::vector<start::PlannedFile>> weights_of(const fs::path& model) {
   TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(model, OpenOptions::to_look()));
-  std::vector<start::PlannedFile> files;
-  for (const SourceInfo& source : files_of(checkpoint)) {
-    std::error_code error;
-    const fs::path path = fs::canonical(source.path, error);
-    if (!error && source.bytes > 0)
-      files.push_back({path.native(), source.bytes, source.generation.mtime_ns, {}});
-  }
-  return files;
+  return start::weights_plan(checkpoint, {}).files;
 }
 
 // A word of the command may be no model, but what --model says has to be one.

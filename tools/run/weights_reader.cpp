@@ -1,13 +1,11 @@
 #include "tools/run/weights_reader.hpp"
 
-#include <algorithm>
-#include <chrono>
+#include <optional>
 #include <system_error>
-#include <vector>
+#include <utility>
 
-#include "mmap/pages/page_cache.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/system/file/file.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
 #include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
 #include "tools/run/start_reader.hpp"
@@ -32,28 +30,24 @@ void read_small_files(const fs::path& folder, const std::atomic<bool>& stopped) 
   read_start(plan, stopped);
 }
 
-bool is_all_cached(const Checkpoint& checkpoint) {
-  const std::vector<SourceInfo> files = files_of(checkpoint);
-  return std::all_of(files.begin(), files.end(), [](const SourceInfo& source) {
-    const Result<os::File> file = os::File::open(source.path, false);
-    if (!file) return false;
-    const Result<std::uint64_t> cached = mmap::cached_bytes_of(*file);
-    return cached && *cached == file->size();
-  });
+// None unless the file is there under a name.
+std::optional<PlannedFile> planned_file(const SourceInfo& source) {
+  std::error_code error;
+  const fs::path path = fs::canonical(source.path, error);
+  if (error || source.bytes == 0) return std::nullopt;
+  return PlannedFile{path.native(), source.bytes, source.generation.mtime_ns, {}};
 }
 
-// Recorded tensors come first, then the file in its order.
-std::vector<std::size_t> order_of(const Checkpoint& checkpoint, const fs::path& model) {
-  const fs::path path = model.native() + ".order";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return {};
-  Result<TensorOrder> order = load_tensor_order(checkpoint, path);
-  if (!order) return {};
-  std::vector<bool> is_named(checkpoint.tensors().size());
-  for (const std::size_t tensor : order->tensors) is_named[tensor] = true;
-  for (std::size_t i = 0; i < is_named.size(); ++i)
-    if (!is_named[i]) order->tensors.push_back(i);
-  return std::move(order->tensors);
+void add_recorded_tensors(const Checkpoint& checkpoint, const fs::path& order, StartPlan& plan) {
+  const Result<TensorOrder> recorded = load_tensor_order(checkpoint, order);
+  if (!recorded) return;
+  for (const std::size_t at : recorded->tensors) {
+    const NamedTensor tensor = checkpoint.tensors()[at];
+    std::optional<PlannedFile> file = planned_file(checkpoint.source(tensor.source));
+    if (!file || tensor.is_copied || tensor.view.nbytes() == 0) continue;
+    file->parts = {{tensor.file_offset, tensor.view.nbytes()}};
+    plan.files.push_back(std::move(*file));
+  }
 }
 
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
@@ -69,23 +63,26 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) read_small_files(model, stopped);
   for (const SourceInfo& file : files_of(checkpoint)) read.all_bytes += file.bytes;
-  if (is_all_cached(checkpoint)) return read;
-  WarmOptions options;
-  options.tensors = order_of(checkpoint, model);
-  options.one_reader = true;
-  options.for_others = true;
-  TRY_ASSIGN(Warmer warmer, Warmer::start(checkpoint, options));
-  while (!warmer.wait_for(std::chrono::milliseconds(20)))
-    if (stopped) warmer.cancel();
-  TRY_ASSIGN(const WarmReport report, warmer.wait());
-  read.bytes = report.bytes_done;
-  if (report.bytes_left_out > 0)
-    read.trouble = printable(model.native()) + ": " + std::to_string(report.bytes_left_out) +
-                   " bytes do not fit into memory (" + report.budget_reason + ")";
+  const ReadCounts counts = read_start(weights_plan(checkpoint, model), stopped);
+  read.bytes = counts.bytes;
+  if (counts.ran_out_of_memory)
+    read.trouble = printable(model.native()) + ": not all of it fits into memory (" +
+                   os::memory_limit().reason + ")";
   return read;
 }
 
 }  // namespace
+
+StartPlan weights_plan(const Checkpoint& checkpoint, const fs::path& model) {
+  StartPlan plan;
+  const fs::path order = model.native() + ".order";
+  std::error_code ignored;
+  if (fs::exists(order, ignored)) add_recorded_tensors(checkpoint, order, plan);
+  for (const SourceInfo& source : files_of(checkpoint))
+    if (std::optional<PlannedFile> file = planned_file(source))
+      plan.files.push_back(std::move(*file));
+  return plan;
+}
 
 WeightsRead read_weights(const fs::path& model, const std::atomic<bool>& stopped) {
   const Result<WeightsRead> read = warm(model, stopped);

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <string>
 
+#include "tools/run/start_plan.hpp"
+#include "weightmap/checkpoint.hpp"
+
 namespace weightmap::cli::start {
 
 struct WeightsRead {
@@ -14,10 +17,12 @@ struct WeightsRead {
   std::string trouble;          // why not all of it was read; empty: all is there
 };
 
-// Reads a model's small files, and its weights in the order that is recorded beside it
-// (FILE.order), else in file order, within the memory that is free. Of those who read the same
-// model at the same time one uses the disk (WarmOptions::one_reader). Files that are cached are
-// left alone. Ends early if `stopped` becomes true.
+// The files of a checkpoint: its tensors in the order that is recorded beside the model
+// (MODEL.order), then all that is left, in the order of the files.
+StartPlan weights_plan(const Checkpoint& checkpoint, const std::filesystem::path& model);
+
+// Reads a model's small files, and its weights as they are planned (plan_reading.hpp), within the
+// memory that is free. Ends early if `stopped` becomes true.
 WeightsRead read_weights(const std::filesystem::path& model, const std::atomic<bool>& stopped);
 
 }  // namespace weightmap::cli::start

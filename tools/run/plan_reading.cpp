@@ -1,0 +1,202 @@
+#include "tools/run/plan_reading.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "mmap/pages/page_cache.hpp"
+#include "runtime/system/memory/memory_limit.hpp"
+#include "tools/run/dropped_pages.hpp"
+
+namespace weightmap::cli::start {
+namespace {
+
+constexpr std::size_t first_threads = 4, most_threads = 32;
+// How much faster twice as many threads have to be to stay.
+constexpr double worth_more = 1.2;
+constexpr std::chrono::milliseconds look_at_rate{100};
+// A large page: units begin at multiples of it, where a file is read as a whole.
+constexpr std::uint64_t unit_bytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t pipe_bytes = std::uint64_t{1} << 20;  // what everybody may have
+// What it costs less to copy than to do without.
+constexpr std::uint64_t small_bytes = std::uint64_t{64} << 10;
+// What is left free when the reading ends for lack of memory.
+constexpr std::uint64_t memory_reserve = std::uint64_t{256} << 20;
+constexpr std::uint64_t bytes_between_looks = std::uint64_t{64} << 20;
+// A folder with more is none of modules.
+constexpr int most_entries = 10'000;
+
+std::uint64_t usable_memory() {
+  const os::MemoryLimit limit = os::memory_limit();
+  return limit.usable();
+}
+
+void copy(const os::File& file, const ByteRange& part) {
+  thread_local std::vector<char> scratch(unit_bytes);
+  static_cast<void>(
+      ::pread(file.descriptor(), scratch.data(), part.length, static_cast<off_t>(part.offset)));
+}
+
+std::uint64_t uncached_bytes(const os::File& file, const PlannedFile& planned) {
+  const Result<mmap::CachedPages> pages = mmap::CachedPages::of(file);
+  std::uint64_t bytes = 0;
+  for (const ByteRange& part : parts_of(planned))
+    bytes += part.length - (pages ? pages->cached_bytes(part.offset, part.length) : 0);
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_changed) {
+  if (drops_pages_at_open(planned.path)) return std::nullopt;
+  Result<os::File> file = os::File::open_foreign(planned.path);
+  if (!file) return std::nullopt;
+  has_changed = file->size() != planned.size || file->generation().mtime_ns != planned.mtime_ns;
+  return std::move(*file);
+}
+
+bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept {
+  char byte = 0;
+  iovec into{&byte, 1};
+  return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
+}
+
+std::vector<ByteRange> parts_of(const PlannedFile& file) {
+  return file.parts.empty() ? std::vector<ByteRange>{{0, file.size}} : file.parts;
+}
+
+PlanReading::PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped)
+    : stopped_(stopped), budget_bytes_(usable_memory()) {
+  for (const PlannedFile& planned : plan.files) divide(planned);
+}
+
+void PlanReading::divide(const PlannedFile& planned) {
+  const auto shared = std::make_shared<SharedFile>(planned);
+  Unit unit{shared, {}};
+  std::uint64_t left = unit_bytes;  // of the unit
+  for (ByteRange rest : parts_of(planned)) {
+    while (rest.length > left) {
+      const std::uint64_t now = std::min(left, unit_bytes - rest.offset % unit_bytes);
+      unit.parts.push_back({rest.offset, now});
+      units_.push_back(std::exchange(unit, {shared, {}}));
+      rest = {rest.offset + now, rest.length - now};
+      left = unit_bytes;
+    }
+    unit.parts.push_back(rest);
+    left -= rest.length;
+  }
+  units_.push_back(std::move(unit));
+}
+
+ReadCounts PlanReading::run() {
+  add_threads(first_threads);
+  std::uint64_t before = 0, best = 0;
+  bool is_growing = true;
+  while (!wait_for_end()) {
+    const std::uint64_t now = looked_at_, rate = now - std::exchange(before, now);
+    if (!is_growing || rate == 0) continue;
+    is_growing = static_cast<double>(rate) > worth_more * static_cast<double>(best);
+    best = rate;
+    if (!is_growing)
+      wanted_threads_ = std::max(first_threads, wanted_threads_ / 2);
+    else if (wanted_threads_ < most_threads)
+      add_threads(wanted_threads_);
+  }
+  threads_.clear();
+  ReadCounts counts;
+  counts.files_read = files_;
+  counts.files_changed = changed_;
+  counts.files_missing = missing_;
+  counts.bytes = bytes_;
+  counts.ran_out_of_memory = is_short_;
+  return counts;
+}
+
+// Those that the system refuses are not missed, unless it refuses all: then this thread reads.
+void PlanReading::add_threads(std::size_t count) {
+  wanted_threads_ += count;
+  try {
+    for (; count > 0; --count) {
+      count_running(1);
+      threads_.emplace_back([this, number = threads_.size()] {
+        work(number);
+        count_running(-1);
+      });
+    }
+  } catch (const std::system_error&) {
+    if (threads_.empty()) work(0);
+    count_running(-1);
+  }
+}
+
+void PlanReading::count_running(int change) {
+  const std::lock_guard lock(mutex_);
+  running_ += change;
+  ended_.notify_all();
+}
+
+bool PlanReading::wait_for_end() {
+  std::unique_lock lock(mutex_);
+  return ended_.wait_for(lock, look_at_rate, [this] { return running_ == 0; });
+}
+
+void PlanReading::work(std::size_t thread) {
+  PageSink sink(pipe_bytes);
+  while (!is_over() && thread < wanted_threads_) {
+    const std::size_t unit = next_++;
+    if (unit >= units_.size()) return;
+    read(std::move(units_[unit]), sink);
+  }
+}
+
+void PlanReading::read(Unit unit, PageSink& sink) {
+  SharedFile& shared = *unit.shared;
+  std::call_once(shared.once, [this, &shared] { open(shared); });
+  if (shared.file == nullptr || shared.has_changed) return;
+  for (const ByteRange& part : unit.parts) {
+    if (part.length <= small_bytes || !sink.take(*shared.file, part)) copy(*shared.file, part);
+    if (part.length > small_bytes) copies_.add(shared.file, part);
+    look_at_memory(part.length);
+  }
+}
+
+void PlanReading::open(SharedFile& shared) {
+  look_into_folder_of(shared.planned.path);
+  if (std::optional<os::File> file = open_planned(shared.planned, shared.has_changed))
+    shared.file = std::make_shared<const os::File>(std::move(*file));
+  ++(shared.file == nullptr ? missing_ : shared.has_changed ? changed_ : files_);
+  if (shared.file != nullptr && !shared.has_changed)
+    bytes_ += uncached_bytes(*shared.file, shared.planned);
+}
+
+// A command that imports modules lists their folders, and looks for names in them.
+void PlanReading::look_into_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().native();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!folders_.insert(folder).second) return;
+  }
+  DIR* const entries = ::opendir(folder.c_str());
+  if (entries == nullptr) return;
+  for (int left = most_entries; left > 0 && ::readdir(entries) != nullptr; --left) {
+  }
+  ::closedir(entries);
+}
+
+void PlanReading::look_at_memory(std::uint64_t more_bytes) {
+  const std::uint64_t before = looked_at_.fetch_add(more_bytes);
+  if (before + more_bytes > budget_bytes_) is_short_ = true;
+  if (before % bytes_between_looks >= more_bytes) return;
+  const os::MemoryLimit limit = os::memory_limit();
+  if (limit.available != os::MemoryLimit::unknown && limit.available < memory_reserve)
+    is_short_ = true;
+}
+
+}  // namespace weightmap::cli::start

@@ -1,0 +1,95 @@
+// Brings the files of a plan into the page cache beside a command that will use them.
+//
+// The threads of a reading hardly compute: large files go where nobody copies them (page_sink.hpp),
+// but where a processor is idle (idle_copies.hpp). There are a few at first, so that a read of the
+// command never waits behind many, and as many more as make the reading faster: a local disk has
+// its rate with few reads in flight, a file system of a network with many. All of them may read the
+// same large file.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/bytes/byte_range.hpp"
+#include "runtime/system/file/file.hpp"
+#include "tools/run/idle_copies.hpp"
+#include "tools/run/page_sink.hpp"
+#include "tools/run/start_plan.hpp"
+
+namespace weightmap::cli::start {
+
+struct ReadCounts {
+  std::size_t files_read = 0;
+  std::size_t files_changed = 0;  // since the plan was made; such a file is left out
+  std::size_t files_missing = 0;  // or not readable, or no regular file
+  std::uint64_t bytes = 0;        // of the files read that were not cached before
+  bool was_cached = false;        // a sample was, so nothing else was looked at
+  bool ran_out_of_memory = false;
+};
+
+// Opens a planned file. None if it is not there, none that may be opened, or one that the command's
+// open would drop again. `has_changed` says that it is another version.
+std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_changed);
+// True if the byte can be had without the disk.
+bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept;
+std::vector<ByteRange> parts_of(const PlannedFile& file);
+
+class PlanReading {
+ public:
+  // Ends early if `stopped` becomes true. Both must outlive it.
+  PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped);
+
+  // Returns once all is read that fits into memory.
+  ReadCounts run();
+
+ private:
+  // A file that all of its readers open once, so that the system sees one reader in file order, for
+  // which it makes large pages. It is closed with the last unit.
+  struct SharedFile {
+    const PlannedFile& planned;
+    std::once_flag once{};
+    std::shared_ptr<const os::File> file{};
+    bool has_changed = false;
+  };
+  // What one thread reads at once.
+  struct Unit {
+    std::shared_ptr<SharedFile> shared;
+    std::vector<ByteRange> parts;
+  };
+
+  void divide(const PlannedFile& planned);
+  void add_threads(std::size_t count);
+  void count_running(int change);
+  bool wait_for_end();
+  void work(std::size_t thread);
+  bool is_over() const noexcept { return stopped_ || is_short_; }
+  void read(Unit unit, PageSink& sink);
+  void open(SharedFile& shared);
+  void look_into_folder_of(const std::string& path);
+  void look_at_memory(std::uint64_t more_bytes);
+
+  const std::atomic<bool>& stopped_;
+  const std::uint64_t budget_bytes_;
+  std::vector<Unit> units_;
+  std::atomic<std::size_t> next_{0}, wanted_threads_{0};
+  std::atomic<std::size_t> files_{0}, changed_{0}, missing_{0};
+  std::atomic<std::uint64_t> bytes_{0}, looked_at_{0};
+  std::atomic<bool> is_short_{false};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  int running_ = 0;  // threads
+  std::set<std::string> folders_;
+  IdleCopies copies_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace weightmap::cli::start
