@@ -3,7 +3,7 @@
     serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers]
                      [--write FILE]
     serving_start.py ... --only run [--engine torch|transformers|vllm ...] [--vllm-python PYTHON]
-                     [--write-figure README.md]
+                     [--load quiet|"one processor"|"two busy beside" ...] [--write-figure README.md]
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
@@ -189,8 +189,9 @@ def measure_runs(arguments, engines):
         python = python_of(engine, arguments)
         starts = starts_under_run.Starts(arguments.build, arguments.folder, python, engine,
                                          arguments.rounds)
-        samples = starts_under_run.measure(starts, arguments.folder)
-        tables += ["", *starts_under_run.start_table(engine, samples)]
+        samples = starts_under_run.measure(starts, arguments.folder,
+                                           arguments.load or ["quiet"])
+        tables += ["", *starts_under_run.start_tables(engine, samples)]
         if engine == "transformers":
             figures = starts_under_run.start_figure(samples)
         used.append(versions("vllm" if engine == "vllm" else "transformers", arguments))
@@ -218,6 +219,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["transformers", "run"], default="transformers")
     parser.add_argument("--engine", choices=starts_under_run.KINDS, action="append")
+    parser.add_argument("--load", choices=starts_under_run.LOADS, action="append")
     parser.add_argument("--vllm-python")
     parser.add_argument("--write")
     parser.add_argument("--write-figure")

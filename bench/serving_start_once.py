@@ -4,9 +4,9 @@
                                                    [--warm-up SMALL | --snapshot]
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
-start_to_token_us until the token is there, call_to_token_us from when the engine is imported and
-asked to load. The rest is counted from the call on: page faults, bytes from the disk, anonymous
-memory.
+start_to_token_us until the token is there, start_to_call_us until the engine is imported and asked to
+load, call_to_token_us the rest; processor_wait_us is how long the main thread could have run and did
+not. What else there is is counted from the call on: page faults, bytes from the disk, anonymous memory.
 
 With --snapshot a process that `weightmap run --snapshot` started is dumped behind its first token;
 one that is restored says the token again, with times since its own start.
@@ -38,8 +38,15 @@ class Times:
         self._at[name] = (time.time_ns() - self._started) / 1000
 
     def read(self):
-        return {"start_to_token_us": self._at["token"],
-                "call_to_token_us": self._at["token"] - self._at["call"]}
+        return {"start_to_token_us": self._at["token"], "start_to_call_us": self._at["call"],
+                "call_to_token_us": self._at["token"] - self._at["call"],
+                "processor_wait_us": waited_for_processor()}
+
+
+def waited_for_processor():
+    """Microseconds that the main thread could run and did not (Documentation/scheduler/sched-stats)."""
+    with open("/proc/self/schedstat", encoding="ascii") as numbers:
+        return int(numbers.read().split()[1]) / 1000
 
 
 # ---- the engines: the first token, and the times until then

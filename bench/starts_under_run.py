@@ -5,8 +5,10 @@ weightmap under it, with what an earlier start has taught. Where criu and root a
 restored from the snapshot of such a start, taken behind its first token. Before each start its state
 is made:
 everything cached; the model evicted; the whole page cache dropped, which needs root. The same again
-in a cgroup that lets them read 200 MB/s from the disk, where cgroups can do that.
+in a cgroup that lets them read 200 MB/s from the disk, where cgroups can do that; and, of what is
+asked for, with one processor, and beside two processes that compute all the time.
 """
+import contextlib
 import os
 import shlex
 import shutil
@@ -24,6 +26,21 @@ FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
 FIGURE = ("<!-- measured starts: begin -->", "<!-- measured starts: end -->")
 SLOW_RATE = 200_000_000  # bytes a second
 BLKIO, UNIFIED = "/sys/fs/cgroup/blkio", "/sys/fs/cgroup"
+
+
+LOADS = {"quiet": "", "one processor": "taskset -c 0 ", "two busy beside": ""}
+
+
+@contextlib.contextmanager
+def busy_processes(count):
+    """That many compute all the time meanwhile."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 class SlowDisk:
@@ -72,11 +89,12 @@ class Starts:
             while not os.path.exists(plan):  # it is written after the start has ended
                 time.sleep(0.1)
 
-    def compare(self, state, disk=None):
+    def compare(self, state, disk=None, load="quiet"):
         enter = disk.enter if disk else ""
-        return interleave(self._build, {
-            name: f"{self._prepare(state)} && {enter}{self._start(name)}"
-            for name in self.contenders}, self._rounds)
+        with busy_processes(2 if load == "two busy beside" else 0):
+            return interleave(self._build, {
+                name: f"{self._prepare(state)} && {enter}{self._start(name, LOADS[load])}"
+                for name in self.contenders}, self._rounds)
 
     def _prepare(self, state):
         model = shlex.quote(self._model)
@@ -86,7 +104,7 @@ class Starts:
             return f"sync && {self._tool} residency --evict {model} >/dev/null"
         return "sync && echo 3 >/proc/sys/vm/drop_caches"
 
-    def _start(self, name):
+    def _start(self, name, prefix=""):
         run = [] if name == "stock" else [self._tool, "run", "--plan", self._plan(name), "--"]
         if name == SNAPSHOT:
             run[2:2] = ["--snapshot", self._snapshots]
@@ -95,7 +113,7 @@ class Starts:
                  self._engine, self.contenders[name], self._folder]
         if name == SNAPSHOT:
             words.append("--snapshot")
-        return f"STARTED_NS=$(date +%s%N) {shlex.join(words)}"
+        return f"STARTED_NS=$(date +%s%N) {prefix}{shlex.join(words)}"
 
     def _plan(self, name):
         os.makedirs(self._plans, exist_ok=True)
@@ -125,45 +143,58 @@ def slow_disk(folder):
         return None
 
 
-def measure(starts, folder):
-    """Returns samples by state and disk."""
+def measure(starts, folder, loads):
+    """Returns samples by state, disk and load."""
     starts.learn()
-    samples = {(state, "this disk"): starts.compare(state) for state in states()}
     disk = slow_disk(folder)
+    samples = {}
+    for load in loads:
+        for state in states():
+            samples[state, "this disk", load] = starts.compare(state, load=load)
+        for state in states()[1:] if disk else ():
+            samples[state, "200 MB/s", load] = starts.compare(state, disk, load)
     if disk:
-        for state in states()[1:]:
-            samples[state, "200 MB/s"] = starts.compare(state, disk)
         disk.remove()
     return samples
 
 
-def start_table(engine, samples):
-    """Each cell: the median from the start of the process to the first token, and how many times as
-    long stock takes."""
-    field = "start_to_token_us"
+def start_tables(engine, samples):
+    """Whole starts, then the imports of those that begin with them."""
+    started = [*list(CONTENDERS)[1:], SNAPSHOT]
+    return [*one_table("start to first token", "start_to_token_us", started, engine, samples), "",
+            *one_table("imports", "start_to_call_us", list(CONTENDERS)[1:], engine, samples)]
+
+
+def one_table(title, field, contenders, engine, samples):
+    """Each cell: the median, and how many times as long stock takes."""
     rows = []
-    for (state, disk), taken in samples.items():
-        cells = [f"{engine}, {state}, {disk}", duration(taken["stock"].median(field))]
-        for name in [*list(CONTENDERS)[1:], SNAPSHOT]:
+    for (state, disk, load), taken in samples.items():
+        where = disk if load == "quiet" else f"{disk}, {load}"
+        cells = [f"{engine}, {state}, {where}", duration(taken["stock"].median(field))]
+        for name in contenders:
             if name not in taken:
                 cells.append("")
                 continue
             ratio = taken["stock"].ratio_to(name, field)
             cells.append(f"{duration(taken[name].median(field))}: {ratio_text(ratio)}")
         rows.append(cells)
-    return table(["start to first token", *CONTENDERS, SNAPSHOT], rows)
+    return table([title, "stock", *contenders], rows)
 
 
 def start_figure(samples):
     """The line of README.md: a start with everything cold, else with a cold model."""
-    state = "everything cold" if ("everything cold", "this disk") in samples else "model cold"
-    taken, field = samples[state, "this disk"], "start_to_token_us"
+    quiet = {state: taken for (state, disk, load), taken in samples.items()
+             if (disk, load) == ("this disk", "quiet")}
+    if not quiet:
+        return []
+    state = "everything cold" if "everything cold" in quiet else "model cold"
+    taken, field = quiet[state], "start_to_token_us"
     ours, theirs = (duration(taken[name].median(field)) for name in ("weightmap under run", "stock"))
     lines = figure(f"**Starting** Python and transformers with a model of 1.5 GB, {state}, until the "
                    f"first token takes **{ours}** with weightmap under `weightmap run`, {theirs} as "
                    "stock.")
     if SNAPSHOT in taken:
-        cold, cached = (duration(samples[at, "this disk"][SNAPSHOT].median(field))
+        cold, cached = (duration(quiet[at][SNAPSHOT].median(field))
                         for at in (state, "cached"))
         lines += figure(f"**Restoring** that process from a snapshot takes **{cold}**, {state}, and "
                         f"**{cached}** cached.")

@@ -4,7 +4,9 @@
     starts_test.py ROOT INTERLEAVE_FOLDER [TESTS]
 """
 import argparse
+import functools
 import json
+import os
 import pathlib
 import shlex
 import sys
@@ -49,31 +51,52 @@ class Tables(unittest.TestCase):
             "| large, `.bin`, cold | 1.0 ms, 2.0 ms: 2.0 [2.0, 2.0] | 3.0 ms, 4.0 ms: 1.3 [1.3, 1.3] |")
 
 
-class UnderRun(unittest.TestCase):
-    def samples(self, restores=True):
-        times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000,
-                 starts_under_run.SNAPSHOT: 500_000}
-        with mock.patch.object(starts_under_run, "can_restore", lambda: restores), \
-                mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
-                mock.patch.object(starts_under_run.Starts, "_start", lambda _, name: echo(
-                    {"start_to_token_us": times[name]})):
-            starts = starts_under_run.Starts(str(BUILD), "models", "python", "transformers", 1)
-            return {(state, "this disk"): starts.compare(state)
-                    for state in ("everything cold", "cached")}
+@functools.cache
+def samples_under_run(restores=True):
+    times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000,
+             starts_under_run.SNAPSHOT: 500_000}
+    with mock.patch.object(starts_under_run, "can_restore", lambda: restores), \
+            mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
+            mock.patch.object(starts_under_run.Starts, "_start", lambda _, name, prefix="": echo(
+                {"start_to_token_us": times[name], "start_to_call_us": times[name] // 2})):
+        starts = starts_under_run.Starts(str(BUILD), "models", "python", "transformers", 1)
+        return {(state, "this disk", load): starts.compare(state, load=load)
+                for state, load in (("everything cold", "quiet"), ("cached", "quiet"),
+                                    ("cached", "two busy beside"))}
 
+
+class UnderRun(unittest.TestCase):
     def test_a_row_has_all(self):
-        self.assertEqual(starts_under_run.start_table("transformers", self.samples())[2],
+        self.assertEqual(starts_under_run.start_tables("transformers", samples_under_run())[2],
                          "| transformers, everything cold, this disk | 4.00 s "
                          "| 2.00 s: 2.00 [2.00, 2.00] | 1.00 s: 4.00 [4.00, 4.00] "
                          "| 500.0 ms: 8.00 [8.00, 8.00] |")
 
     def test_a_row_without_snapshots_has_a_gap(self):
-        self.assertTrue(starts_under_run.start_table("transformers", self.samples(False))[2].endswith(
+        self.assertTrue(starts_under_run.start_tables("transformers", samples_under_run(False))[2].endswith(
             "| 1.00 s: 4.00 [4.00, 4.00] |  |"))
+
+    def test_imports_have_a_table_and_a_load_is_named(self):
+        self.assertEqual(starts_under_run.start_tables("transformers", samples_under_run())[-1],
+                         "| transformers, cached, this disk, two busy beside | 2.00 s "
+                         "| 1.00 s: 2.00 [2.00, 2.00] | 500.0 ms: 4.00 [4.00, 4.00] |")
+
+    def test_busy_processes_end_with_what_they_are_beside(self):
+        with starts_under_run.busy_processes(1) as none, self.assertRaises(ChildProcessError):
+            self.assertIsNone(none)
+            raise ChildProcessError
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    def test_one_processor_is_that_of_the_whole_start(self):
+        with mock.patch.object(starts_under_run, "can_restore", lambda: False):
+            starts = starts_under_run.Starts("build", "models", "python", "torch", 1)
+        prefix = starts_under_run.LOADS["one processor"]
+        self.assertIn(" taskset -c 0 env -u PYTHONPATH ", starts._start("stock", prefix))
 
     def test_the_figure_is_a_sentence(self):
         self.assertEqual(
-            " ".join(" ".join(starts_under_run.start_figure(self.samples())).split()),
+            " ".join(" ".join(starts_under_run.start_figure(samples_under_run())).split()),
             "- **Starting** Python and transformers with a model of 1.5 GB, everything cold, until the "
             "first token takes **1.00 s** with weightmap under `weightmap run`, 4.00 s as stock. "
             "- **Restoring** that process from a snapshot takes **500.0 ms**, everything cold, and "
