@@ -21,7 +21,10 @@ namespace {
 constexpr std::size_t first_threads = 4, most_threads = 32;
 // How much faster twice as many threads have to be to stay.
 constexpr double worth_more = 1.2;
-constexpr std::chrono::milliseconds look_at_rate{100};
+// The rate is looked at after this time, once each thread has read so many units.
+constexpr std::chrono::milliseconds least_look{100};
+constexpr std::uint64_t units_of_a_look = 2;
+constexpr unsigned looks_without_gain = 2;  // end the growing
 // A large page: units begin at multiples of it, where a file is read as a whole.
 constexpr std::uint64_t unit_bytes = std::uint64_t{2} << 20;
 constexpr std::uint64_t pipe_bytes = std::uint64_t{1} << 20;  // what everybody may have
@@ -97,17 +100,21 @@ void PlanReading::divide(const PlannedFile& planned) {
 
 ReadCounts PlanReading::run() {
   add_threads(first_threads);
-  std::uint64_t before = 0, best = 0;
-  bool is_growing = true;
-  while (!wait_for_end()) {
-    const std::uint64_t now = looked_at_, rate = now - std::exchange(before, now);
-    if (!is_growing || rate == 0) continue;
-    is_growing = static_cast<double>(rate) > worth_more * static_cast<double>(best);
-    best = rate;
-    if (!is_growing)
+  double best = 0;
+  Progress before = progress();
+  for (unsigned looks_left = looks_without_gain; !wait_for_end();) {
+    const Progress now = progress();
+    if (looks_left == 0 || now.units - before.units < units_of_a_look * wanted_threads_) continue;
+    const double rate = static_cast<double>(now.bytes - before.bytes) /
+                        std::chrono::duration<double>(now.at - before.at).count();
+    before = now;
+    if (rate > worth_more * best) {
+      best = rate;
+      looks_left = looks_without_gain;
+      if (wanted_threads_ < most_threads) add_threads(wanted_threads_);
+    } else if (--looks_left == 0) {
       wanted_threads_ = std::max(first_threads, wanted_threads_ / 2);
-    else if (wanted_threads_ < most_threads)
-      add_threads(wanted_threads_);
+    }
   }
   threads_.clear();
   ReadCounts counts;
@@ -144,7 +151,7 @@ void PlanReading::count_running(int change) {
 
 bool PlanReading::wait_for_end() {
   std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, look_at_rate, [this] { return running_ == 0; });
+  return ended_.wait_for(lock, least_look, [this] { return running_ == 0; });
 }
 
 void PlanReading::work(std::size_t thread) {
@@ -153,6 +160,7 @@ void PlanReading::work(std::size_t thread) {
     const std::size_t unit = next_++;
     if (unit >= units_.size()) return;
     read(std::move(units_[unit]), sink);
+    ++units_read_;
   }
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -66,7 +67,13 @@ class PlanReading {
     std::vector<ByteRange> parts;
   };
 
+  struct Progress {
+    std::uint64_t bytes, units;
+    std::chrono::steady_clock::time_point at;
+  };
+
   void divide(const PlannedFile& planned);
+  Progress progress() const { return {looked_at_, units_read_, std::chrono::steady_clock::now()}; }
   void add_threads(std::size_t count);
   void count_running(int change);
   bool wait_for_end();
@@ -82,7 +89,7 @@ class PlanReading {
   std::vector<Unit> units_;
   std::atomic<std::size_t> next_{0}, wanted_threads_{0};
   std::atomic<std::size_t> files_{0}, changed_{0}, missing_{0};
-  std::atomic<std::uint64_t> bytes_{0}, looked_at_{0};
+  std::atomic<std::uint64_t> bytes_{0}, looked_at_{0}, units_read_{0};
   std::atomic<bool> is_short_{false};
   std::mutex mutex_;
   std::condition_variable ended_;
