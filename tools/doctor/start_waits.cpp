@@ -27,8 +27,8 @@ constexpr std::array<KindText, 8> texts = {{
      "from "
      "then on."},
     {StartWait::code_work, "code_work", "processors, for imports",
-     "Import less, or later (`weightmap doctor --imports` names what takes long, and tells what "
-     "else can be had), and start further workers as forks of a process that has imported."},
+     "Import less, or later (`--imports` names what costs most), and start further workers as "
+     "forks of a process that has imported."},
     {StartWait::model_work, "model_work", "processors, to make the model",
      "Make the model without values, on torch's meta device, and map its weights into it, as "
      "weightmap.transformers.load() does."},
@@ -55,8 +55,8 @@ constexpr std::string_view touching_mapped =
     "and that of safetensors do.";
 constexpr std::string_view loading_mapped =
     "The weights are safetensors or GGUF already; `weightmap doctor --dtype TYPE MODEL` tells "
-    "whether they are stored in the type in which they are used, and `weightmap doctor --imports` "
-    "what is imported after they are opened.";
+    "whether they are stored in the type in which they are used, and `--imports` what is imported "
+    "after they are opened.";
 
 const KindText& text_of(StartWait::Kind kind) noexcept { return texts[kind]; }
 
