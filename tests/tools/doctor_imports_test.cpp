@@ -169,9 +169,9 @@ TEST_CASE("advice is of what can be had, with what it can gain") {
         "`weightmap run --snapshot FOLDER -- 'my serve' ...` restores what has started, without "
         "imports: up to 2.5 s sooner.\n" +
             forks +
-            "Python 3.15.2 does not import what is never used with `lazy import`, or for all "
-            "imports PYTHON_LAZY_IMPORTS=all, which not all packages survive: up to 2.5 s "
-            "sooner.\n");
+            "Python 3.15.2 can leave out what is never used, by `lazy import`, or everywhere by "
+            "PYTHON_LAZY_IMPORTS=all, which torch 2.15 does not survive (docs/serving.md): up to "
+            "2.5 s sooner.\n");
   CHECK(import_advice({"serve"}, 0.09, {.snapshots = true}).empty());
 }
 

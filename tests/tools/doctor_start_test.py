@@ -167,7 +167,7 @@ class DoctorOfStarts(ToolCase):
             imports = json.loads(done.stdout)["imports"]
             self.assertIsNone(imports["exit_status"])
             advice = [each for each in imports["advice"] if "lazy" in each]
-            self.assertEqual([each.split(" does ")[0] for each in advice],
+            self.assertEqual([each.split(" can ")[0] for each in advice],
                              is_advised * [f"Python {sys.version.split()[0]}"])
 
     def test_a_port_that_is_open_before_the_second_start(self):

@@ -155,10 +155,11 @@ std::vector<std::string> import_advice(const std::vector<std::string>& command, 
     return word.find("lazy_imports=all") != std::string::npos;
   });
   if (!means.lazy_python.empty() && !is_lazy)
-    advice.push_back("Python " + printable(means.lazy_python) +
-                     " does not import what is never used with `lazy import`, or for all imports "
-                     "PYTHON_LAZY_IMPORTS=all, which not all packages survive: " +
-                     gain + " sooner.");
+    advice.push_back(
+        "Python " + printable(means.lazy_python) +
+        " can leave out what is never used, by `lazy import`, or everywhere by "
+        "PYTHON_LAZY_IMPORTS=all, which torch 2.15 does not survive (docs/serving.md): " +
+        gain + " sooner.");
   return advice;
 }
 
