@@ -5,8 +5,10 @@
 """
 
 import json
+import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,28 @@ echo > "$0"
 while :; do sleep 0.02; done
 """
 # Has the weights open for longer than a sample takes.
-HOLDS_WEIGHTS = "import sys, time; held = open(sys.argv[1], 'rb'); held.read(); time.sleep(0.5)"
+HOLDS_WEIGHTS = """
+import sys, time
+held = [open(name, "rb") for name in sys.argv[1:]]
+time.sleep(0.5)
+"""
+# More than which a file without an ending is one of weights.
+NAMELESS_WEIGHTS = 64 << 20
+
+
+# Tells of imports, as an interpreter does if it is asked to, and of itself.
+IMPORTS = """
+[ "$PYTHONPROFILEIMPORTTIME" = 1 ] || exit 0
+printf 'import time: self [us] | cumulative | imported package\\n' >&2
+printf 'import time:    400000 |     400000 |   heavy\\nown words\\n' >&2
+printf 'import time:      1000 |     401000 | light\\n' >&2
+echo to standard output
+exit 3
+"""
+# Is of the version 3.15 as far as lazy imports go, and takes a while to be imported.
+SITE = "import sys, time; sys.get_lazy_imports = lambda: '{}'; time.sleep(0.12)"
+SERVES_PYTHON = "import pathlib, signal, sys; pathlib.Path(sys.argv[1]).touch(); signal.pause()"
+AGAIN = "weightmap: starting it a second time, to see what it imports\n"
 
 
 def wait_for(path):
@@ -66,6 +89,18 @@ class DoctorOfStarts(ToolCase):
                          {"code_disk", "code_work", "model_work", "weights_disk", "first_touch",
                           "weights_work", "use_work", "other"})
         self.assertEqual(len(facts["sentences"]), 3)
+        self.assertFalse(facts["weights_can_be_mapped"])
+
+    def test_weights_that_need_not_be_converted(self):
+        names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                 "model.gguf", "models--org--name/blobs/0a1b2c")  # as in the cache of the hub
+        for name in names:
+            begin = b"GGUF" if name.endswith("gguf") else bytes([2, *7 * [0], *b"{}"])
+            os.truncate(self.write(name, begin), NAMELESS_WEIGHTS)
+        facts = self.facts("--", sys.executable, "-c", HOLDS_WEIGHTS, *names)
+        phases = {phase["name"]: phase for phase in facts["phases"]}
+        self.assertEqual(phases["weights"]["weight_bytes"], len(names) * NAMELESS_WEIGHTS)
+        self.assertTrue(facts["weights_can_be_mapped"])
 
     def test_a_command_that_goes_on_is_ended_with_its_children(self):
         ready, parent, child = (self.folder / name for name in ("ready", "parent", "child"))
@@ -80,6 +115,66 @@ class DoctorOfStarts(ToolCase):
             wait_for(told)
             process.send_signal(signal.SIGINT)
         self.assertEqual((process.communicate()[0], process.returncode), ("", 130))
+
+    def test_costly_imports_and_why_they_are_imported(self):
+        done = self.ends(0, "--imports", "--", "sh", "-c", IMPORTS)
+        lines = done.stdout.splitlines()
+        start = next(number for number, line in enumerate(lines) if line.startswith("Its imports"))
+        self.assertEqual(lines[start:start + 2], [
+            "Its imports took 0.4 s of the second start, of 2 modules in 1 interpreter. What costs "
+            "most, with what it imports itself:",
+            "     400 ms  heavy (by light)"])
+        self.assertIn("Workers that are forked from a process that has imported", done.stdout)
+        self.assertNotIn("lazy", done.stdout)
+        self.assertEqual(sorted(done.stderr.splitlines(keepends=True)), sorted([
+            AGAIN, "own words\n", "to standard output\n",
+            "weightmap: the second start ended with status 3\n"]))
+
+    def test_the_facts_of_imports(self):
+        done = self.ends(0, "--json", "--imports", "--", "sh", "-c", IMPORTS)
+        imports = json.loads(done.stdout)["imports"]
+        self.assertEqual([imports.pop(name) for name in ("modules", "interpreters", "exit_status")],
+                         [2, 1, 3])
+        self.assertAlmostEqual(imports.pop("seconds"), 0.401)
+        [heavy] = imports.pop("costly")
+        self.assertEqual((heavy["module"], heavy["imported_by"]), ("heavy", ["light"]))
+        self.assertAlmostEqual(heavy["seconds"], 0.4)
+        self.assertTrue(imports.pop("advice"))
+        self.assertEqual(imports, {})
+        self.assertNotIn("imports", self.facts("--", "true"))
+
+    def test_the_imports_of_a_real_python(self):
+        done = self.ends(0, "--json", "--imports", "--", sys.executable, "-c", "import json.tool")
+        imports = json.loads(done.stdout)["imports"]
+        self.assertEqual((imports["interpreters"], imports["exit_status"]), (1, 0))
+        self.assertGreater(imports["modules"], 5)
+        self.assertGreater(imports["seconds"], 0)
+        self.assertEqual(done.stderr, AGAIN)
+
+    def test_who_tells_of_no_imports(self):
+        for command in (["true"], [sys.executable, "-I", "-c", "pass"]):
+            with self.subTest(command):
+                self.assertIn("No Python told of its imports: the command runs none, or one that "
+                              "ignores its environment (-E, -I).\n",
+                              self.ends(0, "--imports", "--", *command).stdout)
+
+    def test_lazy_imports_are_advised_to_a_python_that_has_them_and_does_not_use_them(self):
+        ready = self.folder / "ready"
+        for state, is_advised in (("normal", True), ("all", False)):
+            self.write("sitecustomize.py", SITE.format(state))
+            done = self.ends(0, "--json", "--imports", "--ready", ready, "--", sys.executable, "-c",
+                             SERVES_PYTHON, ready, environment={"PYTHONPATH": str(self.folder)})
+            imports = json.loads(done.stdout)["imports"]
+            self.assertIsNone(imports["exit_status"])
+            advice = [each for each in imports["advice"] if "lazy" in each]
+            self.assertEqual([each.split(" can ")[0] for each in advice],
+                             is_advised * [f"Python {sys.version.split()[0]}"])
+
+    def test_a_port_that_is_open_before_the_second_start(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            done = self.ends(1, "--imports", "--ready", server.getsockname()[1], "--", "sleep", "60")
+        self.assertEqual(done.stderr.splitlines()[-1],
+                         "weightmap: --ready holds before the second start has begun")
 
     def test_a_command_that_fails(self):
         done = self.ends(0, "--", "sh", "-c", "exit 3")

@@ -106,6 +106,7 @@ TOGETHER = {
     "run --list x --check x": "--list excludes --check",
     "run --list x --remove x all": "--list excludes --remove",
     "doctor --ready 1s x.pt": "--ready requires -- COMMAND",
+    "doctor --imports x.pt": "--imports requires -- COMMAND",
     "doctor --python python3 -- true": "COMMAND excludes --python",
     "doctor x.pt y.pt": "The following argument was not expected: y.pt",
     "bench --ready 80 x.pt": "--ready requires --start",

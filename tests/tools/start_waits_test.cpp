@@ -66,6 +66,12 @@ TEST_CASE("the system's own count of waits is believed") {
   CHECK(text_of(timeline) == "code_disk 0.50; code_work 0.25; other 0.25; ");
 }
 
+TEST_CASE("what is imported after weights were opened is an import") {
+  const Second imports{.user = 0.75, .disk_bytes = 1, .code_files = 10};
+  CHECK(text_of(timeline_of({imports, {.weight_bytes = mib}, imports, {.disk_bytes = mib}})) ==
+        "code_work 1.50; weights_disk 1.00; other 1.00; code_disk 0.50; ");
+}
+
 TEST_CASE("more than one processor does not wait") {
   CHECK(text_of(timeline_of({{.user = 1.5, .system = 0.5, .disk_bytes = mib}})) ==
         "use_work 1.00; ");
@@ -134,6 +140,7 @@ TEST_CASE("nobody is told to convert what is converted already") {
        {std::pair{std::vector<Second>{imports, opens, opens},
                   "The weights are safetensors or GGUF"},
         {std::vector<Second>{imports, opens, {.system = 1}, {.system = 1}}, "Use a loader that"},
+        {std::vector<Second>{imports, opens, imports}, "Import less"},
         {std::vector<Second>{imports, imports}, "Import less"}}) {
     StartTimeline timeline = timeline_of(seconds);
     timeline.weights_can_be_mapped = true;

@@ -4,6 +4,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/services/inspect/processes.hpp"
 #include "tools/command.hpp"
+#include "tools/doctor/costly_imports.hpp"
 #include "tools/doctor/findings.hpp"
 #include "tools/doctor/python_facts.hpp"
 #include "tools/doctor/start_waits.hpp"
@@ -24,6 +25,7 @@ struct DoctorCommand {
   std::string python;
   std::string ready;
   std::vector<std::string> command;  // whose start is watched; empty: none
+  bool imports = false;
   bool json = false;
 };
 
@@ -120,22 +122,79 @@ Json describe_start(const doctor::WatchedStart& start) {
           {"exit_status", start.exit_status ? Json(*start.exit_status) : Json(nullptr)},
           {"phases", phases},
           {"waits", waits},
+          {"weights_can_be_mapped", timeline.weights_can_be_mapped},
           {"sentences", doctor::sentences_about(timeline)}};
 }
 
-Result<int> run_start(Output& out, const DoctorCommand& options) {
+std::vector<std::string> advice_about(const std::vector<std::string>& command,
+                                      const doctor::WatchedImports& imports) {
+  doctor::ImportMeans means;
+  means.snapshots = snapshot::ability().has_value();
+  if (!imports.python.empty()) means.lazy_python = doctor::lazy_version(imports.python);
+  return doctor::import_advice(command, imports.times.seconds(), means);
+}
+
+Json describe_imports(const std::vector<std::string>& command,
+                      const doctor::WatchedImports& imports) {
+  Json costly = Json::array();
+  for (const doctor::CostlyImport& each : costly_imports(imports.times)) {
+    Json importers = Json::array();
+    for (const std::string& importer : each.importers) importers.push_back(importer);
+    costly.push_back(
+        {{"module", each.module}, {"seconds", each.seconds}, {"imported_by", importers}});
+  }
+  return {{"seconds", imports.times.seconds()},
+          {"modules", imports.times.count()},
+          {"interpreters", imports.times.interpreters()},
+          {"exit_status", imports.exit_status ? Json(*imports.exit_status) : Json(nullptr)},
+          {"costly", costly},
+          {"advice", advice_about(command, imports)}};
+}
+
+void print_imports(Output& out, const std::vector<std::string>& command,
+                   const doctor::WatchedImports& imports) {
+  for (const std::string& line : doctor::lines_about(imports.times)) out.write(line + "\n");
+  for (const std::string& advice : advice_about(command, imports)) out.write(advice + "\n");
+}
+
+void say_how_it_ended(std::string_view start, std::optional<int> exit_status) {
+  if (exit_status.value_or(0) != 0)
+    say(std::string(start) + " ended with status " + std::to_string(*exit_status));
+}
+
+// Adds to what is found, or prints it.
+Result<void> run_imports(Output& out, const DoctorCommand& options, const start::Ready& ready,
+                         Json& found) {
+  say("starting it a second time, to see what it imports");
+  TRY_ASSIGN(const doctor::WatchedImports imports, doctor::watch_imports(options.command, ready));
+  say_how_it_ended("the second start", imports.exit_status);
+  if (options.json)
+    found["imports"] = describe_imports(options.command, imports);
+  else
+    print_imports(out, options.command, imports);
+  return {};
+}
+
+Result<void> run_starts(Output& out, const DoctorCommand& options) {
   start::Ready ready;
   if (!options.ready.empty()) ready = start::parse_ready(options.ready).value();
-  const Result<doctor::WatchedStart> start = doctor::watch_start(options.command, ready);
-  if (!start && interrupted()) return exit_interrupted;
-  if (!start) return tl::unexpected<Error>(start.error());
-  if (start->exit_status.value_or(0) != 0)
-    say("the command ended with status " + std::to_string(*start->exit_status));
+  TRY_ASSIGN(const doctor::WatchedStart start, doctor::watch_start(options.command, ready));
+  say_how_it_ended("the command", start.exit_status);
+  Json found;
   if (options.json)
-    out.write(to_text(describe_start(*start)) + "\n");
+    found = describe_start(start);
   else
-    for (const std::string& sentence : doctor::sentences_about(start->timeline))
+    for (const std::string& sentence : doctor::sentences_about(start.timeline))
       out.write(sentence + "\n");
+  if (options.imports) TRY(run_imports(out, options, ready, found));
+  if (options.json) out.write(to_text(found) + "\n");
+  return {};
+}
+
+Result<int> run_start(Output& out, const DoctorCommand& options) {
+  const Result<void> done = run_starts(out, options);
+  if (!done && interrupted()) return exit_interrupted;
+  if (!done) return tl::unexpected<Error>(done.error());
   return exit_good;
 }
 
@@ -146,6 +205,7 @@ void take_command(const CLI::App& command, DoctorCommand& options) {
   if (!has_command && !options.command.empty())
     throw CLI::ExtrasError(command.get_name(), options.command);
   if (!has_command && !options.ready.empty()) throw CLI::RequiresError("--ready", "-- COMMAND");
+  if (!has_command && options.imports) throw CLI::RequiresError("--imports", "-- COMMAND");
   if (!has_command) return;
   if (options.file.empty()) throw CLI::RequiredError("COMMAND");
   if (!options.python.empty() || options.dtype)
@@ -181,6 +241,8 @@ void add_doctor(CLI::App& app, Run& run) {
           "What the weights are to be used as, so that a conversion costs memory")
       ->type_name("float64|float32|float16|bfloat16");
   add_ready_option(command, options->ready);
+  command.add_flag("--imports", options->imports,
+                   "Start COMMAND a second time, and name the imports of Python that cost most");
   command
       .add_option("COMMAND", options->command,
                   "Behind --: is run until its start is over, and watched")
@@ -193,7 +255,8 @@ void add_doctor(CLI::App& app, Run& run) {
       "  weightmap doctor model.safetensors\n"
       "  weightmap doctor --dtype bfloat16 model.pt\n"
       "  weightmap doctor --python .venv/bin/python\n"
-      "  weightmap doctor --ready 8000 -- python serve.py --port 8000");
+      "  weightmap doctor --ready 8000 -- python serve.py --port 8000\n"
+      "  weightmap doctor --imports -- python serve.py");
   command.callback([options, &run, &command] {
     take_command(command, *options);
     if (!options->command.empty()) {

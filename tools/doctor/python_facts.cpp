@@ -62,6 +62,14 @@ Finding patching(const std::string& python) {
           "cp " + quoted(start_file) + " " + quoted(folder)};
 }
 
+std::string lazy_version(const std::string& python) {
+  std::optional<std::string> answer = python_answer(
+      python,
+      "import sys\n"
+      "if getattr(sys, \"get_lazy_imports\", str)() == \"normal\": print(sys.version.split()[0])");
+  return answer ? next_line(*answer) : "";
+}
+
 // Its answer is the state, what is found and the advice, a line for each.
 std::optional<Finding> torch_way(const std::string& python) {
   std::optional<std::string> answer =

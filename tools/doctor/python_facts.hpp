@@ -16,4 +16,8 @@ Finding patching(const std::string& python);
 // Nothing if it has no weightmap or no torch.
 std::optional<Finding> torch_way(const std::string& python);
 
+// Returns the version of a Python that could import lazily (3.15) and does not, by its own word;
+// empty for any other.
+std::string lazy_version(const std::string& python);
+
 }  // namespace weightmap::cli::doctor

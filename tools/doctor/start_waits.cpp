@@ -27,8 +27,8 @@ constexpr std::array<KindText, 8> texts = {{
      "from "
      "then on."},
     {StartWait::code_work, "code_work", "processors, for imports",
-     "Import less, or later (`python -X importtime` tells what takes long), and start further "
-     "workers as forks of a process that has imported."},
+     "Import less, or later (`--imports` names what costs most), and start further workers as "
+     "forks of a process that has imported."},
     {StartWait::model_work, "model_work", "processors, to make the model",
      "Make the model without values, on torch's meta device, and map its weights into it, as "
      "weightmap.transformers.load() does."},
@@ -49,18 +49,14 @@ constexpr std::array<KindText, 8> texts = {{
      "if it was ready before, `--ready` says when."},
 }};
 
-// A shorter one is not worth advice.
-constexpr double least_wait = 0.1;
-
 // Instead of the above where the weights are safetensors or GGUF already.
 constexpr std::string_view touching_mapped =
     "Use a loader that maps the weights instead of copying them into fresh memory, as weightmap's "
     "and that of safetensors do.";
 constexpr std::string_view loading_mapped =
     "The weights are safetensors or GGUF already; `weightmap doctor --dtype TYPE MODEL` tells "
-    "whether "
-    "they are stored in the type in which they are used. What is imported after they are opened "
-    "counts here, too.";
+    "whether they are stored in the type in which they are used, and `--imports` what is imported "
+    "after they are opened.";
 
 const KindText& text_of(StartWait::Kind kind) noexcept { return texts[kind]; }
 
@@ -76,7 +72,9 @@ bool uses_disk(const StartSample& step) noexcept {
 
 class Shares {
  public:
+  // Code that is imported after weights are opened is code all the same.
   void add(StartPhase::Kind phase, const StartSample& step) {
+    if (step.code_files >= start::files_of_a_burst) phase = StartPhase::code;
     const double user = step.counts.user_seconds, system = step.counts.system_seconds;
     const double busy = std::min(step.seconds, user + system);
     const double idle = step.seconds - busy;

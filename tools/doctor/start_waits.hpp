@@ -13,7 +13,7 @@ namespace weightmap::cli::doctor {
 struct StartWait {
   enum Kind : std::uint8_t {
     code_disk,     // the disk, for code and small files
-    code_work,     // processors, while code is imported
+    code_work,     // processors, while code is imported, be it behind the weights
     model_work,    // processors, while the model is made
     weights_disk,  // the disk, from when weights are open
     first_touch,   // the system, which gives memory and maps pages, from when weights are open
@@ -26,6 +26,9 @@ struct StartWait {
 };
 
 std::string_view to_string(StartWait::Kind kind) noexcept;  // "code_disk"
+
+// A shorter one is not worth advice.
+inline constexpr double least_wait = 0.1;  // seconds
 
 // Returns all kinds, the longest first; together they are the whole start. While several threads
 // work, nothing counts as a wait for the disk.

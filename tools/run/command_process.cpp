@@ -42,6 +42,11 @@ class Spawning {
     ::posix_spawn_file_actions_adddup2(&actions_, output.get(), STDOUT_FILENO);
   }
 
+  void redirect_error(const Descriptor& error) {
+    redirect(CommandProcess::Output::standard_error);
+    ::posix_spawn_file_actions_adddup2(&actions_, error.get(), STDERR_FILENO);
+  }
+
   // Returns errno.
   int spawn(const std::vector<char*>& command, pid_t& process) const {
     return ::posix_spawnp(&process, command[0], &actions_, &attributes_, command.data(), environ);
@@ -68,6 +73,13 @@ Result<CommandProcess> CommandProcess::start_into(std::vector<std::string> words
                                                   const Descriptor& output) {
   Spawning spawning;
   spawning.redirect(output);
+  return run(std::move(words), spawning);
+}
+
+Result<CommandProcess> CommandProcess::start_telling(std::vector<std::string> words,
+                                                     const Descriptor& error) {
+  Spawning spawning;
+  spawning.redirect_error(error);
   return run(std::move(words), spawning);
 }
 

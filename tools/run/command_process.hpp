@@ -25,6 +25,10 @@ class CommandProcess {
   static Result<CommandProcess> start_into(std::vector<std::string> words,
                                            const Descriptor& output);
 
+  // The same with its standard error there, and its standard output on that of this process.
+  static Result<CommandProcess> start_telling(std::vector<std::string> words,
+                                              const Descriptor& error);
+
   CommandProcess(CommandProcess&& other) noexcept;
   CommandProcess& operator=(CommandProcess&&) = delete;
   ~CommandProcess();  // kills the group unless it was waited for

@@ -5,8 +5,7 @@
 namespace weightmap::cli::start {
 namespace {
 
-// Between two samples: fewer code files are stragglers of an import, less is no loading of weights.
-constexpr std::uint64_t files_of_a_burst = 10;
+// Between two samples; less is no loading of weights.
 constexpr std::uint64_t bytes_of_a_load = std::uint64_t{1} << 20;
 
 // 0 if a process has taken its numbers with it.

@@ -43,6 +43,9 @@ void end_at(StartTimeline& timeline, double seconds);
 // Says that it was a start from a snapshot, with a sample at each of the two times.
 void mark_restore(StartTimeline& timeline, const RestoreTimes& times);
 
+// Fewer code files between two samples are stragglers of an import.
+inline constexpr std::uint64_t files_of_a_burst = 10;
+
 // A part of a start, as far as it can be told from outside: "code" goes on until code files were
 // last opened before weights are, "model creation" until weights are opened, "weights" until
 // nothing more comes in, and "first use" until the end. Without weights the rest is "work". A start
