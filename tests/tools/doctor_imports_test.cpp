@@ -172,6 +172,11 @@ TEST_CASE("advice is of what can be had, with what it can gain") {
             "Python 3.15.2 can leave out what is never used, by `lazy import`, or everywhere by "
             "PYTHON_LAZY_IMPORTS=all, which torch 2.15 does not survive (docs/serving.md): up to "
             "2.5 s sooner.\n");
+  CHECK(advised({"serve"}, {.uncompiled = "torch"}) ==
+        "Most modules of torch have no bytecode, so that each start compiles those that it "
+        "imports: run `python -m compileall` on their folders once, or do without "
+        "PYTHONDONTWRITEBYTECODE and `pip install --no-compile`.\n" +
+            forks);
   CHECK(import_advice({"serve"}, 0.09, {.snapshots = true}).empty());
 }
 

@@ -170,6 +170,17 @@ class DoctorOfStarts(ToolCase):
             self.assertEqual([each.split(" can ")[0] for each in advice],
                              is_advised * [f"Python {sys.version.split()[0]}"])
 
+    def test_a_package_without_bytecode_is_named(self):
+        package = self.folder / "uncompiled"
+        package.mkdir()
+        (package / "__init__.py").write_text("import time; time.sleep(0.12)")
+        for writes_none, is_named in ("1", True), ("", False):
+            environment = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": writes_none}
+            done = self.ends(0, "--imports", "--ready", self.folder / "ready", "--", sys.executable,
+                             "-c", "import uncompiled\n" + SERVES_PYTHON, self.folder / "ready",
+                             environment=environment)
+            self.assertEqual("Most modules of uncompiled have no bytecode" in done.stdout, is_named)
+
     def test_a_port_that_is_open_before_the_second_start(self):
         with socket.create_server(("127.0.0.1", 0)) as server:
             done = self.ends(1, "--imports", "--ready", server.getsockname()[1], "--", "sleep", "60")

@@ -130,7 +130,11 @@ std::vector<std::string> advice_about(const std::vector<std::string>& command,
                                       const doctor::WatchedImports& imports) {
   doctor::ImportMeans means;
   means.snapshots = snapshot::ability().has_value();
-  if (!imports.python.empty()) means.lazy_python = doctor::lazy_version(imports.python);
+  if (!imports.python.empty()) {
+    means.lazy_python = doctor::lazy_version(imports.python);
+    means.uncompiled =
+        doctor::packages_without_bytecode(imports.python, doctor::costly_packages(imports.times));
+  }
   return doctor::import_advice(command, imports.times.seconds(), means);
 }
 

@@ -125,6 +125,13 @@ std::vector<CostlyImport> costly_imports(const ImportTimes& times) {
   return list;
 }
 
+std::set<std::string> costly_packages(const ImportTimes& times) {
+  std::set<std::string> packages;
+  for (const CostlyImport& import : costly_imports(times))
+    packages.insert(import.module.substr(0, import.module.find('.')));
+  return packages;
+}
+
 std::vector<std::string> lines_about(const ImportTimes& times) {
   if (times.count() == 0)
     return {
@@ -146,6 +153,11 @@ std::vector<std::string> import_advice(const std::vector<std::string>& command, 
   if (seconds < least_wait) return {};
   const std::string gain = fmt::format("up to {:.1f} s", seconds);
   std::vector<std::string> advice;
+  if (!means.uncompiled.empty())
+    advice.push_back("Most modules of " + means.uncompiled +
+                     " have no bytecode, so that each start compiles those that it imports: run "
+                     "`python -m compileall` on their folders once, or do without "
+                     "PYTHONDONTWRITEBYTECODE and `pip install --no-compile`.");
   if (means.snapshots)
     advice.push_back("`weightmap run --snapshot FOLDER -- " + quoted(command.front()) +
                      " ...` restores what has started, without imports: " + gain + " sooner.");

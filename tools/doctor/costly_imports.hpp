@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct CostlyImport {
 // behind them, the longest first. So they are 20 at most.
 std::vector<CostlyImport> costly_imports(const ImportTimes& times);
 
+// Returns the packages of these modules.
+std::set<std::string> costly_packages(const ImportTimes& times);
+
 // Returns a sentence, and behind it a line for each costly import, unless all are short: "412 ms
 // torch._dynamo (by transformers.masking_utils)". Of importers that follow each other in one
 // package, the first and the last are named.
@@ -30,6 +34,7 @@ std::vector<std::string> lines_about(const ImportTimes& times);
 struct ImportMeans {
   bool snapshots = false;
   std::string lazy_python = {};  // the version of one that could import lazily, and does not
+  std::string uncompiled = {};   // costly packages that have no bytecode
 };
 
 // Returns a sentence for each thing that makes the imports of a command shorter, with the most that

@@ -1,6 +1,8 @@
 #include "tools/doctor/python_facts.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 
 #include "tools/support/text.hpp"
@@ -20,11 +22,27 @@ constexpr std::string_view patch_program =
     "  print(\"off\", where and os.path.join(where, \"weightmap_patch.pth\"),\n"
     "        site.getsitepackages()[0], sep=\"\\n\")\n";
 
+// Is followed by names of packages, and prints those that have bytecode of less than half of their
+// modules.
+constexpr std::string_view bytecode_program =
+    "import importlib.util, os, sys\n"
+    "def sources(name):\n"
+    "  found = importlib.util.find_spec(name)\n"
+    "  for folder in found and found.submodule_search_locations or ():\n"
+    "    for where, _, files in os.walk(folder):\n"
+    "      yield from (os.path.join(where, file) for file in files if file.endswith(\".py\"))\n"
+    "def lacks(name):\n"
+    "  compiled = [os.path.exists(importlib.util.cache_from_source(each)) for each in "
+    "sources(name)]\n"
+    "  return 2 * sum(compiled) < len(compiled)\n"
+    "print(\", \".join(filter(lacks, sys.argv[1:])))\n";
+
 // Runs a Python program without single quotes under WEIGHTMAP_PATCH=1 and returns what it printed
 // on standard output; nothing if it could not be run, or failed.
-std::optional<std::string> python_answer(const std::string& python, std::string_view program) {
-  const std::string command =
-      "WEIGHTMAP_PATCH=1 " + quoted(python) + " -c '" + std::string(program) + "' 2>/dev/null";
+std::optional<std::string> python_answer(const std::string& python, std::string_view program,
+                                         const std::string& arguments = {}) {
+  const std::string command = "WEIGHTMAP_PATCH=1 " + quoted(python) + " -c '" +
+                              std::string(program) + "'" + arguments + " 2>/dev/null";
   std::FILE* const output = ::popen(command.c_str(), "r");
   if (output == nullptr) return std::nullopt;
   std::string text;
@@ -67,6 +85,16 @@ std::string lazy_version(const std::string& python) {
       python,
       "import sys\n"
       "if getattr(sys, \"get_lazy_imports\", str)() == \"normal\": print(sys.version.split()[0])");
+  return answer ? next_line(*answer) : "";
+}
+
+std::string packages_without_bytecode(const std::string& python,
+                                      const std::set<std::string>& packages) {
+  std::string names;
+  for (const std::string& package : packages)
+    if (std::ranges::all_of(package, [](unsigned char c) { return std::isalnum(c) || c == '_'; }))
+      names += " " + package;
+  std::optional<std::string> answer = python_answer(python, bytecode_program, names);
   return answer ? next_line(*answer) : "";
 }
 
