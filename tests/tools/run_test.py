@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import unittest
@@ -259,6 +260,21 @@ class Run(ToolCase):
         self.assert_weights_are_read("sh", "-c", "read line", f"--model={model}")
         self.environment["MODEL_PATH"] = str(model)
         self.assert_weights_are_read("cat")
+
+    def test_weights_of_which_a_part_is_cached_are_read(self):
+        header = json.dumps({"w": {"dtype": "U8", "shape": [6 << 20], "data_offsets": [0, 6 << 20]}})
+        model = self.write("model.safetensors", struct.pack("<Q", len(header)) + header.encode()
+                           + bytes(6 << 20))
+        with open(model, "rb") as file:
+            os.fsync(file)
+        subprocess.run([TOOL, "residency", "--evict", model], check=True, stdout=subprocess.DEVNULL)
+        with open(model, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            os.pread(file.fileno(), 1, 3 << 20)
+        self.said_beside("--model", model, "--", "cat")
+        residency = json.loads(subprocess.run([TOOL, "residency", "--json", model], check=True,
+                                              stdout=subprocess.PIPE).stdout)
+        self.assertEqual(residency["cached_bytes"], model.stat().st_size)
 
     def assert_weights_are_read(self, *command):
         said = self.said_beside("--", *command)

@@ -11,7 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "mmap/pages/page_cache.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "tools/run/dropped_pages.hpp"
 
@@ -45,14 +44,6 @@ void copy(const os::File& file, const ByteRange& part) {
   thread_local std::vector<char> scratch(unit_bytes);
   static_cast<void>(
       ::pread(file.descriptor(), scratch.data(), part.length, static_cast<off_t>(part.offset)));
-}
-
-std::uint64_t uncached_bytes(const os::File& file, const PlannedFile& planned) {
-  const Result<mmap::CachedPages> pages = mmap::CachedPages::of(file);
-  std::uint64_t bytes = 0;
-  for (const ByteRange& part : parts_of(planned))
-    bytes += part.length - (pages ? pages->cached_bytes(part.offset, part.length) : 0);
-  return bytes;
 }
 
 }  // namespace
@@ -170,7 +161,10 @@ void PlanReading::read(Unit unit, PageSink& sink) {
   if (shared.file == nullptr || shared.has_changed) return;
   for (const ByteRange& part : unit.parts) {
     if (part.length <= small_bytes || !sink.take(*shared.file, part)) copy(*shared.file, part);
-    if (part.length > small_bytes) copies_.add(shared.file, part);
+    const std::uint64_t cached =
+        shared.before ? shared.before->cached_bytes(part.offset, part.length) : 0;
+    bytes_ += part.length - cached;
+    if (part.length > small_bytes && cached < part.length) copies_.add(shared.file, part);
     look_at_memory(part.length);
   }
 }
@@ -180,8 +174,9 @@ void PlanReading::open(SharedFile& shared) {
   if (std::optional<os::File> file = open_planned(shared.planned, shared.has_changed))
     shared.file = std::make_shared<const os::File>(std::move(*file));
   ++(shared.file == nullptr ? missing_ : shared.has_changed ? changed_ : files_);
-  if (shared.file != nullptr && !shared.has_changed)
-    bytes_ += uncached_bytes(*shared.file, shared.planned);
+  if (shared.file == nullptr || shared.has_changed) return;
+  if (Result<mmap::CachedPages> pages = mmap::CachedPages::of(*shared.file))
+    shared.before = std::move(*pages);
 }
 
 // A command that imports modules lists their folders, and looks for names in them.

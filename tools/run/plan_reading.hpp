@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "mmap/pages/page_cache.hpp"
 #include "runtime/base/bytes/byte_range.hpp"
 #include "runtime/system/file/file.hpp"
 #include "tools/run/idle_copies.hpp"
@@ -32,7 +33,7 @@ struct ReadCounts {
   std::size_t files_read = 0;
   std::size_t files_changed = 0;  // since the plan was made; such a file is left out
   std::size_t files_missing = 0;  // or not readable, or no regular file
-  std::uint64_t bytes = 0;        // of the files read that were not cached before
+  std::uint64_t bytes = 0;        // read that were not cached before
   bool was_cached = false;        // a sample was, so nothing else was looked at
   bool ran_out_of_memory = false;
 };
@@ -59,6 +60,7 @@ class PlanReading {
     const PlannedFile& planned;
     std::once_flag once{};
     std::shared_ptr<const os::File> file{};
+    std::optional<mmap::CachedPages> before{};  // what was cached
     bool has_changed = false;
   };
   // What one thread reads at once.

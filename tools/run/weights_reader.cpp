@@ -63,7 +63,10 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   std::error_code ignored;
   if (fs::is_directory(model, ignored)) read_small_files(model, stopped);
   for (const SourceInfo& file : files_of(checkpoint)) read.all_bytes += file.bytes;
-  const ReadCounts counts = read_start(weights_plan(checkpoint, model), stopped);
+  const StartPlan plan = weights_plan(checkpoint, model);
+  if (const auto cached = cached_bytes_of(plan); cached && *cached == plan.planned_bytes())
+    return read;
+  const ReadCounts counts = PlanReading(plan, stopped).run();
   read.bytes = counts.bytes;
   if (counts.ran_out_of_memory)
     read.trouble = printable(model.native()) + ": not all of it fits into memory (" +
