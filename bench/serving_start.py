@@ -3,7 +3,8 @@
     serving_start.py --build build/release --folder DIR [--rounds 7] [--only transformers]
                      [--write FILE]
     serving_start.py ... --only run [--engine torch|transformers|vllm ...] [--vllm-python PYTHON]
-                     [--load quiet|"one processor"|"two busy beside" ...] [--write-figure README.md]
+                     [--state STATE ...] [--load quiet|"one processor"|"two busy beside" ...]
+                     [--write-figure README.md]
 
 Makes in DIR two Llamas of random weights in bfloat16, each as .safetensors and as .bin, 3 GB in
 all, and runs bench/serving_start_once.py: every round starts each contender of a case once, in a
@@ -190,6 +191,7 @@ def measure_runs(arguments, engines):
         starts = starts_under_run.Starts(arguments.build, arguments.folder, python, engine,
                                          arguments.rounds)
         samples = starts_under_run.measure(starts, arguments.folder,
+                                           arguments.state or starts_under_run.STATES,
                                            arguments.load or ["quiet"])
         tables += ["", *starts_under_run.start_tables(engine, samples)]
         if engine == "transformers":
@@ -219,6 +221,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", choices=["transformers", "run"], default="transformers")
     parser.add_argument("--engine", choices=starts_under_run.KINDS, action="append")
+    parser.add_argument("--state", choices=starts_under_run.STATES, action="append")
     parser.add_argument("--load", choices=starts_under_run.LOADS, action="append")
     parser.add_argument("--vllm-python")
     parser.add_argument("--write")
