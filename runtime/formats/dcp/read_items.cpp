@@ -201,10 +201,11 @@ Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const Op
       return about_item(read, std::move(fits.error()));
     parts.want_ends(read.chunk->item);
   }
-  TRY(parts.read_wanted());
+  TRY(parts.announce());
   for (auto begin = items.begin(); begin != items.end();) {
     const auto end = std::find_if_not(
         begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
+    TRY(parts.read_ends(begin->chunk->item));
     TRY(read_item({begin, end}, parts, file, options, stats, proven));
     begin = end;
   }
