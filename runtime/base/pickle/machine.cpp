@@ -88,6 +88,8 @@ bool Machine::step(std::uint8_t opcode) {
     case op_BINPUT:
     case op_LONG_BINPUT:
       return put(operand_.number);
+    case op_MEMOIZE:
+      return put(memo_.count());
     case op_BINGET:
     case op_LONG_BINGET:
       return get(operand_.number);
@@ -170,8 +172,6 @@ bool Machine::step_protocol_4(std::uint8_t opcode) {
     case op_FRAME:  // only a hint for buffering
       if (operand_.number <= static_cast<std::uint64_t>(end_ - at_)) return true;
       return fail_short(operand_.number);
-    case op_MEMOIZE:
-      return put(memo_.count());
     case op_SHORT_BINBYTES:
     case op_BINBYTES:
     case op_BINBYTES8:

@@ -1,6 +1,9 @@
 #include "runtime/formats/dcp/assemble.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -27,7 +30,7 @@ Error about(const Whole& tensor, Error error) {
 // one with the full shape.
 void make_whole(Whole& tensor) {
   PlacedChunk chunk = std::move(tensor.chunks.front());
-  chunk.offsets.assign(tensor.sizes.size(), 0);
+  chunk.offsets = {};  // of the only chunk nobody asks
   chunk.sizes = tensor.sizes;
   chunk.strides.resize(tensor.sizes.size());
   chunk.storage_offset = 0;
@@ -38,10 +41,13 @@ void make_whole(Whole& tensor) {
 // Sorts the pieces and drops empty ones, except one of an empty tensor.
 Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   std::vector<BoxRef> boxes;
+  boxes.reserve(tensor.chunks.size());
   for (const PlacedChunk& chunk : tensor.chunks) boxes.push_back(box_of(chunk));
   if (Result<void> whole = check_boxes(tensor.sizes, boxes, comparisons); !whole)
     return tl::unexpected<Error>(about(tensor, std::move(whole.error())));
-  std::ranges::stable_sort(tensor.chunks, {}, &PlacedChunk::offsets);
+  std::ranges::stable_sort(tensor.chunks, [](const PlacedChunk& a, const PlacedChunk& b) {
+    return std::ranges::lexicographical_compare(a.offsets, b.offsets);
+  });
   const bool is_empty = BoxRef{{}, tensor.sizes}.is_empty();
   if (is_empty) {
     if (tensor.chunks.empty())
@@ -54,17 +60,25 @@ Result<void> prepare(Whole& tensor, Comparisons& comparisons) {
   return {};
 }
 
-// Returns "[0:3, 2:4]", Python's spelling of the piece.
-std::string slice_text(const PlacedChunk& chunk) {
-  std::string text = "[";
+void append(std::int64_t number, std::string& text) {
+  std::array<char, std::numeric_limits<std::int64_t>::digits10 + 2> digits;
+  text.append(digits.data(),
+              std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr);
+}
+
+// The name of a piece ends with "[0:3, 2:4]", Python's spelling of it; that of the only one is the
+// tensor's. `text` is used again from name to name.
+void spell_name(const Whole& tensor, const PlacedChunk& chunk, std::string& text) {
+  text = tensor.name;
+  if (tensor.chunks.size() == 1) return;
+  text += '[';
   for (std::size_t dim = 0; dim < chunk.sizes.size(); ++dim) {
     if (dim != 0) text += ", ";
-    text += std::to_string(chunk.offsets[dim]);
+    append(chunk.offsets[dim], text);
     text += ':';
-    text += std::to_string(chunk.offsets[dim] + chunk.sizes[dim]);
+    append(chunk.offsets[dim] + chunk.sizes[dim], text);
   }
   text += ']';
-  return text;
 }
 
 // The parts of a path, if they make up the name.
@@ -99,7 +113,7 @@ class Assembly {
   }
 
   Result<void> add(const Whole& tensor, format::Parsed& parsed) {
-    if (tensor.chunks.size() == 1) return add_chunk(tensor, tensor.chunks.front(), "");
+    if (tensor.chunks.size() == 1) return add_chunk(tensor, tensor.chunks.front());
     ComposedTensor whole;
     whole.name = tensor.name;
     whole.form = ComposedTensor::Form::chunked;
@@ -110,7 +124,7 @@ class Assembly {
     whole.part_count = tensor.chunks.size();
     for (const PlacedChunk& chunk : tensor.chunks) {
       whole.offsets.insert(whole.offsets.end(), chunk.offsets.begin(), chunk.offsets.end());
-      TRY(add_chunk(tensor, chunk, slice_text(chunk)));
+      TRY(add_chunk(tensor, chunk));
     }
     parsed.composed.push_back(std::move(whole));
     return {};
@@ -126,8 +140,9 @@ class Assembly {
   }
 
  private:
-  Result<void> add_chunk(const Whole& tensor, const PlacedChunk& chunk, const std::string& slice) {
-    const catalog::Text name = builder_.add_text(std::string(tensor.name) + slice);
+  Result<void> add_chunk(const Whole& tensor, const PlacedChunk& chunk) {
+    spell_name(tensor, chunk, name_);
+    const catalog::Text name = builder_.add_text(name_);
     builder_.add_storage(name, chunk.storage_position, chunk.storage_bytes, chunk.crc32,
                          chunk.source);
     const std::int64_t* const dims = dims_.data() + dims_.size();
@@ -136,7 +151,7 @@ class Assembly {
     const unsigned grad = tensor.requires_grad ? unsigned{Entry::requires_grad} : 0;
     const catalog::TensorInput input{
         name,
-        slice.empty() ? path_of(tensor) : catalog::Path{catalog::Path::is_name, 1},
+        tensor.chunks.size() == 1 ? path_of(tensor) : catalog::Path{catalog::Path::is_name, 1},
         dims,
         chunk.storage_offset,
         added_,
@@ -172,6 +187,7 @@ class Assembly {
 
   CatalogBuilder builder_;
   std::vector<std::int64_t> dims_;  // of all pieces; never moves
+  std::string name_;                // of the last piece
   std::uint32_t added_ = 0;
 };
 
@@ -188,13 +204,15 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
   catalog::Counts counts;
   counts.locations = 1;
   counts.string_bytes = 3;
+  std::string name;
   for (const Whole& tensor : tensors) {
     counts.tensors += tensor.chunks.size();
     counts.dims += 2 * tensor.sizes.size() * tensor.chunks.size();
     if (tensor.path) counts.path_parts += tensor.path->size();
-    for (const PlacedChunk& chunk : tensor.chunks)
-      counts.string_bytes +=
-          tensor.name.size() + (tensor.chunks.size() == 1 ? 0 : slice_text(chunk).size());
+    for (const PlacedChunk& chunk : tensor.chunks) {
+      spell_name(tensor, chunk, name);
+      counts.string_bytes += name.size();
+    }
   }
   counts.storages = counts.tensors;
   if (counts.tensors > limits.tensors)

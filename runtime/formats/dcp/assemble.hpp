@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory_resource>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -16,10 +17,10 @@
 
 namespace weightmap::dcp {
 
-// A box of a tensor that is stored as a tensor of its own.
+// A box of a tensor that is stored as a tensor of its own. Offsets and sizes are borrowed.
 struct PlacedChunk {
-  std::vector<std::int64_t> offsets;  // in the whole tensor
-  std::vector<std::int64_t> sizes;
+  std::span<const std::int64_t> offsets;  // in the whole tensor
+  std::span<const std::int64_t> sizes;
   std::vector<std::int64_t> strides;  // elements
   std::uint64_t storage_position;     // in the address space of all files
   std::uint64_t storage_bytes;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,8 @@ inline constexpr std::uint64_t head_bytes = 1536;
 inline constexpr std::uint64_t tail_bytes = 1024;
 // Reading a gap of this size costs less than another read.
 inline constexpr std::uint64_t close_bytes = 32768;
-inline constexpr std::uint64_t most_read = std::uint64_t{1} << 20;
+// A longer read leaves the processor's caches before it is looked at.
+inline constexpr std::uint64_t most_read = std::uint64_t{128} << 10;
 
 // Fails with corrupt unless the item lies in its file.
 inline Result<void> check_place(const Item& item, const bytes::ByteSource& file) {
@@ -36,7 +38,9 @@ inline Result<void> check_place(const Item& item, const bytes::ByteSource& file)
                                          "; it is truncated, or from another save");
 }
 
-// Parts of a file that were read ahead; the file serves the rest.
+// Parts of a file that are read ahead, one after another; the file serves the rest. The memory is
+// that of two parts: the head of an item and its tail, and a small one is used again while it is in
+// the processor's caches.
 class PartsOfFile {
  public:
   PartsOfFile(const bytes::ByteSource& file, OpenStats& stats) : file_(file), stats_(stats) {}
@@ -56,20 +60,21 @@ class PartsOfFile {
     want(item.offset, item.offset + head_bytes);
     want(end - tail_bytes, end);
   }
-  Result<void> read_wanted() {
-    std::uint64_t size = 0;
+  // Says what will be read, once all of it is wanted.
+  Result<void> announce() const {
     std::vector<ByteRange> ranges;
-    for (const Part& part : wanted_) {
-      ranges.push_back({part.begin, part.end - part.begin});
-      size += ranges.back().length;
-    }
-    TRY(file_.will_read(ranges));
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
-    std::byte* to = memory_.get();
-    for (Part& part : wanted_) {
-      part.bytes = {to, part.end - part.begin};
+    ranges.reserve(wanted_.size());
+    for (const Part& part : wanted_) ranges.push_back({part.begin, part.end - part.begin});
+    return file_.will_read(ranges);
+  }
+  // Reads what is wanted of this item, and forgets items before it; they come in file order.
+  Result<void> read_ends(const Item& item) {
+    for (; next_ < wanted_.size() && wanted_[next_].begin < item.offset + item.length; ++next_) {
+      Memory& memory = memory_[next_ % memory_.size()];
+      if (next_ >= memory_.size()) wanted_[next_ - memory_.size()].bytes = {};
+      Part& part = wanted_[next_];
+      part.bytes = memory.of(part.end - part.begin);
       TRY(count_read(part.begin, part.bytes));
-      to += part.bytes.size();
     }
     return {};
   }
@@ -92,7 +97,19 @@ class PartsOfFile {
   struct Part {
     std::uint64_t begin;
     std::uint64_t end;
-    std::span<std::byte> bytes;
+    std::span<std::byte> bytes;  // none before it is read, and when it is forgotten
+  };
+  struct Memory {
+    std::unique_ptr<std::byte[]> bytes;
+    std::uint64_t size = 0;
+
+    std::span<std::byte> of(std::uint64_t wanted) {
+      if (wanted > size) {
+        bytes = std::make_unique_for_overwrite<std::byte[]>(wanted);
+        size = wanted;
+      }
+      return {bytes.get(), wanted};
+    }
   };
 
   Result<void> count_read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -104,7 +121,8 @@ class PartsOfFile {
   const bytes::ByteSource& file_;
   OpenStats& stats_;
   std::vector<Part> wanted_;
-  std::unique_ptr<std::byte[]> memory_;  // of their bytes
+  std::size_t next_ = 0;  // the first of them that was not read
+  std::array<Memory, 2> memory_;
 };
 
 // An item as a file of its own, with its own offsets in errors.

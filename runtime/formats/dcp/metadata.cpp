@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <functional>
 #include <numeric>
 #include <unordered_map>
@@ -68,21 +67,41 @@ Value field(const Value& object, std::string_view name) {
   return state->find(name).value_or(Value());
 }
 
-// Reads a torch.Size, which is a call with a tuple, or a plain tuple.
-std::optional<std::vector<std::int64_t>> sizes_of(const Value& value, std::uint32_t most_rank) {
+using Numbers = std::span<const std::int64_t>;
+
+// Reads a torch.Size, which is a call with a tuple, or a plain tuple, into `sizes`.
+bool read_sizes(const Value& value, std::uint32_t most_rank, std::vector<std::int64_t>& sizes) {
   const bool is_size = value.kind() == Value::Kind::object && value.arguments().size() == 1;
   const Value tuple = is_size ? value.arguments()[0] : value;
   if ((tuple.kind() != Value::Kind::tuple && tuple.kind() != Value::Kind::list) ||
       tuple.size() > most_rank)
-    return std::nullopt;
-  std::vector<std::int64_t> sizes;
+    return false;
+  sizes.clear();
   for (const Value& element : tuple.elements()) {
     const std::optional<std::int64_t> size = element.integer();
-    if (!size || *size < 0) return std::nullopt;
+    if (!size || *size < 0) return false;
     sizes.push_back(*size);
   }
-  return sizes;
+  return true;
 }
+
+// What joins the two dicts of the metadata: the name and the beginning of a chunk.
+struct ChunkKey {
+  std::uint32_t name;
+  Numbers offsets;
+
+  bool operator==(const ChunkKey& other) const noexcept {
+    return name == other.name && std::ranges::equal(offsets, other.offsets);
+  }
+};
+
+struct ChunkKeyHash {
+  std::size_t operator()(const ChunkKey& key) const noexcept {
+    const auto* const bytes = reinterpret_cast<const char*>(key.offsets.data());
+    constexpr std::size_t spread = 0x9E3779B97F4A7C15;  // odd: names of one beginning differ
+    return std::hash<std::string_view>()({bytes, key.offsets.size_bytes()}) + spread * key.name;
+  }
+};
 
 // The state of the dataclass TensorProperties: a tuple in this order.
 struct Properties {
@@ -109,6 +128,8 @@ struct Properties {
 // once and then recognised by its place.
 class NameNumbers {
  public:
+  explicit NameNumbers(std::pmr::memory_resource& memory) : by_place_(&memory), by_text_(&memory) {}
+
   std::uint32_t of(std::string_view name) {
     const auto [place, is_new] = by_place_.try_emplace(name.data(), Known{name.size(), 0});
     if (!is_new && place->second.size == name.size()) return place->second.number;
@@ -123,14 +144,16 @@ class NameNumbers {
     std::size_t size;
     std::uint32_t number;
   };
-  std::unordered_map<const char*, Known> by_place_;
-  std::unordered_map<std::string_view, std::uint32_t> by_text_;
+  std::pmr::unordered_map<const char*, Known> by_place_;
+  std::pmr::unordered_map<std::string_view, std::uint32_t> by_text_;
 };
 
 class MetadataReader {
  public:
   MetadataReader(const OpenOptions& options, std::pmr::memory_resource& memory)
-      : options_(with_own_globals(options)), memory_(memory) {}
+      : options_(with_own_globals(options)), memory_(memory) {
+    metadata_.numbers = std::make_unique<std::pmr::monotonic_buffer_resource>(&memory);
+  }
 
   Result<void> read(format::Input& input) {
     items_.clear();
@@ -199,14 +222,12 @@ class MetadataReader {
     return failure(ErrorCode::corrupt, "tensor " + bytes::quote(name) + " " + what);
   }
 
-  // Returns the key that joins the two dicts: the name and the beginning of the chunk.
-  std::string key_of(std::string_view name, std::span<const std::int64_t> offsets) {
-    const std::uint32_t number = names_.of(name);
-    std::string key(sizeof number + offsets.size_bytes(), '\0');
-    std::memcpy(key.data(), &number, sizeof number);
-    if (!offsets.empty())
-      std::memcpy(key.data() + sizeof number, offsets.data(), offsets.size_bytes());
-    return key;
+  // Numbers that live as long as the metadata.
+  Numbers keep(Numbers numbers) {
+    std::pmr::polymorphic_allocator<std::int64_t> allocator(metadata_.numbers.get());
+    std::int64_t* const kept = allocator.allocate(numbers.size());
+    std::ranges::copy(numbers, kept);
+    return {kept, numbers.size()};
   }
 
   Result<void> read_place(const Value& index, const Value& place) {
@@ -219,10 +240,10 @@ class MetadataReader {
       return corrupt(*name, "has an item without relative_path, offset and length");
     const Value begin = field(index, "offset");
     const bool is_object = begin.is_none();  // not a tensor
-    const auto offsets =
-        is_object ? std::vector<std::int64_t>() : sizes_of(begin, options_.limits.rank);
-    if (!offsets) return corrupt(*name, "has an item whose offset is no torch.Size");
-    TRY(count(1, offsets->size()));
+    offsets_.clear();
+    if (!is_object && !read_sizes(begin, options_.limits.rank, offsets_))
+      return corrupt(*name, "has an item whose offset is no torch.Size");
+    TRY(count(1, offsets_.size()));
     TRY_ASSIGN(const std::uint32_t file, file_of(*name, *path));
     const Place read{
         {file, static_cast<std::uint64_t>(*offset), static_cast<std::uint64_t>(*length)},
@@ -231,8 +252,9 @@ class MetadataReader {
       object_items_[names_.of(*name)] = read;
       return {};
     }
-    const auto [at, is_new] = items_.try_emplace(key_of(*name, *offsets), read);
-    if (!is_new) return corrupt(*name, "has two items for the chunk at " + bytes::listed(*offsets));
+    const ChunkKey key{names_.of(*name), keep(offsets_)};
+    if (!items_.try_emplace(key, read).second)
+      return corrupt(*name, "has two items for the chunk at " + bytes::listed(offsets_));
     return {};
   }
 
@@ -269,12 +291,13 @@ class MetadataReader {
       add_object(*name);
       return {};
     }
-    const auto sizes = sizes_of(size, options_.limits.rank);
-    if (!sizes) return corrupt(*name, "has a size that is no torch.Size");
-    TRY(count(1, sizes->size()));
+    if (!read_sizes(size, options_.limits.rank, sizes_))
+      return corrupt(*name, "has a size that is no torch.Size");
+    TRY(count(1, sizes_.size()));
     const Properties properties(field(what, "properties"));
     if (!properties.dtype) return corrupt(*name, "has no dtype that torch has");
-    Tensor tensor{*name, {}, *properties.dtype, properties.requires_grad, *sizes, {}, ranks_++};
+    Tensor tensor{*name,        {}, *properties.dtype, properties.requires_grad,
+                  keep(sizes_), {}, ranks_++};
     const std::uint32_t number = names_.of(*name);
     if (const auto read = read_in_.find(number);
         read != read_in_.end() && read->second == metadata_.trees.size())
@@ -284,14 +307,14 @@ class MetadataReader {
     bool is_readable = properties.is_strided;
     if (chunks.kind() != Value::Kind::list) return corrupt(*name, "has no list of chunks");
     for (const Value& chunk : chunks.elements()) {
-      TRY_ASSIGN(const bool is_plain, add_chunk(tensor, chunk));
+      TRY_ASSIGN(const bool is_plain, add_chunk(tensor, number, chunk));
       is_readable = is_readable && is_plain;
     }
     if (!is_readable) {
       leave_out(*name);
       return {};
     }
-    return add(std::move(tensor));
+    return add(std::move(tensor), number);
   }
 
   // Keys are joined by dots.
@@ -316,11 +339,10 @@ class MetadataReader {
   }
 
   // Returns false if the item cannot be mapped.
-  Result<bool> add_chunk(Tensor& tensor, const Value& chunk) {
-    const auto offsets = sizes_of(field(chunk, "offsets"), options_.limits.rank);
-    const auto sizes = sizes_of(field(chunk, "sizes"), options_.limits.rank);
-    if (!offsets || !sizes || offsets->size() != tensor.sizes.size() ||
-        sizes->size() != tensor.sizes.size())
+  Result<bool> add_chunk(Tensor& tensor, std::uint32_t number, const Value& chunk) {
+    if (!read_sizes(field(chunk, "offsets"), options_.limits.rank, offsets_) ||
+        !read_sizes(field(chunk, "sizes"), options_.limits.rank, sizes_) ||
+        offsets_.size() != tensor.sizes.size() || sizes_.size() != tensor.sizes.size())
       return corrupt(tensor.name, "has a chunk whose offsets and sizes are not those of " +
                                       std::to_string(tensor.sizes.size()) + " dimensions");
     if (++chunks_ > options_.limits.tensors)
@@ -328,34 +350,33 @@ class MetadataReader {
                                                     std::to_string(options_.limits.tensors) +
                                                     " chunks, which is the limit");
     // The box, the chunk, and parse()'s piece; their numbers are places, shapes and strides.
-    TRY(count(3, 7 * sizes->size()));
-    const auto place = items_.find(key_of(tensor.name, *offsets));
+    TRY(count(3, 7 * sizes_.size()));
+    const auto place = items_.find({number, offsets_});
     if (place == items_.end())
       return corrupt(tensor.name,
-                     "has a chunk at " + bytes::listed(*offsets) + " that is in none of the files");
-    tensor.chunks.push_back({*offsets, *sizes, place->second.item});
+                     "has a chunk at " + bytes::listed(offsets_) + " that is in none of the files");
+    tensor.chunks.push_back({place->first.offsets, keep(sizes_), place->second.item});
     return !place->second.is_transformed;
   }
 
   // Merges the chunks of several ranks, including replicated ones.
-  Result<void> add(Tensor tensor) {
-    const auto [at, is_new] =
-        tensors_.try_emplace(names_.of(tensor.name), metadata_.tensors.size());
-    std::vector<Chunk> chunks = std::exchange(tensor.chunks, {});
+  Result<void> add(Tensor tensor, std::uint32_t number) {
+    const auto [at, is_new] = tensors_.try_emplace(number, metadata_.tensors.size());
+    const std::vector<Chunk> chunks = std::exchange(tensor.chunks, {});
     if (is_new) metadata_.tensors.push_back(tensor);
     Tensor& known = metadata_.tensors[at->second];
-    if (known.dtype != tensor.dtype || known.sizes != tensor.sizes)
+    if (known.dtype != tensor.dtype || !std::ranges::equal(known.sizes, tensor.sizes))
       return corrupt(tensor.name, "is of " + std::string(to_string(known.dtype)) + " and " +
                                       bytes::listed(known.sizes) + " for one rank, and of " +
                                       std::string(to_string(tensor.dtype)) + " and " +
                                       bytes::listed(tensor.sizes) + " for another");
-    for (Chunk& chunk : chunks) {
-      const auto [box, is_new_box] =
-          boxes_.try_emplace(key_of(tensor.name, chunk.offsets), chunk.sizes);
+    known.chunks.reserve(known.chunks.size() + chunks.size());
+    for (const Chunk& chunk : chunks) {
+      const auto [box, is_new_box] = boxes_.try_emplace({number, chunk.offsets}, chunk.sizes);
       // Ranks without a part of it may all have the same empty box, with one item for it.
-      const bool is_repeated =
-          is_new ? BoxRef{chunk.offsets, chunk.sizes}.is_empty() : box->second == chunk.sizes;
-      if (is_new_box || !is_repeated) known.chunks.push_back(std::move(chunk));
+      const bool is_repeated = is_new ? BoxRef{chunk.offsets, chunk.sizes}.is_empty()
+                                      : std::ranges::equal(box->second, chunk.sizes);
+      if (is_new_box || !is_repeated) known.chunks.push_back(chunk);
     }
     return {};
   }
@@ -402,16 +423,22 @@ class MetadataReader {
   std::uint64_t chunks_ = 0;
   std::uint64_t table_bytes_ = 0;
   std::uint32_t ranks_ = 0;
-  std::unordered_map<std::string, Place> items_;            // of the current file
-  std::unordered_map<std::uint32_t, Place> object_items_;   // likewise, by number of the name
-  std::unordered_map<std::uint32_t, Value> paths_;          // likewise
+  std::vector<std::int64_t> offsets_;  // what was read last
+  std::vector<std::int64_t> sizes_;    // likewise
+  // Of the following tables, which are freed together.
+  std::pmr::monotonic_buffer_resource tables_;
+  template <class Key, class To, class Hash = std::hash<Key>>
+  using Table = std::pmr::unordered_map<Key, To, Hash>;
+  Table<ChunkKey, Place, ChunkKeyHash> items_{&tables_};    // of the current file
+  Table<std::uint32_t, Place> object_items_{&tables_};      // likewise, by number of the name
+  Table<std::uint32_t, Value> paths_{&tables_};             // likewise
   std::unordered_map<std::string, std::uint32_t> numbers_;  // numbers of files
-  NameNumbers names_;
-  std::unordered_map<std::uint32_t, std::size_t> tensors_;  // by number of the name
-  std::unordered_map<std::uint32_t, std::size_t> objects_;  // likewise
-  std::unordered_map<std::uint32_t, std::size_t> read_in_;  // the number of trees by then
+  NameNumbers names_{tables_};
+  Table<std::uint32_t, std::size_t> tensors_{&tables_};  // by number of the name
+  Table<std::uint32_t, std::size_t> objects_{&tables_};  // likewise
+  Table<std::uint32_t, std::size_t> read_in_{&tables_};  // the number of trees by then
   std::unordered_set<std::uint32_t> unsupported_;
-  std::unordered_map<std::string, std::vector<std::int64_t>> boxes_;  // of all chunks
+  Table<ChunkKey, Numbers, ChunkKeyHash> boxes_{&tables_};  // of all chunks
 };
 
 }  // namespace

@@ -32,10 +32,10 @@ struct Item {
   std::uint64_t length;
 };
 
-// A box of a tensor.
+// A box of a tensor. The numbers lie in Metadata::numbers.
 struct Chunk {
-  std::vector<std::int64_t> offsets;
-  std::vector<std::int64_t> sizes;
+  std::span<const std::int64_t> offsets;
+  std::span<const std::int64_t> sizes;
   Item item;
 };
 
@@ -44,9 +44,9 @@ struct Tensor {
   std::optional<Value> path;  // a tuple of keys
   DType dtype;
   bool requires_grad;
-  std::vector<std::int64_t> sizes;
-  std::vector<Chunk> chunks;  // without duplicate boxes
-  std::uint32_t rank;         // among all names of the metadata, in its order
+  std::span<const std::int64_t> sizes;  // as a chunk's
+  std::vector<Chunk> chunks;            // without duplicate boxes
+  std::uint32_t rank;                   // among all names of the metadata, in its order
 };
 
 // Anything that is not a tensor, which torch pickles as an item of its own.
@@ -60,7 +60,8 @@ struct Object {
 
 struct Metadata {
   std::vector<std::unique_ptr<value::Tree>> trees;  // one for each file that was read
-  std::vector<std::string> files;                   // beside the metadata or below; sorted
+  std::unique_ptr<std::pmr::monotonic_buffer_resource> numbers;
+  std::vector<std::string> files;  // beside the metadata or below; sorted
   std::vector<Tensor> tensors;
   std::vector<Object> objects;
   // Names of tensors that are compressed or not strided, and of objects that are compressed.

@@ -22,8 +22,15 @@ using Clock = std::chrono::steady_clock;
 std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads) {
   std::vector<Whole> all;
   all.reserve(metadata.tensors.size());
-  for (const Tensor& tensor : metadata.tensors)
-    all.push_back({tensor.name, tensor.path, tensor.dtype, tensor.requires_grad, tensor.sizes, {}});
+  for (const Tensor& tensor : metadata.tensors) {
+    all.push_back({tensor.name,
+                   tensor.path,
+                   tensor.dtype,
+                   tensor.requires_grad,
+                   {tensor.sizes.begin(), tensor.sizes.end()},
+                   {}});
+    all.back().chunks.reserve(tensor.chunks.size());
+  }
   for (ItemRead& read : reads)
     all[static_cast<std::size_t>(read.tensor - metadata.tensors.data())].chunks.push_back(
         std::move(read.placed));

@@ -33,7 +33,8 @@ constexpr std::size_t items_together = 128;
 // The tensor of an item, whose place is one in the item.
 struct ItemTensor {
   DType dtype;
-  PlacedChunk placed;
+  std::vector<std::int64_t> sizes;
+  PlacedChunk placed;  // without offsets and sizes
 };
 
 // An item that was parsed.
@@ -119,8 +120,9 @@ Result<ItemTensor> tensor_of(const format::Parsed& parsed) {
   constexpr unsigned kept =
       TensorView::foreign_order | TensorView::conjugate | TensorView::negative;
   return ItemTensor{entry.dtype,
+                    {sizes, strides},
                     {{},
-                     {sizes, strides},
+                     {},
                      {strides, strides + entry.rank},
                      storage.position,
                      storage.nbytes,
@@ -137,12 +139,13 @@ Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, const DataFile&
     return failure(ErrorCode::corrupt,
                    "it has elements of " + std::string(to_string(tensor.dtype)) +
                        ", and the metadata says " + std::string(to_string(read.tensor->dtype)));
-  if (tensor.placed.sizes != read.chunk->sizes)
-    return failure(ErrorCode::corrupt, "it has the shape " + bytes::listed(tensor.placed.sizes) +
+  if (!std::ranges::equal(tensor.sizes, read.chunk->sizes))
+    return failure(ErrorCode::corrupt, "it has the shape " + bytes::listed(tensor.sizes) +
                                            ", and the metadata says " +
                                            bytes::listed(read.chunk->sizes));
   read.placed = tensor.placed;
   read.placed.offsets = read.chunk->offsets;
+  read.placed.sizes = read.chunk->sizes;
   read.placed.storage_position += file.base + read.chunk->item.offset;
   read.placed.crc32 = crc32;
   read.placed.source = file.number;
@@ -201,10 +204,11 @@ Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const Op
       return about_item(read, std::move(fits.error()));
     parts.want_ends(read.chunk->item);
   }
-  TRY(parts.read_wanted());
+  TRY(parts.announce());
   for (auto begin = items.begin(); begin != items.end();) {
     const auto end = std::find_if_not(
         begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
+    TRY(parts.read_ends(begin->chunk->item));
     TRY(read_item({begin, end}, parts, file, options, stats, proven));
     begin = end;
   }

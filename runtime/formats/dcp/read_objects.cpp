@@ -160,11 +160,15 @@ Result<void> ObjectReader::read_some(std::span<const std::size_t> some) {
       return about_item(object, std::move(fits.error()));
     parts.want_ends(item, most_whole);
   }
-  if (Result<void> read = parts.read_wanted(); !read)
-    return about(some.front(), std::move(read.error()));
-  for (const std::size_t object : some)
-    if (Result<void> read = read_pickle(object, ItemSource(parts, *objects_[object].item)); !read)
+  if (Result<void> announced = parts.announce(); !announced)
+    return about(some.front(), std::move(announced.error()));
+  for (const std::size_t object : some) {
+    const Item& item = *objects_[object].item;
+    if (Result<void> read = parts.read_ends(item); !read)
+      return about(object, std::move(read.error()));
+    if (Result<void> read = read_pickle(object, ItemSource(parts, item)); !read)
       return about_item(object, std::move(read.error()));
+  }
   return {};
 }
 

@@ -1,9 +1,12 @@
 #include "runtime/formats/dcp/saved_offsets.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -76,11 +79,12 @@ class Joining {
       : options_(options), memory_(memory) {}
 
   Result<void> add(const SavedShard& shard) {
-    TRY_ASSIGN(const SavedOffsets saved,
+    TRY_ASSIGN(SavedOffsets saved,
                SavedOffsets::read(*info_of(*shard.parsed), options_.limits, memory_));
+    saved_.push_back(std::move(saved));
     header_bytes_ += shard.parsed->facts.pickle_bytes;
     for (const catalog::Entry& entry : shard.parsed->catalog.entries())
-      TRY(add(shard, entry, saved.by_name));
+      TRY(add(shard, entry, saved_.back().by_name));
     return {};
   }
 
@@ -94,7 +98,8 @@ class Joining {
     const std::string_view name = catalog.name(entry);
     const auto found = saved.find(name);
     PlacedChunk chunk = chunk_of(shard, entry);
-    chunk.offsets = found == saved.end() ? std::vector<std::int64_t>(entry.rank, 0) : found->second;
+    static constexpr std::array<std::int64_t, std::numeric_limits<std::uint8_t>::max()> origin{};
+    chunk.offsets = found == saved.end() ? std::span(origin).first(entry.rank) : found->second;
     const auto [at, is_new] = numbers_.try_emplace(name, tensors_.size());
     if (is_new) tensors_.push_back({name, {}, entry.dtype, false, {}, {}});
     Whole& tensor = tensors_[at->second];
@@ -114,17 +119,20 @@ class Joining {
       tensor.sizes[dim] = std::max(tensor.sizes[dim], end);
     }
     // Several ranks may have written a replicated part.
-    if (boxes_.emplace(at->second, chunk.offsets, chunk.sizes).second)
+    if (boxes_.emplace(at->second, numbers(chunk.offsets), numbers(chunk.sizes)).second)
       tensor.chunks.push_back(std::move(chunk));
     return {};
   }
 
+  static std::vector<std::int64_t> numbers(std::span<const std::int64_t> of) {
+    return {of.begin(), of.end()};
+  }
   static PlacedChunk chunk_of(const SavedShard& shard, const catalog::Entry& entry) {
     const catalog::Catalog& catalog = shard.parsed->catalog;
     const std::int64_t* const dims = catalog.dims(entry);
     const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
     return {{},
-            {dims, dims + entry.rank},
+            {dims, entry.rank},
             {dims + entry.rank, dims + std::size_t{2} * entry.rank},
             shard.base + storage.position,
             storage.nbytes,
@@ -136,8 +144,9 @@ class Joining {
 
   const OpenOptions& options_;
   std::pmr::memory_resource& memory_;
-  std::uint64_t header_bytes_ = 0;  // of all shards
-  std::vector<Whole> tensors_;      // their names point into the shards' catalogs
+  std::uint64_t header_bytes_ = 0;   // of all shards
+  std::vector<SavedOffsets> saved_;  // of all shards; the chunks' offsets are theirs
+  std::vector<Whole> tensors_;       // their names point into the shards' catalogs
   std::unordered_map<std::string_view, std::size_t> numbers_;
   // All pieces: the number of the tensor, offsets and sizes.
   std::set<std::tuple<std::size_t, std::vector<std::int64_t>, std::vector<std::int64_t>>> boxes_;

@@ -327,6 +327,36 @@ TEST_CASE("chunks of which the memo has all parts do not grow the tables without
               "the chunks of the metadata need more memory than the limit of 25165824 bytes");
 }
 
+TEST_CASE("items that lie far apart cost one read each, and one more") {
+  constexpr std::int64_t size = 50000;
+  DcpFolder made;
+  for (const char name : {'a', 'b', 'c', 'd'})
+    made.add({name}, {size}, {{{0}, {size}, std::string(size, name)}}, test::uint8_elements);
+  const Checkpoint checkpoint = open(made).value();
+  CHECK(checkpoint.stats().reads == 1 + 5);  // the metadata, and the ends of the items
+  for (const char name : {'a', 'b', 'c', 'd'})
+    CHECK(elements(checkpoint, {&name, 1}) == std::string(size, name));
+}
+
+TEST_CASE("an item within the bytes of another is read as it is alone") {
+  const std::string inner = test::item_of("x", {1}, test::uint8_elements);
+  const std::string bytes = std::string(70000, 'y') + inner + std::string(70000, 'y');
+  const auto size = static_cast<std::int64_t>(bytes.size());
+  DcpFolder made;
+  made.add("outer", {size}, {{{0}, {size}, bytes}}, test::uint8_elements);
+  const auto at = static_cast<std::int64_t>(made.files[first_file].find(inner));
+  made.places.emplace_back(test::index_of("inner", {0}),
+                           test::place_of(first_file, at, static_cast<std::int64_t>(inner.size())));
+  made.tensors.emplace_back(
+      test::unicode("inner"),
+      test::tensor_metadata({1}, {test::chunk({0}, {1})}, test::properties("uint8")));
+  made.add("behind", {2}, {{{0}, {2}, "zz"}}, test::uint8_elements);
+  const Checkpoint checkpoint = open(made).value();
+  CHECK(elements(checkpoint, "outer") == bytes);
+  CHECK(elements(checkpoint, "inner") == "x");
+  CHECK(elements(checkpoint, "behind") == "zz");
+}
+
 TEST_CASE("an item that many chunks mean is parsed once") {
   const std::string item = test::item_of("x", {1}, test::uint8_elements);
   const auto length = static_cast<std::int64_t>(item.size());
