@@ -24,6 +24,6 @@ std::string lazy_version(const std::string& python);
 // Returns those of these packages of a Python of which most modules have no bytecode, so that each
 // start compiles what it imports of them, with commas. Asks for plain names only.
 std::string packages_without_bytecode(const std::string& python,
-                                     const std::set<std::string>& packages);
+                                      const std::set<std::string>& packages);
 
 }  // namespace weightmap::cli::doctor
