@@ -78,6 +78,14 @@ TEST_CASE("a reading leaves out files that have changed, and those that are not 
   CHECK(counts.files_read + counts.files_changed == 0);
 }
 
+TEST_CASE("a size that no file has takes neither memory nor time") {
+  PlannedFolder there;
+  there.planned.size = ~std::uint64_t{0};
+  CHECK(read(there.planned).files_changed == 1);
+  there.planned.parts = {{0, ~std::uint64_t{0} - 9}};
+  CHECK(read(there.planned).files_changed == 1);
+}
+
 TEST_CASE("a reading that is stopped opens no file") {
   const PlannedFolder there;
   const ReadCounts counts = read(there.planned, is_stopped);

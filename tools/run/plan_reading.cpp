@@ -67,26 +67,33 @@ std::vector<ByteRange> parts_of(const PlannedFile& file) {
 }
 
 PlanReading::PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped)
-    : stopped_(stopped), budget_bytes_(usable_memory()) {
-  for (const PlannedFile& planned : plan.files) divide(planned);
-}
+    : plan_(plan), stopped_(stopped), budget_bytes_(usable_memory()) {}
 
-void PlanReading::divide(const PlannedFile& planned) {
-  const auto shared = std::make_shared<SharedFile>(planned);
-  Unit unit{shared, {}};
-  std::uint64_t left = unit_bytes;  // of the unit
-  for (ByteRange rest : parts_of(planned)) {
-    while (rest.length > left) {
-      const std::uint64_t now = std::min(left, unit_bytes - rest.offset % unit_bytes);
-      unit.parts.push_back({rest.offset, now});
-      units_.push_back(std::exchange(unit, {shared, {}}));
-      rest = {rest.offset + now, rest.length - now};
-      left = unit_bytes;
-    }
-    unit.parts.push_back(rest);
-    left -= rest.length;
+std::optional<PlanReading::Unit> PlanReading::next_unit() {
+  const std::lock_guard lock(mutex_);
+  if (!current_ || current_->is_left_out || parts_given_ == current_->parts.size()) {
+    if (files_begun_ == plan_.files.size()) return std::nullopt;
+    const PlannedFile& planned = plan_.files[files_begun_++];
+    current_ = std::make_shared<SharedFile>(planned, parts_of(planned));
+    parts_given_ = 0;
+    bytes_given_ = 0;
   }
-  units_.push_back(std::move(unit));
+  Unit unit{current_, {}};
+  std::uint64_t left = unit_bytes;
+  while (parts_given_ < current_->parts.size()) {
+    const ByteRange& part = current_->parts[parts_given_];
+    const std::uint64_t offset = part.offset + bytes_given_, rest = part.length - bytes_given_;
+    const bool ends_in_part = rest > left;
+    const std::uint64_t now =
+        ends_in_part ? std::min(left, unit_bytes - offset % unit_bytes) : rest;
+    if (now > 0) unit.parts.push_back({offset, now});
+    bytes_given_ += now;
+    left -= now;
+    if (ends_in_part) break;
+    ++parts_given_;
+    bytes_given_ = 0;
+  }
+  return unit;
 }
 
 ReadCounts PlanReading::run() {
@@ -148,17 +155,17 @@ bool PlanReading::wait_for_end() {
 void PlanReading::work(std::size_t thread) {
   PageSink sink(pipe_bytes);
   while (!is_over() && thread < wanted_threads_) {
-    const std::size_t unit = next_++;
-    if (unit >= units_.size()) return;
-    read(std::move(units_[unit]), sink);
+    const std::optional<Unit> unit = next_unit();
+    if (!unit) return;
+    read(*unit, sink);
     ++units_read_;
   }
 }
 
-void PlanReading::read(Unit unit, PageSink& sink) {
+void PlanReading::read(const Unit& unit, PageSink& sink) {
   SharedFile& shared = *unit.shared;
   std::call_once(shared.once, [this, &shared] { open(shared); });
-  if (shared.file == nullptr || shared.has_changed) return;
+  if (shared.is_left_out) return;
   for (const ByteRange& part : unit.parts) {
     if (part.length <= small_bytes || !sink.take(*shared.file, part)) copy(*shared.file, part);
     const std::uint64_t cached =
@@ -171,10 +178,12 @@ void PlanReading::read(Unit unit, PageSink& sink) {
 
 void PlanReading::open(SharedFile& shared) {
   look_into_folder_of(shared.planned.path);
-  if (std::optional<os::File> file = open_planned(shared.planned, shared.has_changed))
-    shared.file = std::make_shared<const os::File>(std::move(*file));
-  ++(shared.file == nullptr ? missing_ : shared.has_changed ? changed_ : files_);
-  if (shared.file == nullptr || shared.has_changed) return;
+  bool has_changed = false;
+  std::optional<os::File> file = open_planned(shared.planned, has_changed);
+  ++(!file ? missing_ : has_changed ? changed_ : files_);
+  shared.is_left_out = !file || has_changed;
+  if (shared.is_left_out) return;
+  shared.file = std::make_shared<const os::File>(std::move(*file));
   if (Result<mmap::CachedPages> pages = mmap::CachedPages::of(*shared.file))
     shared.before = std::move(*pages);
 }

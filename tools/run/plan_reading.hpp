@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mmap/pages/page_cache.hpp"
@@ -57,11 +58,15 @@ class PlanReading {
   // A file that all of its readers open once, so that the system sees one reader in file order, for
   // which it makes large pages. It is closed with the last unit.
   struct SharedFile {
+    SharedFile(const PlannedFile& of, std::vector<ByteRange> all)
+        : planned(of), parts(std::move(all)) {}
+
     const PlannedFile& planned;
+    const std::vector<ByteRange> parts;
     std::once_flag once{};
     std::shared_ptr<const os::File> file{};
     std::optional<mmap::CachedPages> before{};  // what was cached
-    bool has_changed = false;
+    std::atomic<bool> is_left_out{false};
   };
   // What one thread reads at once.
   struct Unit {
@@ -74,28 +79,36 @@ class PlanReading {
     std::chrono::steady_clock::time_point at;
   };
 
-  void divide(const PlannedFile& planned);
+  // None if all was given out. So no size that a plan names takes memory, and no time unless it is
+  // that of the file.
+  std::optional<Unit> next_unit();
   Progress progress() const { return {looked_at_, units_read_, std::chrono::steady_clock::now()}; }
   void add_threads(std::size_t count);
   void count_running(int change);
   bool wait_for_end();
   void work(std::size_t thread);
   bool is_over() const noexcept { return stopped_ || is_short_; }
-  void read(Unit unit, PageSink& sink);
+  void read(const Unit& unit, PageSink& sink);
   void open(SharedFile& shared);
   void look_into_folder_of(const std::string& path);
   void look_at_memory(std::uint64_t more_bytes);
 
+  const StartPlan& plan_;
   const std::atomic<bool>& stopped_;
   const std::uint64_t budget_bytes_;
-  std::vector<Unit> units_;
-  std::atomic<std::size_t> next_{0}, wanted_threads_{0};
+  std::atomic<std::size_t> wanted_threads_{0};
   std::atomic<std::size_t> files_{0}, changed_{0}, missing_{0};
   std::atomic<std::uint64_t> bytes_{0}, looked_at_{0}, units_read_{0};
   std::atomic<bool> is_short_{false};
   std::mutex mutex_;
   std::condition_variable ended_;
+  // Protected by the mutex.
   int running_ = 0;  // threads
+  // Where the next unit begins: behind so many files, parts of the current one, and bytes of a
+  // part.
+  std::size_t files_begun_ = 0, parts_given_ = 0;
+  std::uint64_t bytes_given_ = 0;
+  std::shared_ptr<SharedFile> current_;
   std::set<std::string> folders_;
   IdleCopies copies_;
   std::vector<std::jthread> threads_;
