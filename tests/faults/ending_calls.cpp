@@ -159,6 +159,11 @@ ssize_t sendfile(int to, int from, off_t* offset, size_t bytes) noexcept {
   if (is_file(to) && ends_here("sendfile", "")) return -1;
   return ::syscall(SYS_sendfile, to, from, offset, bytes);
 }
+ssize_t splice(int from, off64_t* offset, int to, off64_t* to_offset, size_t bytes,
+               unsigned flags) {
+  if (is_file(to) && ends_here("splice", "")) return -1;
+  return ::syscall(SYS_splice, from, offset, to, to_offset, bytes, flags);
+}
 int pthread_create(pthread_t* made, const pthread_attr_t* attributes, void* (*function)(void*),
                    void* argument) noexcept {
   if (refuses_thread()) return EAGAIN;
