@@ -112,8 +112,7 @@ std::string fork_advice(const std::vector<std::string>& command, const std::stri
            gain + " sooner (examples/serving, also for uvicorn).";
   if (has("--preload")) return {};
   return "With `--preload` gunicorn imports once, before it forks its workers, and each further "
-         "one "
-         "starts " +
+         "one starts " +
          gain + " sooner.";
 }
 
@@ -128,7 +127,7 @@ std::vector<CostlyImport> costly_imports(const ImportTimes& times) {
 std::set<std::string> costly_packages(const ImportTimes& times) {
   std::set<std::string> packages;
   for (const CostlyImport& import : costly_imports(times))
-    packages.insert(import.module.substr(0, import.module.find('.')));
+    packages.emplace(package_of(import.module));
   return packages;
 }
 

@@ -1,8 +1,6 @@
 #include "tools/run/plan_reading.hpp"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,11 +33,6 @@ constexpr std::uint64_t bytes_between_looks = std::uint64_t{64} << 20;
 // A folder with more is none of modules.
 constexpr int most_entries = 10'000;
 
-std::uint64_t usable_memory() {
-  const os::MemoryLimit limit = os::memory_limit();
-  return limit.usable();
-}
-
 void copy(const os::File& file, const ByteRange& part) {
   thread_local std::vector<char> scratch(unit_bytes);
   static_cast<void>(
@@ -56,18 +49,12 @@ std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_chang
   return std::move(*file);
 }
 
-bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept {
-  char byte = 0;
-  iovec into{&byte, 1};
-  return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
-}
-
 std::vector<ByteRange> parts_of(const PlannedFile& file) {
   return file.parts.empty() ? std::vector<ByteRange>{{0, file.size}} : file.parts;
 }
 
 PlanReading::PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped)
-    : plan_(plan), stopped_(stopped), budget_bytes_(usable_memory()) {}
+    : plan_(plan), stopped_(stopped), budget_bytes_(os::memory_limit().usable()) {}
 
 std::optional<PlanReading::Unit> PlanReading::next_unit() {
   const std::lock_guard lock(mutex_);

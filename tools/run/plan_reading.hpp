@@ -42,8 +42,6 @@ struct ReadCounts {
 // Opens a planned file. None if it is not there, none that may be opened, or one that the command's
 // open would drop again. `has_changed` says that it is another version.
 std::optional<os::File> open_planned(const PlannedFile& planned, bool& has_changed);
-// True if the byte can be had without the disk.
-bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept;
 std::vector<ByteRange> parts_of(const PlannedFile& file);
 
 class PlanReading {

@@ -1,6 +1,7 @@
 #include "tools/run/start_reader.hpp"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 
 #include <optional>
 #include <vector>
@@ -13,6 +14,13 @@ namespace weightmap::cli::start {
 namespace {
 
 constexpr std::size_t sampled_files = 64;
+
+// True if the byte can be had without the disk.
+bool is_byte_cached(const os::File& file, std::uint64_t offset) noexcept {
+  char byte = 0;
+  iovec into{&byte, 1};
+  return ::preadv2(file.descriptor(), &into, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1;
+}
 
 enum class Sample { cached, cold, outdated };
 
