@@ -11,6 +11,7 @@
 #include "runtime/system/memory/lock_share.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "runtime/system/memory/sealed_memory.hpp"
+#include "runtime/system/process/processor_quota.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/support/failures.hpp"
 #include "tests/support/temporary_file.hpp"
@@ -38,6 +39,7 @@ struct Machine {
   }
   os::MemoryLimit limit() const { return os::memory_limit(folder.path()); }
   double waiting() const { return os::memory_waiting(folder.path()); }
+  bool rations_processors() const { return os::has_processor_quota(folder.path()); }
 };
 
 }  // namespace
@@ -75,6 +77,27 @@ TEST_CASE_FIXTURE(Machine,
     CHECK(limit().available == row.available);
     CHECK(limit().reason == row.reason);
   }
+}
+
+TEST_CASE_FIXTURE(Machine,
+                  "a quota of processor time counts, of its own group and of those above") {
+  CHECK_FALSE(rations_processors());  // nothing tells of one
+  write("sys/fs/cgroup/serve/cpu.max", "max 100000\n");
+  CHECK_FALSE(rations_processors());
+  write("sys/fs/cgroup/cpu.max", "200000 100000\n");
+  CHECK(rations_processors());
+  write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  write("sys/fs/cgroup/serve/cpu.max", "50000 100000\n");
+  CHECK(rations_processors());
+}
+
+TEST_CASE_FIXTURE(Machine, "a quota of processor time counts with groups of version 1, too") {
+  write("proc/self/cgroup", "4:memory:/serve\n1:cpu,cpuacct:/pod/one\n");
+  write("sys/fs/cgroup/memory/serve/cpu.cfs_quota_us", "50000\n");  // not of this hierarchy
+  write("sys/fs/cgroup/cpu/pod/one/cpu.cfs_quota_us", "-1\n");
+  CHECK_FALSE(rations_processors());
+  write("sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "50000\n");
+  CHECK(rations_processors());
 }
 
 TEST_CASE("memory beyond the limit on the size of a file is an error and no signal") {

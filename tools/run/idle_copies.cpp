@@ -7,12 +7,13 @@
 #include <system_error>
 
 #include "runtime/system/facilities.hpp"
+#include "runtime/system/process/processor_quota.hpp"
 
 namespace weightmap::cli::start {
 namespace {
 
 constexpr unsigned most_copiers = 2;
-constexpr std::size_t most_waiting = 64;                       // whose files are open
+constexpr std::size_t most_files = 64;                         // that are open for copies
 constexpr std::size_t copied_at_once = std::size_t{64} << 10;  // stays in a processor's cache
 
 bool runs_when_idle() noexcept {
@@ -23,7 +24,7 @@ bool runs_when_idle() noexcept {
 }  // namespace
 
 IdleCopies::IdleCopies() {
-  if (!os::host_takes_back_free_memory()) return;
+  if (!os::host_takes_back_free_memory() || os::has_processor_quota()) return;
   try {
     while (threads_.size() < std::min(most_copiers, std::thread::hardware_concurrency()))
       threads_.emplace_back([this] { work(); });
@@ -37,11 +38,15 @@ IdleCopies::~IdleCopies() {
   changed_.notify_all();
 }
 
-void IdleCopies::add(std::shared_ptr<const os::File> file, const ByteRange& part) {
+void IdleCopies::add(const std::shared_ptr<const os::File>& file, const ByteRange& part) {
   if (threads_.empty()) return;
   const std::lock_guard lock(mutex_);
-  if (waiting_.size() == most_waiting) return;
-  waiting_.push_back({std::move(file), part});
+  auto of_file = std::ranges::find(waiting_, file, &Waiting::file);
+  if (of_file == waiting_.end()) {
+    if (waiting_.size() == most_files) return;
+    of_file = waiting_.insert(of_file, Waiting{file, {}});
+  }
+  of_file->parts.push_back(part);
   changed_.notify_one();
 }
 
@@ -62,8 +67,10 @@ IdleCopies::Part IdleCopies::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
   if (ends_) return {};
-  Part part = std::move(waiting_.front());
-  waiting_.pop_front();
+  Waiting& first = waiting_.front();
+  Part part{first.file, first.parts.front()};
+  first.parts.pop_front();
+  if (first.parts.empty()) waiting_.pop_front();
   return part;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/base/bytes/number.hpp"
+#include "runtime/system/process/control_groups.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -34,17 +35,13 @@ std::optional<std::uint64_t> read_field(const fs::path& path, std::string_view k
 
 // The places and names of the files of one version of cgroups.
 struct CgroupFiles {
-  const char* mount;
   const char* limits[2];  // beyond them processes are killed, or slowed down and reclaimed
   const char* usage;
   const char* reclaimable[2];  // in memory.stat: page cache
 };
-constexpr CgroupFiles version_2 = {"sys/fs/cgroup",
-                                   {"memory.max", "memory.high"},
-                                   "memory.current",
-                                   {"inactive_file", "active_file"}};
-constexpr CgroupFiles version_1 = {"sys/fs/cgroup/memory",
-                                   {"memory.limit_in_bytes", nullptr},
+constexpr CgroupFiles version_2 = {
+    {"memory.max", "memory.high"}, "memory.current", {"inactive_file", "active_file"}};
+constexpr CgroupFiles version_1 = {{"memory.limit_in_bytes", nullptr},
                                    "memory.usage_in_bytes",
                                    {"total_inactive_file", "total_active_file"}};
 
@@ -66,15 +63,6 @@ void consider_group(MemoryLimit& limit, const fs::path& folder, const CgroupFile
   }
 }
 
-// A group is subject to the limits of all groups above it.
-void consider_groups_up(MemoryLimit& limit, const fs::path& root, const CgroupFiles& files,
-                        fs::path group) {
-  const fs::path mount = root / files.mount;
-  for (; group.has_relative_path(); group = group.parent_path())
-    consider_group(limit, mount / group.relative_path(), files, group.string());
-  consider_group(limit, mount, files, "/");
-}
-
 // "some avg10=1.50 avg60=0.00 avg300=0.00 total=0" is the first line.
 double waiting_in(const fs::path& path) {
   std::ifstream file(path);
@@ -91,11 +79,10 @@ double waiting_in(const fs::path& path) {
 
 double memory_waiting(const fs::path& root) {
   double most = waiting_in(root / "proc/pressure/memory");
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);)
-    if (line.starts_with("0::/"))
-      most =
-          std::max(most, waiting_in(root / version_2.mount / line.substr(4) / "memory.pressure"));
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    if (!group.is_version_2) continue;
+    most = std::max(most, waiting_in(group.folder / "memory.pressure"));
+  }
   return most;
 }
 
@@ -103,19 +90,8 @@ MemoryLimit memory_limit(const fs::path& root) {
   MemoryLimit limit;
   if (const auto kib = read_field(root / "proc/meminfo", "MemAvailable:"))
     take_least(limit, *kib * 1024, "MemAvailable");
-  std::ifstream groups(root / "proc/self/cgroup");
-  // "0::/user.slice" for version 2, "9:memory:/docker/1f" for version 1.
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const fs::path group = line.substr(second + 1);
-    if (line.compare(0, first, "0") == 0 && controllers == ",,")
-      consider_groups_up(limit, root, version_2, group);
-    else if (controllers.find(",memory,") != std::string::npos)
-      consider_groups_up(limit, root, version_1, group);
-  }
+  for (const ControlGroup& group : control_groups("memory", root))
+    consider_group(limit, group.folder, group.is_version_2 ? version_2 : version_1, group.name);
   return limit;
 }
 

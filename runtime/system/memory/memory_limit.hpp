@@ -23,8 +23,8 @@ struct MemoryLimit {
 // (version 2 or 1). `root` contains proc and sys/fs/cgroup; tests have one of their own.
 MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
-// Returns how much of the last ten seconds some process of the machine, or of the cgroup (version
-// 2) of this one, could not go on because memory had to be found for it, in percent (PSI,
+// Returns how much of the last ten seconds some process of the machine, or of a cgroup (version 2)
+// above this one, could not go on because memory had to be found for it, in percent (PSI,
 // Linux 4.20); 0 if the system does not tell.
 double memory_waiting(const std::filesystem::path& root = "/");
 
