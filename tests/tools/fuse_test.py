@@ -91,6 +91,26 @@ class Keeps(Mounted):
         self.assertLess(first, self.bytes + SMALL)
         self.assertLess(second, SMALL)
 
+    def test_run_reads_weights_beside_code_that_comes_another_way(self):
+        (self.folder / "disk").mkdir()
+        (self.folder / "disk" / "code").write_bytes(b"c" * (1 << 20))
+        code = mounts.bindfs(self, self.folder / "disk", self.folder / "code", *self.options)
+        plan = self.folder / "plan"
+        run = ["run", "-v", "--plan", plan, "--model", self.model, "--", sys.executable, "-c"]
+        self.ends(0, *run, "", timeout=100)
+        there = (self.folder / "code" / "code").stat()
+        planned = {"path": str(self.folder / "code" / "code"), "size": there.st_size,
+                   "mtime_ns": there.st_mtime_ns}
+        plan.write_text(json.dumps({**json.loads(plan.read_text()), "files": [planned]}))
+        self.ends(0, "residency", "--evict", self.model)
+        self.addCleanup(code.send_signal, signal.SIGCONT)
+        code.send_signal(signal.SIGSTOP)  # no code comes any more
+        before = self.served()
+        starting = self.start(*run, "import time; time.sleep(100)", stderr=subprocess.DEVNULL)
+        while self.served() - before < self.bytes:
+            self.assertIsNone(starting.poll(), "the weights wait for the code")
+        starting.kill()
+
     def test_hold_holds_it(self):
         _, [file] = self.keeper(self.model)
         self.assertEqual((file["state"], file["cached_bytes"]), ("held", self.bytes))

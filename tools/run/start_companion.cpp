@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <future>
 #include <system_error>
 #include <thread>
 
@@ -19,6 +20,7 @@ namespace weightmap::cli::start {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Models = std::vector<std::filesystem::path>;
 
 constexpr int look_every = 50;      // milliseconds
 constexpr int sample_every = 2;     // looks
@@ -127,17 +129,36 @@ class Companion {
     has_read_ = true;
   }
 
+  // Weights come behind the code, which the command needs first.
   void read() {
+    Models behind = task_.models, beside;
+    if (task_.plan)
+      std::erase_if(behind, [&](const std::filesystem::path& model) {
+        const bool is_beside = comes_another_way(model, *task_.plan);
+        if (is_beside) beside.push_back(model);
+        return is_beside;
+      });
+    std::future<WeightsRead> others =
+        std::async(std::launch::async, [&] { return read_all(beside); });
     if (task_.plan) start_ = read_start(*task_.plan, stopped_);
     start_seconds_ = seconds_between(begin_, Clock::now());
-    for (const std::filesystem::path& model : task_.models) {
-      if (stopped_) break;
-      const WeightsRead read = read_weights(model, stopped_);
+    for (const WeightsRead& read : {read_all(behind), others.get()}) {
       weights_.bytes += read.bytes;
       weights_.all_bytes += read.all_bytes;
-      if (!read.trouble.empty()) say(read.trouble);
     }
     weights_seconds_ = seconds_between(begin_, Clock::now());
+  }
+
+  WeightsRead read_all(const Models& models) const {
+    WeightsRead all;
+    for (const std::filesystem::path& model : models) {
+      if (stopped_) break;
+      const WeightsRead read = read_weights(model, stopped_);
+      all.bytes += read.bytes;
+      all.all_bytes += read.all_bytes;
+      if (!read.trouble.empty()) say(read.trouble);
+    }
+    return all;
   }
 
   // More than a tenth of the plan's files are other ones by now.

@@ -1,10 +1,13 @@
 #include "tools/run/weights_reader.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "runtime/base/try.hpp"
+#include "runtime/services/inspect/surroundings.hpp"
+#include "runtime/system/file/mount.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "tools/run/dropped_pages.hpp"
 #include "tools/run/named_models.hpp"
@@ -85,6 +88,14 @@ StartPlan weights_plan(const Checkpoint& checkpoint, const fs::path& model) {
     if (std::optional<PlannedFile> file = planned_file(source))
       plan.files.push_back(std::move(*file));
   return plan;
+}
+
+bool comes_another_way(const fs::path& model, const StartPlan& plan) {
+  const auto most = std::ranges::max_element(plan.files, {}, &PlannedFile::planned_bytes);
+  if (most == plan.files.end()) return false;
+  const std::optional<os::Mount> here = os::mount_of(model),
+                                 there = os::mount_of(fs::path(most->path));
+  return here && there && is_remote(here->file_system) && here->number != there->number;
 }
 
 WeightsRead read_weights(const fs::path& model, const std::atomic<bool>& stopped) {

@@ -21,6 +21,10 @@ struct WeightsRead {
 // (MODEL.order), then all that is left, in the order of the files.
 StartPlan weights_plan(const Checkpoint& checkpoint, const std::filesystem::path& model);
 
+// True for a model on a network, or FUSE, if what a plan reads most of comes from elsewhere:
+// reading one then does not slow the other.
+bool comes_another_way(const std::filesystem::path& model, const StartPlan& plan);
+
 // Reads a model's small files, and its weights as they are planned (plan_reading.hpp), within the
 // memory that is free. Ends early if `stopped` becomes true.
 WeightsRead read_weights(const std::filesystem::path& model, const std::atomic<bool>& stopped);
