@@ -332,7 +332,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         names: Iterable[str] | Mapping[str, Any] | None = None,
         *,
         order: PathLike | None = None,
-        threads: int = 2,
+        threads: int | None = None,
         budget_bytes: int | None = None,
         crc: bool = False,
         one_reader: bool = False,
@@ -348,6 +348,8 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
         order: instead of names, a file with a name or pattern on each line, as save_order()
             writes it. Lines that name no tensor are skipped;
             InvalidArgumentError if none does.
+        threads: 1 to 64; None or 0 for two, which keep a disk busy, or 32 where the file lies on a network
+            or FUSE, whose server answers many reads at once.
         budget_bytes: stop after this many bytes; None for what fits into free memory.
         crc: compare the CRC-32 of each storage that is brought in as a whole, from memory;
             CorruptError names the tensor that differs.
@@ -377,7 +379,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
             indices = self._core.load_order(os.fsencode(order))
         if not indices and not parts and (names is not None or order is not None):
             return WarmReport(0, 0, "", "populate", "", 0, 0.0)
-        warmed = self._core.warm(indices, parts, threads, allowed, crc, one_reader, progress)
+        warmed = self._core.warm(indices, parts, threads or 0, allowed, crc, one_reader, progress)
         return WarmReport(**warmed)
 
     def rows(self, names: str | list[str], *, budget_bytes: int = 64 << 20) -> Rows:

@@ -182,8 +182,8 @@ TEST_CASE("advice is of what can be had, with what it can gain") {
 
 TEST_CASE("nobody is told to do what is done already") {
   CHECK(advised({"/venv/bin/gunicorn", "app"}) ==
-        "With `--preload` gunicorn imports once, before it forks its workers, and each further one "
-        "starts up to 2.5 s sooner.\n");
+        "With `--preload`, unless its settings have `preload_app` already, gunicorn imports once, "
+        "before it forks its workers, and each further one starts up to 2.5 s sooner.\n");
   CHECK(advised({"python", "-m", "gunicorn", "--preload", "app"}).empty());
   CHECK(advised({"python", "-X", "lazy_imports=all", "gunicorn", "--preload"},
                 {.lazy_python = "3.15.2"})

@@ -86,6 +86,15 @@ class Keeps(Mounted):
         self.assertLess(served, self.bytes + SMALL)
         self.assertLess(self.served_for("warm", self.model)[1], SMALL)
 
+    def test_warm_has_a_read_in_flight_for_each_step(self):
+        slow = self.folder / "slow"
+        server = mounts.bindfs(self, self.folder / "lower", slow, *self.options, "--read-rate=500k")
+        self.addCleanup(server.kill)  # answers no more
+        warming = self.start("warm", slow / "model.pt", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Two on a disk; here one for each of the steps of 2 MiB, and the one that waits for them.
+        while len(os.listdir(f"/proc/{warming.pid}/task")) < 1 + self.bytes // (2 << 20):
+            self.assertIsNone(warming.poll())
+
     def test_run_reads_it_once(self):
         (_, first), (_, second) = self.served_for_starts()
         self.assertLess(first, self.bytes + SMALL)

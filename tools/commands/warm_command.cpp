@@ -264,7 +264,9 @@ void add_warm(CLI::App& app, Run& run) {
               "FILE.order comes first if it is there, then the rest")
           ->type_name("FILE");
   command.add_flag("--no-order", options->no_order, "Do not look for FILE.order")->excludes(order);
-  command.add_option("--threads", options->warm.threads, "How many at once; 2 unless given")
+  command
+      .add_option("--threads", options->warm.threads,
+                  "How many at once; unless given 2, and 32 on a network")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
   add_size_option(

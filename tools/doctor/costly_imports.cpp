@@ -111,8 +111,8 @@ std::string fork_advice(const std::vector<std::string>& command, const std::stri
     return "Workers that are forked from a process that has imported start without imports, each " +
            gain + " sooner (examples/serving, also for uvicorn).";
   if (has("--preload")) return {};
-  return "With `--preload` gunicorn imports once, before it forks its workers, and each further "
-         "one starts " +
+  return "With `--preload`, unless its settings have `preload_app` already, gunicorn imports once, "
+         "before it forks its workers, and each further one starts " +
          gain + " sooner.";
 }
 

@@ -15,7 +15,7 @@
 namespace weightmap::cli::start {
 namespace {
 
-constexpr std::size_t first_threads = 4, most_threads = 32;
+constexpr std::size_t most_threads = 32;
 // How much faster twice as many threads have to be to stay.
 constexpr double worth_more = 1.2;
 // The rate is looked at after this time, once each thread has read so many units.
@@ -53,8 +53,12 @@ std::vector<ByteRange> parts_of(const PlannedFile& file) {
   return file.parts.empty() ? std::vector<ByteRange>{{0, file.size}} : file.parts;
 }
 
-PlanReading::PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped)
-    : plan_(plan), stopped_(stopped), budget_bytes_(os::memory_limit().usable()) {}
+PlanReading::PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped,
+                         std::size_t first_threads)
+    : plan_(plan),
+      stopped_(stopped),
+      first_threads_(first_threads),
+      budget_bytes_(os::memory_limit().usable()) {}
 
 std::optional<PlanReading::Unit> PlanReading::next_unit() {
   const std::lock_guard lock(mutex_);
@@ -84,7 +88,7 @@ std::optional<PlanReading::Unit> PlanReading::next_unit() {
 }
 
 ReadCounts PlanReading::run() {
-  add_threads(first_threads);
+  add_threads(first_threads_);
   double best = 0;
   Progress before = progress();
   for (unsigned looks_left = looks_without_gain; !wait_for_end();) {
@@ -98,7 +102,7 @@ ReadCounts PlanReading::run() {
       looks_left = looks_without_gain;
       if (wanted_threads_ < most_threads) add_threads(wanted_threads_);
     } else if (--looks_left == 0) {
-      wanted_threads_ = std::max(first_threads, wanted_threads_ / 2);
+      wanted_threads_ = std::max(first_threads_, wanted_threads_ / 2);
     }
   }
   threads_.clear();

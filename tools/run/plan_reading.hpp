@@ -3,8 +3,8 @@
 // The threads of a reading hardly compute: large files go where nobody copies them (page_sink.hpp),
 // but where a processor is idle (idle_copies.hpp). There are a few at first, so that a read of the
 // command never waits behind many, and as many more as make the reading faster: a local disk has
-// its rate with few reads in flight, a file system of a network with many. All of them may read the
-// same large file.
+// its rate with few reads in flight, a file system of a network with many, so that a reading of one
+// begins with more. All of them may read the same large file.
 #pragma once
 
 #include <atomic>
@@ -46,8 +46,11 @@ std::vector<ByteRange> parts_of(const PlannedFile& file);
 
 class PlanReading {
  public:
+  static constexpr std::size_t of_a_disk = 4, of_a_server = 16;  // threads at first
+
   // Ends early if `stopped` becomes true. Both must outlive it.
-  PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped);
+  PlanReading(const StartPlan& plan, const std::atomic<bool>& stopped,
+              std::size_t first_threads = of_a_disk);
 
   // Returns once all is read that fits into memory.
   ReadCounts run();
@@ -93,6 +96,7 @@ class PlanReading {
 
   const StartPlan& plan_;
   const std::atomic<bool>& stopped_;
+  const std::size_t first_threads_;
   const std::uint64_t budget_bytes_;
   std::atomic<std::size_t> wanted_threads_{0};
   std::atomic<std::size_t> files_{0}, changed_{0}, missing_{0};

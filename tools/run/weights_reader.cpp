@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/base/try.hpp"
-#include "runtime/services/inspect/surroundings.hpp"
 #include "runtime/system/file/mount.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "tools/run/dropped_pages.hpp"
@@ -53,6 +52,10 @@ void add_recorded_tensors(const Checkpoint& checkpoint, const fs::path& order, S
   }
 }
 
+bool comes_from_server(const std::optional<os::Mount>& mount) {
+  return mount && os::is_remote(mount->file_system);
+}
+
 Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped) {
   WeightsRead read;
   if (drops_pages_at_open(model)) {
@@ -69,7 +72,9 @@ Result<WeightsRead> warm(const fs::path& model, const std::atomic<bool>& stopped
   const StartPlan plan = weights_plan(checkpoint, model);
   if (const auto cached = cached_bytes_of(plan); cached && *cached == plan.planned_bytes())
     return read;
-  const ReadCounts counts = PlanReading(plan, stopped).run();
+  const std::size_t threads =
+      comes_from_server(os::mount_of(model)) ? PlanReading::of_a_server : PlanReading::of_a_disk;
+  const ReadCounts counts = PlanReading(plan, stopped, threads).run();
   read.bytes = counts.bytes;
   if (counts.ran_out_of_memory)
     read.trouble = printable(model.native()) + ": not all of it fits into memory (" +
@@ -95,7 +100,7 @@ bool comes_another_way(const fs::path& model, const StartPlan& plan) {
   if (most == plan.files.end()) return false;
   const std::optional<os::Mount> here = os::mount_of(model),
                                  there = os::mount_of(fs::path(most->path));
-  return here && there && is_remote(here->file_system) && here->number != there->number;
+  return comes_from_server(here) && there && here->number != there->number;
 }
 
 WeightsRead read_weights(const fs::path& model, const std::atomic<bool>& stopped) {

@@ -100,7 +100,7 @@ void add_shown(const os::Overlay& overlay, const fs::path& base, const fs::path&
 }
 
 bool is_on_a_server(const std::string& device) {
-  return std::ranges::any_of(os::file_systems_of(device), is_remote);
+  return std::ranges::any_of(os::file_systems_of(device), os::is_remote);
 }
 
 // What is asked of the mount table for all files that the caller names.

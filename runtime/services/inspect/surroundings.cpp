@@ -1,7 +1,5 @@
 #include "runtime/services/inspect/surroundings.hpp"
 
-#include <algorithm>
-#include <array>
 #include <fstream>
 
 #include "mmap/pages/huge_sample.hpp"
@@ -40,13 +38,7 @@ FileSurroundings describe(const SourceFile& source) {
 
 }  // namespace
 
-bool is_remote(std::string_view file_system) noexcept {
-  constexpr std::array<std::string_view, 14> remote = {
-      "nfs", "nfs4",   "cifs",     "smb3", "ceph",     "lustre", "gpfs",
-      "afs", "beegfs", "orangefs", "9p",   "virtiofs", "pvfs2",  "ncpfs"};
-  return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.") ||
-         std::find(remote.begin(), remote.end(), file_system) != remote.end();
-}
+bool is_remote(std::string_view file_system) noexcept { return os::is_remote(file_system); }
 
 Surroundings surroundings(const Checkpoint& checkpoint) {
   Surroundings around;

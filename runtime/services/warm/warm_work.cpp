@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/warm/slice_ranges.hpp"
 #include "runtime/services/warm/warm_plan.hpp"
+#include "runtime/system/file/mount.hpp"
 #include "runtime/system/memory/lock_share.hpp"
 #include "runtime/system/memory/memory_limit.hpp"
 #include "runtime/system/page_size.hpp"
@@ -24,15 +25,15 @@
 namespace weightmap {
 namespace {
 
-constexpr unsigned max_threads = 64;
+constexpr unsigned max_threads = 64, disk_threads = 2, server_threads = 32;
 
 tl::unexpected<Error> refused(std::string why) {
   return failure(ErrorCode::invalid_argument, std::move(why));
 }
 
 Result<void> check_ranges(const WarmOptions& options) {
-  if (options.threads == 0 || options.threads > max_threads)
-    return refused("threads must be 1 to " + std::to_string(max_threads) + ", not " +
+  if (options.threads > max_threads)
+    return refused("threads must be at most " + std::to_string(max_threads) + ", not " +
                    std::to_string(options.threads));
   if (options.step_bytes < os::large_page)
     return refused("step_bytes must be at least 2 MiB, not " + std::to_string(options.step_bytes));
@@ -64,6 +65,11 @@ Result<void> check_options(const WarmOptions& options, const CheckpointInfo& inf
         "drop_behind cannot be combined with a private writable checkpoint: what was written to it "
         "would be lost");
   return {};
+}
+
+unsigned threads_for(const os::File& file) {
+  const std::optional<os::Mount> mount = os::mount_of(file);
+  return mount && os::is_remote(mount->file_system) ? server_threads : disk_threads;
 }
 
 // What a limit counts as used, though it is what the warm-up wants in memory.
@@ -199,10 +205,12 @@ void WarmWork::begin(const WarmOptions& options, Progress sums) {
       thread_ended();
     });
   }
-  loading_ = options.threads;
-  running_ += options.threads;
-  threads_.reserve(options.threads);
-  for (unsigned i = 0; i < options.threads; ++i)
+  const unsigned threads =
+      options.threads != 0 ? options.threads : threads_for(state_.sources.front().file);
+  loading_ = threads;
+  running_ += threads;
+  threads_.reserve(threads);
+  for (unsigned i = 0; i < threads; ++i)
     threads_.emplace_back([this] {
       run_guarded([this] { run(); });
       if (--loading_ == 0) loading_ended();

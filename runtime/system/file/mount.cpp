@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -96,6 +97,14 @@ std::string file_system_at(const fs::path& path, const std::vector<Mount>& all) 
 }
 
 }  // namespace
+
+bool is_remote(std::string_view file_system) noexcept {
+  constexpr std::array<std::string_view, 14> remote = {
+      "nfs", "nfs4",   "cifs",     "smb3", "ceph",     "lustre", "gpfs",
+      "afs", "beegfs", "orangefs", "9p",   "virtiofs", "pvfs2",  "ncpfs"};
+  return file_system == "fuse" || file_system == "fuseblk" || file_system.starts_with("fuse.") ||
+         std::find(remote.begin(), remote.end(), file_system) != remote.end();
+}
 
 std::optional<Mount> mount_of(const File& file) {
   const auto id = mount_id(file.descriptor(), "", AT_EMPTY_PATH);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/system/file/file.hpp"
@@ -24,6 +25,10 @@ struct Mount {
 // Reads a mount table, /proc/PID/mountinfo (proc(5)). Lines that are none are left out, and all of
 // a process that has ended.
 std::vector<Mount> read_mounts(const std::filesystem::path& table);
+
+// Returns true for the name of a file system whose files come from a server or a daemon, so that
+// each read may wait for it.
+bool is_remote(std::string_view file_system) noexcept;
 
 // Returns nullopt before Linux 5.8, and without /proc.
 std::optional<Mount> mount_of(const File& file);

@@ -362,7 +362,7 @@ TEST_CASE("refuses options out of range, and those that exclude one another") {
     WarmOptions options;
     const char* words;
   } refusals[] = {
-      {{.threads = 0}, "threads must be 1 to 64, not 0"},
+      {{.threads = 65}, "threads must be at most 64, not 65"},
       {{.step_bytes = 4096}, "step_bytes must be at least 2 MiB, not 4096"},
       {{.tensors = {1000}}, "there is no tensor 1000 of 17"},
       {{.drop_behind = true}, "drop_behind needs follow"},
