@@ -52,6 +52,8 @@ TEST_CASE("a plan is refused, and the field is named") {
         "the plan of a start: is nested more than 64 deep");
   CHECK(message(R"({"kind":"weightmap start plan","version":1,"key":)" +
                 std::string(200000, '[')) == "the plan of a start: is no JSON");
+  CHECK(message(R"({"kind":"weightmap start plan","version":1,"key":"\")" + std::string(65, '[') +
+                R"(\\"})") == "the plan of a start: files is null, no list");
   CHECK(message(plan_with("1")) == "the plan of a start: files[0] is 1, no object");
   CHECK(of_file("9", "-9") == begin + "size is -9, no number");
   CHECK(of_file("-7", "0.5") == begin + "mtime_ns is 0.5, no number");

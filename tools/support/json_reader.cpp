@@ -7,19 +7,33 @@ namespace {
 
 constexpr std::size_t longest_shown = 200;
 
+bool is_deep(std::string_view text) {
+  bool is_in_string = false;
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\') ++i;  // only strings have it
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string) continue;
+    if (c == ']' || c == '}') --depth;
+    if ((c == '[' || c == '{') && ++depth > deepest_json) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
+// The parser could ask for the depth, too, but with a question it takes a time that grows with the
+// square of a list's length: 50 ms for 4,000 files.
 Result<Json> parse_json(std::string_view text) {
-  bool is_deep = false;
-  const auto keeps = [&is_deep](int depth, Json::parse_event_t, const Json&) {
-    is_deep = is_deep || depth > deepest_json;
-    return !is_deep;
-  };
-  Json json = Json::parse(text, keeps, false);
-  if (is_deep && !json.is_discarded())
+  const std::string no_json = "is no JSON";
+  if (is_deep(text))
     return failure(ErrorCode::corrupt,
-                   "is nested more than " + std::to_string(deepest_json) + " deep");
-  if (json.is_discarded()) return failure(ErrorCode::corrupt, "is no JSON");
+                   Json::accept(text)
+                       ? "is nested more than " + std::to_string(deepest_json) + " deep"
+                       : no_json);
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return failure(ErrorCode::corrupt, no_json);
   return json;
 }
 
