@@ -1,4 +1,6 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include "tests/support/temporary_file.hpp"
 #include "tools/snapshot/ability.hpp"
 #include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/gate.hpp"
 #include "tools/snapshot/image_files.hpp"
 #include "tools/snapshot/manifest.hpp"
 #include "tools/snapshot/meeting_point.hpp"
@@ -17,7 +20,7 @@ namespace weightmap::cli::snapshot {
 namespace {
 
 const std::string good =
-    R"({"kind":"weightmap snapshot","version":2,"key":"k","command":["a","b"],)"
+    R"({"kind":"weightmap snapshot","version":3,"key":"k","command":["a","b"],)"
     R"("meeting_point":"/d/here","criu":"4.2.1",)"
     R"("made_ns":5,"machine":{"kernel":"6.1","processor":"P, features 0"},"root":1000,)"
     R"("here":true,"stdout_pipe":7,"stderr_pipe":8,"environment":{"A":"00ff"},"new_variables":["PORT"],)"
@@ -60,8 +63,8 @@ TEST_CASE("a manifest is refused, and the field is named") {
   const std::string begin = "the manifest of a snapshot: ";
   CHECK(message("{") == begin + "is no JSON");
   CHECK(message("{}") == begin + "\"kind\" is not \"weightmap snapshot\"");
-  CHECK(with("\"version\":2", "\"version\":1") ==
-        "the manifest of a snapshot has version 1, expected 2");
+  CHECK(with("\"version\":3", "\"version\":1") ==
+        "the manifest of a snapshot has version 1, expected 3");
   CHECK(with("\"k\"", "1") == begin + "key is 1, no text");
   CHECK(with("[\"a\",\"b\"]", "{}") == begin + "command is {}, no list");
   CHECK(with("\"b\"", "2") == begin + "command[1] is 2, no text");
@@ -84,7 +87,7 @@ TEST_CASE("a manifest is refused, and the field is named") {
   CHECK(with("core-1000.img", "../core.img") ==
         begin + "image[0].name is \"../core.img\", no name of a file");
   CHECK(with("core-1000.img", "..") == begin + "image[0].name is \"..\", no name of a file");
-  CHECK(with(":3,", ":-3,") == begin + "image[0].size is -3, no number");
+  CHECK(with("\"size\":3,", "\"size\":-3,") == begin + "image[0].size is -3, no number");
   CHECK(with(":18446744073709551615", ":18446744073709551616") ==
         begin + "image[0].xxh3 is 1.8446744073709552e+19, no number");
   CHECK(with("\"/lib/a.so\"", "7") == begin + "files[0].path is 7, no text");
@@ -273,6 +276,51 @@ TEST_CASE("files of an image are compared with their checksums") {
   }
   std::filesystem::remove(folder.path() / "pages");
   CHECK(refusal() == "cannot look at the file: No such file or directory");
+}
+
+// Runs the script of a gate as criu does at this moment. Returns the child's id.
+pid_t run_at(const Gate& gate, const char* moment) {
+  const pid_t made = ::fork();
+  if (made != 0) return made;
+  ::setenv("CRTOOLS_SCRIPT_ACTION", moment, 1);
+  ::execl(gate.script().c_str(), gate.script().c_str(), nullptr);
+  ::_exit(127);
+}
+
+int status_of(pid_t child) {
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_CASE("a gate holds what is restored until it is open, and at no other moment") {
+  const test::TemporaryFolder folder;
+  const Result<Gate> earlier = Gate::create(folder.path());
+  REQUIRE(earlier);
+  earlier->open();
+  const Result<Gate> gate = Gate::create(folder.path());
+  REQUIRE(gate);
+  const int fifo = ::open((folder.path() / "gate").c_str(), O_RDONLY | O_NONBLOCK);
+  const auto is_open = [fifo] {
+    char line = 0;
+    return ::read(fifo, &line, 1) == 1;
+  };
+  CHECK_FALSE(is_open());
+  for (const char* const moment : {"pre-restore", "network-unlock", "pre-resume", "post-resume"})
+    CHECK(status_of(run_at(*gate, moment)) == 0);
+  // The script takes the line, so it does not end without one.
+  gate->open();
+  CHECK(status_of(run_at(*gate, "post-restore")) == 0);
+  CHECK_FALSE(is_open());
+  gate->open();
+  CHECK(is_open());
+  ::close(fifo);
+}
+
+TEST_CASE("a gate that cannot be made") {
+  const Result<Gate> gate = Gate::create("/proc/none");
+  REQUIRE_FALSE(gate);
+  CHECK(gate.error().message == "/proc/none/wait-for-gate: No such file or directory");
 }
 
 }  // namespace

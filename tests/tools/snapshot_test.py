@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import socket
@@ -292,6 +293,49 @@ class Snapshots(SnapshotCase):
         with self.served() as process:
             self.assertEqual(self.ask(process), second)
 
+    # --- what is restored stands still until its image has been compared ---
+
+    def make_calling(self):
+        """Makes a snapshot of a program that says so as soon as it goes on; returns the command."""
+        command = [sys.executable, self.write("calls.py", CALLS)]
+        os.utime(command[1], (1, 1))
+        self.assertTrue(self.run_command(*command).stdout.startswith("original "))
+        return command
+
+    def test_nothing_of_a_damaged_image_runs(self):
+        command = self.make_calling()
+        self.damage_image()
+        done = self.run_command(*command)
+        self.assertRegex(done.stdout, r"^original \w+ \[\]\n$")
+        self.assertRegex(done.stderr, r"^weightmap run: the snapshot is not used: .*/pages-.*: its "
+                                      r"checksum is \w+, expected \w+\n$")
+
+    def test_criu_goes_on_once_the_image_has_been_compared(self):
+        went_on = self.folder / "went on"
+        self.fake_criu('if [ "$1" = restore ]; then\nfor word; do [ "$last" = --action-script ] && '
+                       'script=$word; last=$word; done\nCRTOOLS_SCRIPT_ACTION=post-restore "$script" '
+                       f'&& touch "{went_on}"\nexit 1\nfi')
+        for is_damaged in (True, False):
+            self.snapshots = self.folder / f"damaged {is_damaged}"
+            command = self.make_calling()
+            if is_damaged:
+                self.lengthen_image(256 << 20)  # so that it is compared for long
+            self.assertTrue(self.run_command(*command).stdout.startswith("original "))
+            self.assertEqual(went_on.exists(), not is_damaged)
+
+    def test_a_killed_start_leaves_nothing_that_stands_still(self):
+        standing = self.folder / "standing"
+        script = self.write("stand", '#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" = post-restore ] || exit 0\n'
+                            f'touch "{standing}"\nexec sleep 1000\n', 0o755)
+        self.fake_criu(f'[ "$1" = restore ] && set -- "$@" --action-script "{script}"')
+        command = self.make_calling()
+        process = self.start("run", "--snapshot", self.snapshots, "--", *command)
+        while not standing.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        process.kill()
+        self.assertEqual(process.communicate(), ("", ""))  # once nobody has the pipes any more
+
     def test_signals_and_the_exit_status_are_the_command_s(self):
         self.make()
         for _ in range(2):  # restored; and started anew
@@ -346,11 +390,18 @@ class Snapshots(SnapshotCase):
             self.assertTrue(done.stdout.startswith(word), done)
             self.assertTrue(done.stdout.endswith("\nb'x'\n"), done)
 
-    def test_there_is_no_io_uring(self):
+    def assert_fails(self, call, number):
         done = self.run_command(sys.executable, "-c", "import ctypes\n"
                                 "libc = ctypes.CDLL(None, use_errno=True)\n"
-                                "print(libc.syscall(425, 1, None), ctypes.get_errno())")
-        self.assertEqual((done.stdout, done.stderr), (f"-1 {errno.ENOSYS}\n", ""))
+                                f"print(libc.syscall({call}), ctypes.get_errno())")
+        self.assertEqual((done.stdout, done.stderr), (f"-1 {number}\n", ""))
+
+    def test_there_is_no_io_uring(self):
+        self.assert_fails("425, 1, None", errno.ENOSYS)
+
+    @unittest.skipIf(platform.machine() != "x86_64", "an instruction set of x86")
+    def test_there_is_no_amx(self):
+        self.assert_fails("158, 0x1023, 18", errno.EOPNOTSUPP)
 
     # --- what an image belongs to ---
 
@@ -399,6 +450,16 @@ class Snapshots(SnapshotCase):
             byte = file.read(1)
             file.seek(5000)
             file.write(bytes([byte[0] ^ 1]))
+
+    def lengthen_image(self, size):
+        """With the checksum that it had."""
+        image = self.image()
+        os.truncate(image, size)
+        [path] = self.manifests()
+        manifest = json.loads(path.read_text())
+        [entry] = [each for each in manifest["image"] if each["name"] == image.name]
+        entry["size"] = size
+        path.write_text(json.dumps(manifest))
 
     def move_snapshots(self):
         self.snapshots = self.snapshots.rename(self.folder / "moved")

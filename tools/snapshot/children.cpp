@@ -38,18 +38,33 @@ pid_t fork_with(const Work& work) {
   return made;
 }
 
-// Has io_uring_setup() fail with ENOSYS in this process and its descendants, by a seccomp filter,
-// which an image keeps, since criu cannot dump its rings: libraries that use it where it is there
-// (libuv, and so uvloop) then use other calls. Needs CAP_SYS_ADMIN; without it, or without seccomp,
-// nothing changes.
-void forbid_io_uring() noexcept {
+// x86 alone has the call arch_prctl(); elsewhere the number is that of no call.
+#ifdef SYS_arch_prctl
+constexpr unsigned processor_call = SYS_arch_prctl;
+#else
+constexpr unsigned processor_call = ~0U;
+#endif
+constexpr unsigned more_state = 0x1023;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+
+// Has calls fail in this process and its descendants, by a seccomp filter, which an image keeps:
+// - io_uring_setup() with ENOSYS, since criu cannot dump its rings. Libraries that use it where it
+//   is there (libuv, and so uvloop) then use other calls;
+// - arch_prctl(ARCH_REQ_XCOMP_PERM) with EOPNOTSUPP, by which oneDNN and MKL ask for the registers
+//   of AMX. criu neither saves their content nor asks for them again, so a restored process would
+//   end by SIGILL at its first product of matrices. Both libraries then use AVX-512.
+// Needs CAP_SYS_ADMIN; without it, or without seccomp, nothing changes.
+void forbid_calls() noexcept {
   // The call has one number on all architectures (io_uring_setup(2)), so none is asked for.
   constexpr unsigned setup = 425;
-  static std::array<sock_filter, 4> program = {
+  static std::array<sock_filter, 8> program = {
       sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, setup, 0, 1),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, setup, 4, 0),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, processor_call, 0, 2),
+      sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      sock_filter BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, more_state, 2, 0),
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
       sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+      sock_filter BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP)};
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter);
 }
@@ -63,7 +78,7 @@ int become_command(const Supervision& what, OutputPipes pipes) {
   ::dup2(pipes.error_output, STDERR_FILENO);
   start::close_all_above(STDERR_FILENO);  // what else is open lies outside of the image
   ::sigprocmask(SIG_SETMASK, &what.signals, nullptr);
-  forbid_io_uring();
+  forbid_calls();
   return start::become(what.command);
 }
 
@@ -101,11 +116,12 @@ pid_t fork_dump(const Supervision& what, const Order& order, pid_t command, Outp
   });
 }
 
-pid_t fork_restore(const Supervision& what, const Order& order, OutputPipes pipes) {
+pid_t fork_restore(const Supervision& what, const Order& order, OutputPipes pipes,
+                   const fs::path& script) {
   const fs::path image = order.folder.data();
   return fork_with([&] {
     if (!unpack(image)) return not_unpacked;
-    return become_criu(restore_words(what.criu, image, what.meeting_point, order.pipes,
+    return become_criu(restore_words(what.criu, image, what.meeting_point, script, order.pipes,
                                      first_output, order.keeps_connections),
                        pipes);
   });

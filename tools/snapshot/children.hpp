@@ -21,9 +21,10 @@ pid_t fork_command(const Supervision& what, OutputPipes pipes);
 // criu dump, which runs `script` while the command stands still.
 pid_t fork_dump(const Supervision& what, const Order& order, pid_t command, OutputPipes pipes,
                 const std::filesystem::path& script);
-// tar, which unpacks the image, and then, as the same process, criu restore, which ends once the
-// command runs.
-pid_t fork_restore(const Supervision& what, const Order& order, OutputPipes pipes);
+// tar, which unpacks the image, and then, as the same process, criu restore, which runs `script`
+// before the command goes on, and ends once it runs.
+pid_t fork_restore(const Supervision& what, const Order& order, OutputPipes pipes,
+                   const std::filesystem::path& script);
 
 // Where criu writes what is wrong.
 std::filesystem::path dump_log(const Supervision& what);

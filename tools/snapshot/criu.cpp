@@ -1,9 +1,12 @@
 #include "tools/snapshot/criu.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <string_view>
@@ -93,18 +96,25 @@ std::vector<std::string> dump_words(const fs::path& criu, pid_t root, const fs::
 }
 
 std::vector<std::string> restore_words(const fs::path& criu, const fs::path& image,
-                                       const fs::path& work,
+                                       const fs::path& work, const fs::path& script,
                                        const std::array<std::uint64_t, 2>& pipes, int first_output,
                                        bool keeps_connections) {
   std::vector<std::string> words =
       common_words(criu, "restore", image, work / "restore.log", keeps_connections);
-  words.insert(words.end(), {"--work-dir", work.native(), "--restore-detached"});
+  words.insert(words.end(), {"--work-dir", work.native(), "--restore-detached", "--action-script",
+                             script.native()});
   for (std::size_t i = 0; i < pipes.size(); ++i) {
     words.push_back("--inherit-fd");
     words.push_back("fd[" + std::to_string(first_output + static_cast<int>(i)) + "]:pipe:[" +
                     std::to_string(pipes[i]) + "]");
   }
   return words;
+}
+
+Result<fs::path> write_action_script(const fs::path& path, const char* program) {
+  std::ofstream(path) << program;
+  if (::chmod(path.c_str(), 0700) == 0) return path;
+  return failure(ErrorCode::io, printable(path.native()) + ": " + std::strerror(errno));
 }
 
 std::string first_error_in(const std::filesystem::path& log) {

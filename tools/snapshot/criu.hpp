@@ -36,12 +36,18 @@ std::vector<std::string> dump_words(const std::filesystem::path& criu, pid_t roo
                                     const std::filesystem::path& script, bool keeps_connections);
 
 // Returns the words that restore an image. The restored processes have descriptor `first_output`
-// and the next one where those that were dumped had the pipes with these inodes.
+// and the next one where those that were dumped had the pipes with these inodes. criu runs `script`
+// once they are there, and they run once it has ended well.
 std::vector<std::string> restore_words(const std::filesystem::path& criu,
                                        const std::filesystem::path& image,
                                        const std::filesystem::path& work,
+                                       const std::filesystem::path& script,
                                        const std::array<std::uint64_t, 2>& pipes, int first_output,
                                        bool keeps_connections);
+
+// Writes a program for criu's --action-script, and returns its path. Fails with io.
+Result<std::filesystem::path> write_action_script(const std::filesystem::path& path,
+                                                  const char* program);
 
 // The log of criu, which tells why a dump or a restore failed.
 

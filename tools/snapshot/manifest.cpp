@@ -10,7 +10,7 @@ namespace weightmap::cli::snapshot {
 namespace {
 
 constexpr std::string_view manifest_kind = "weightmap snapshot";
-constexpr std::uint64_t manifest_version = 2;
+constexpr std::uint64_t manifest_version = 3;
 
 const JsonReader reader("the manifest of a snapshot");
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "tools/snapshot/criu.hpp"
 #include "tools/support/descriptor.hpp"
 #include "tools/support/text.hpp"
 
@@ -70,10 +71,7 @@ Result<void> set_next_id(pid_t next) {
 }
 
 Result<std::filesystem::path> write_saving_script(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / "save-shared-memory";
-  std::ofstream(path) << saving_program;
-  if (::chmod(path.c_str(), 0700) != 0) return failure(ErrorCode::io, std::strerror(errno));
-  return path;
+  return write_action_script(folder / "save-shared-memory", saving_program);
 }
 
 std::filesystem::path archive_in(const std::filesystem::path& image) {

@@ -108,25 +108,34 @@ class SnapshotStart {
     }
   }
 
-  // Reads the image, which so is in memory for its restore.
+  // Compares the memory of the processes while criu restores it, so that it is read once, and lets
+  // them go on when all of it is good.
   void restore_or_start(const Manifest& manifest) {
-    if (const Result<void> whole = verify_files(folder_.image_of(key_), manifest.image); !whole) {
-      refuse(to_string(whole.error()));
-      command_.start();
-      return command_.give_up_dump();
-    }
+    const fs::path image = folder_.image_of(key_);
+    const Result<ImageCheck> check = ImageCheck::open(image, manifest.image);
+    if (!check) return start_without(check.error());
+    if (const Result<void> good = check->compare_description(); !good)
+      return start_without(good.error());
     const Descriptor lock = folder_.lock_for_restore(key_);
     if (const std::string reason = reason_to_wait(manifest); !reason.empty()) {
       say("the snapshot is not restored: " + reason);
       command_.start();
       return command_.give_up_dump();
     }
+    command_.restore(image, manifest);
+    if (const Result<void> good = check->compare_pages(); !good) return start_without(good.error());
     progress_.checked = now();
-    command_.restore(folder_.image_of(key_), manifest);
+    command_.go_on();
     const std::optional<Report> outcome = command_.outcome();
     if (outcome && outcome->kind == Report::restored) progress_.restored = now();
     if (outcome && outcome->kind == Report::not_restored && outcome->is_lasting)
       folder_.remove(key_);
+  }
+
+  void start_without(const Error& damage) {
+    command_.start();  // which ends what is being restored from the image first
+    refuse(to_string(damage));
+    command_.give_up_dump();
   }
 
   // Why this start cannot be restored, and a later one may be.

@@ -83,6 +83,8 @@ Result<Report> SupervisedCommand::dump(const std::filesystem::path& image,
   return failure(ErrorCode::io, "the command ended");
 }
 
+void SupervisedCommand::go_on() { order(Order::go_on, {}, nullptr); }
+
 void SupervisedCommand::give_up_dump() { order(Order::no_dump, {}, nullptr); }
 
 std::optional<Report> SupervisedCommand::outcome() {

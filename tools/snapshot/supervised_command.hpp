@@ -27,7 +27,9 @@ class SupervisedCommand {
 
   // Give an order; what comes of it is a report.
   void start();
+  // What is restored stands still until go_on(); start() ends it.
   void restore(const std::filesystem::path& image, const Manifest& manifest);
+  void go_on();
   // Has the command dumped, and waits for that. Fails if that fails, or if the command has ended.
   Result<Report> dump(const std::filesystem::path& image, const Manifest& manifest);
   // Has a command go on that waits for being dumped.

@@ -20,6 +20,7 @@
 #include "runtime/base/try.hpp"
 #include "tools/snapshot/children.hpp"
 #include "tools/snapshot/criu.hpp"
+#include "tools/snapshot/gate.hpp"
 #include "tools/snapshot/meeting_point.hpp"
 #include "tools/snapshot/namespaces.hpp"
 #include "tools/snapshot/output_copy.hpp"
@@ -32,7 +33,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 // A restore that takes longer hangs: so long, and a second for each piece of its image.
-constexpr std::chrono::seconds patience{15};
+constexpr std::chrono::seconds least_patience{15};
 constexpr std::uint64_t bytes_a_second = 20'000'000;
 
 struct Command {
@@ -52,7 +53,9 @@ struct Dumping {
 struct Restoring {
   Command command;
   pid_t criu;
-  Clock::time_point deadline;
+  Gate gate;
+  std::chrono::seconds patience;
+  std::optional<Clock::time_point> deadline;  // once the gate is open
 };
 struct Over {};
 
@@ -88,7 +91,7 @@ class Supervisor {
   }
 
   void step() {
-    const bool is_restoring = std::holds_alternative<Restoring>(state_);
+    const bool is_restoring = deadline_of_restore().has_value();
     std::array polled = {pollfd{run_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0},
                          output_.wanted(), error_output_.wanted()};
     ::poll(polled.data(), polled.size(), is_restoring ? 100 : -1);
@@ -96,9 +99,13 @@ class Supervisor {
     if (polled[3].revents != 0) error_output_.step();
     if (polled[0].revents != 0) take_order();
     if (polled[1].revents != 0) take_signals();
+    const std::optional<Clock::time_point> deadline = deadline_of_restore();
+    if (deadline && Clock::now() > *deadline) start_instead("the restore hangs");
+  }
+
+  std::optional<Clock::time_point> deadline_of_restore() const {
     const auto* const restoring = std::get_if<Restoring>(&state_);
-    if (restoring != nullptr && Clock::now() > restoring->deadline)
-      start_instead("the restore hangs");
+    return restoring != nullptr ? restoring->deadline : std::nullopt;
   }
 
   // --- orders ---
@@ -110,9 +117,14 @@ class Supervisor {
     if (got != static_cast<ssize_t>(sizeof order)) return;
     switch (order.kind) {
       case Order::start:
-        return start();
+        if (std::holds_alternative<Waiting>(state_)) return start();
+        if (std::holds_alternative<Restoring>(state_)) return start_in_place();
+        return;
       case Order::restore:
         return restore(order);
+      case Order::go_on:
+        if (auto* const restoring = std::get_if<Restoring>(&state_)) open_gate(*restoring);
+        return;
       case Order::dump:
         if (const auto* const running = std::get_if<Running>(&state_)) dump(order, *running);
         return;
@@ -131,8 +143,19 @@ class Supervisor {
   void restore(const Order& order) {
     if (const Result<void> told = answer_restored(what_.meeting_point, environ); !told)
       return start_instead(to_string(told.error()));
-    const auto most = patience + std::chrono::seconds(order.image_bytes / bytes_a_second);
-    state_ = Restoring{{order.root, {}}, fork_restore(what_, order, pipes()), Clock::now() + most};
+    Result<Gate> gate = Gate::create(what_.meeting_point);
+    if (!gate) return start_instead(to_string(gate.error()));
+    const pid_t criu = fork_restore(what_, order, pipes(), gate->script());
+    state_ = Restoring{{order.root, {}},
+                       criu,
+                       std::move(*gate),
+                       least_patience + std::chrono::seconds(order.image_bytes / bytes_a_second),
+                       {}};
+  }
+
+  static void open_gate(Restoring& restoring) {
+    restoring.gate.open();
+    restoring.deadline = Clock::now() + restoring.patience;
   }
 
   void dump(const Order& order, const Running& running) {
@@ -234,15 +257,19 @@ class Supervisor {
                         : "criu: " + text;
   }
 
-  // What a failed restore has left is ended first, so that its ids and ports are free.
   void start_instead(const std::string& why) {
-    ::kill(-1, SIGKILL);
-    while (::waitpid(-1, nullptr, 0) > 0) {
-    }
     say("the snapshot was not restored: " + why);
     Report failed = made(Report::not_restored, why);
     failed.is_lasting = why.find("Address already in use") == std::string::npos;
     send(failed);
+    start_in_place();
+  }
+
+  // What a restore has left is ended first, so that its ids and ports are free.
+  void start_in_place() {
+    ::kill(-1, SIGKILL);
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
     static_cast<void>(answer_original(what_.meeting_point));
     start();
   }

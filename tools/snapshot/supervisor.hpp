@@ -6,9 +6,11 @@
 //   Waiting ───────▶ Running ────────────▶ Dumping     criu dumps the command, which then goes on
 //      │              ▲  ▲ ◀─ criu ended ─────┘
 //      │ restore      │  │
-//      ▼   criu ended │  │ start, once all processes are killed
+//      ▼   criu ended │  │ once all processes are killed: start
 //   Restoring ────────┘  │
-//      └─────────────────┘ criu failed, or it hangs
+//      └─────────────────┘ order to start; criu failed, or it hangs
+//
+// What is being restored stands still before its first instruction until the order to go on.
 //
 //   Running, and the command ended: Over, the status of the command
 #pragma once
@@ -30,8 +32,9 @@ namespace weightmap::cli::snapshot {
 // What `weightmap run` says to it, in messages of a socket that keeps them apart.
 struct Order {
   enum Kind : std::uint8_t {
-    start,    // the command
+    start,    // the command, in place of what is being restored, if anything is
     restore,  // `folder`; the command if that fails
+    go_on,    // what is being restored
     dump,     // into `folder`
     no_dump,  // will come: a command that waits for one goes on
   };
