@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "runtime/base/try.hpp"
+#include "tools/snapshot/manifest_parts.hpp"
 #include "tools/support/json_reader.hpp"
 
 namespace weightmap::cli::snapshot {
@@ -12,11 +13,7 @@ namespace {
 constexpr std::string_view manifest_kind = "weightmap snapshot";
 constexpr std::uint64_t manifest_version = 3;
 
-const JsonReader reader("the manifest of a snapshot");
-
-std::string at(const char* list, std::size_t index) {
-  return std::string(list) + "[" + std::to_string(index) + "]";
-}
+const JsonReader manifest_reader("the manifest of a snapshot");
 
 const Json& member(const Json& object, const char* name) {
   return JsonReader::member(object, name);
@@ -27,7 +24,8 @@ bool is_plain_name(const std::string& name) {
          name.find_first_of(std::string("/\0", 2)) == std::string::npos;
 }
 
-Result<ImageFile> parse_image_file(const Json& json, const std::string& where) {
+Result<ImageFile> parse_image_file(const JsonReader& reader, const Json& json,
+                                   const std::string& where) {
   TRY(reader.expect_object(json, where));
   ImageFile file;
   TRY_ASSIGN(file.name, reader.text(member(json, "name"), where + ".name"));
@@ -39,25 +37,8 @@ Result<ImageFile> parse_image_file(const Json& json, const std::string& where) {
   return file;
 }
 
-Result<UsedFile> parse_used_file(const Json& json, const std::string& where) {
-  TRY(reader.expect_object(json, where));
-  UsedFile file;
-  TRY_ASSIGN(file.path, reader.text(member(json, "path"), where + ".path"));
-  TRY_ASSIGN(file.size, reader.number(member(json, "size"), where + ".size"));
-  TRY_ASSIGN(file.mtime_ns, reader.signed_number(member(json, "mtime_ns"), where + ".mtime_ns"));
-  TRY_ASSIGN(file.ctime_ns, reader.signed_number(member(json, "ctime_ns"), where + ".ctime_ns"));
-  return file;
-}
-
-Result<NamedLink> parse_link(const Json& json, const std::string& where) {
-  TRY(reader.expect_object(json, where));
-  NamedLink link;
-  TRY_ASSIGN(link.path, reader.text(member(json, "path"), where + ".path"));
-  TRY_ASSIGN(link.target, reader.text(member(json, "target"), where + ".target"));
-  return link;
-}
-
-Result<Address> parse_listener(const Json& json, const std::string& where) {
+Result<Address> parse_listener(const JsonReader& reader, const Json& json,
+                               const std::string& where) {
   TRY(reader.expect_object(json, where));
   Address listener;
   TRY_ASSIGN(listener.host, reader.text(member(json, "address"), where + ".address"));
@@ -69,34 +50,7 @@ Result<Address> parse_listener(const Json& json, const std::string& where) {
   return listener;
 }
 
-template <class Item>
-Result<std::vector<Item>> parse_list(const Json& json, const char* name,
-                                     Result<Item> (*parse)(const Json&, const std::string&)) {
-  const Json& list = member(json, name);
-  TRY(reader.expect_list(list, name));
-  std::vector<Item> items;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    TRY_ASSIGN(Item item, parse(list[i], at(name, i)));
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-Result<std::string> parse_word(const Json& json, const std::string& where) {
-  return reader.text(json, where);
-}
-
-Result<std::map<std::string, std::string>> parse_environment(const Json& json) {
-  const Json& object = member(json, "environment");
-  TRY(reader.expect_object(object, "environment"));
-  std::map<std::string, std::string> environment;
-  for (const auto& [name, hash] : object.items()) {
-    TRY_ASSIGN(environment[name], reader.text(hash, "environment." + name));
-  }
-  return environment;
-}
-
-Result<Machine> parse_machine(const Json& json) {
+Result<Machine> parse_machine(const JsonReader& reader, const Json& json) {
   const Json& object = member(json, "machine");
   TRY(reader.expect_object(object, "machine"));
   Machine machine;
@@ -105,7 +59,7 @@ Result<Machine> parse_machine(const Json& json) {
   return machine;
 }
 
-Result<pid_t> parse_root(const Json& json) {
+Result<pid_t> parse_root(const JsonReader& reader, const Json& json) {
   TRY_ASSIGN(const std::uint64_t root, reader.number(member(json, "root"), "root"));
   if (root < 2 || root > std::numeric_limits<pid_t>::max())
     return reader.corrupt("root is " + std::to_string(root) + ", no process of a command");
@@ -120,20 +74,12 @@ std::uint64_t Manifest::image_bytes() const noexcept {
 }
 
 Json describe(const Manifest& manifest) {
-  Json image = Json::array(), files = Json::array(), listeners = Json::array();
-  Json links = Json::array();
-  for (const NamedLink& link : manifest.links)
-    links.push_back({{"path", link.path}, {"target", link.target}});
+  Json image = Json::array(), listeners = Json::array();
   for (const Address& listener : manifest.listeners)
     listeners.push_back(
         {{"address", listener.host}, {"port", listener.port}, {"shared", listener.is_shared}});
   for (const ImageFile& file : manifest.image)
     image.push_back({{"name", file.name}, {"size", file.size}, {"xxh3", file.checksum}});
-  for (const UsedFile& file : manifest.files)
-    files.push_back({{"path", file.path},
-                     {"size", file.size},
-                     {"mtime_ns", file.mtime_ns},
-                     {"ctime_ns", file.ctime_ns}});
   return {
       {"kind", manifest_kind},
       {"version", manifest_version},
@@ -153,31 +99,34 @@ Json describe(const Manifest& manifest) {
       {"socket_files", manifest.socket_files},
       {"keeps_connections", manifest.keeps_connections},
       {"image", std::move(image)},
-      {"files", std::move(files)},
-      {"links", std::move(links)}};
+      {"files", describe(manifest.files)},
+      {"links", describe(manifest.links)}};
 }
 
 Result<Manifest> parse_manifest(std::string_view text) {
+  const JsonReader& reader = manifest_reader;
   TRY_ASSIGN(const Json json, reader.open(text, manifest_kind, manifest_version));
   Manifest manifest;
   TRY_ASSIGN(manifest.key, reader.text(member(json, "key"), "key"));
-  TRY_ASSIGN(manifest.command, parse_list<std::string>(json, "command", parse_word));
+  TRY_ASSIGN(manifest.command, parse_list<std::string>(reader, json, "command", parse_word));
   TRY_ASSIGN(manifest.meeting_point, reader.text(member(json, "meeting_point"), "meeting_point"));
   TRY_ASSIGN(manifest.criu, reader.text(member(json, "criu"), "criu"));
   TRY_ASSIGN(manifest.made_ns, reader.signed_number(member(json, "made_ns"), "made_ns"));
-  TRY_ASSIGN(manifest.machine, parse_machine(json));
-  TRY_ASSIGN(manifest.root, parse_root(json));
+  TRY_ASSIGN(manifest.machine, parse_machine(reader, json));
+  TRY_ASSIGN(manifest.root, parse_root(reader, json));
   manifest.is_made_here = member(json, "here") == true;
   manifest.keeps_connections = member(json, "keeps_connections") == true;
   TRY_ASSIGN(manifest.pipes[0], reader.number(member(json, "stdout_pipe"), "stdout_pipe"));
   TRY_ASSIGN(manifest.pipes[1], reader.number(member(json, "stderr_pipe"), "stderr_pipe"));
-  TRY_ASSIGN(manifest.environment, parse_environment(json));
-  TRY_ASSIGN(manifest.new_variables, parse_list<std::string>(json, "new_variables", parse_word));
-  TRY_ASSIGN(manifest.image, parse_list<ImageFile>(json, "image", parse_image_file));
-  TRY_ASSIGN(manifest.listeners, parse_list<Address>(json, "listeners", parse_listener));
-  TRY_ASSIGN(manifest.socket_files, parse_list<std::string>(json, "socket_files", parse_word));
-  TRY_ASSIGN(manifest.files, parse_list<UsedFile>(json, "files", parse_used_file));
-  TRY_ASSIGN(manifest.links, parse_list<NamedLink>(json, "links", parse_link));
+  TRY_ASSIGN(manifest.environment, parse_environment(reader, json, "environment"));
+  TRY_ASSIGN(manifest.new_variables,
+             parse_list<std::string>(reader, json, "new_variables", parse_word));
+  TRY_ASSIGN(manifest.image, parse_list<ImageFile>(reader, json, "image", parse_image_file));
+  TRY_ASSIGN(manifest.listeners, parse_list<Address>(reader, json, "listeners", parse_listener));
+  TRY_ASSIGN(manifest.socket_files,
+             parse_list<std::string>(reader, json, "socket_files", parse_word));
+  TRY_ASSIGN(manifest.files, parse_list<UsedFile>(reader, json, "files", parse_used_file));
+  TRY_ASSIGN(manifest.links, parse_list<NamedLink>(reader, json, "links", parse_link));
   return manifest;
 }
 
