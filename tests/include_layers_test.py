@@ -58,13 +58,15 @@ EDGES = {
     "tools/bench/cold": ("tools/support",),
     "tools/run": ("tools/support",),
     "tools/snapshot": ("tools/support", "tools/run"),
-    "tools": ("tools/support", "tools/bench/cold", "tools/run", "tools/snapshot"),
+    "tools/template": ("tools/support", "tools/run", "tools/snapshot"),
+    "tools": ("tools/support", "tools/bench/cold", "tools/run", "tools/snapshot", "tools/template"),
     "python": (),
     "examples": (),
     "bench": ("tools/bench/cold", "tools/support"),
 }
 # What reads ahead for other processes looks into the system as the library does.
-PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os")}
+PRIVATE = {"tools/run": ("bytes", "os", "mmap", "sets"), "tools/snapshot": ("base", "os"),
+           "tools/template": ("base", "os")}
 # Macros over Result, which is public; as a public header they would be everybody's names.
 TRY = "runtime/base/try.hpp"
 # Each is a promise to users.

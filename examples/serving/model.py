@@ -19,6 +19,7 @@ import weightmap
 # The threads of OpenMP do not survive a fork, and a child waits for them forever. So none may start
 # before it; a worker that has several cores for itself sets the number again.
 torch.set_num_threads(1)
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # a bar of tqdm has a thread, too
 _model = weightmap.transformers.load(os.environ["MODEL"]).eval()
 # The garbage collector of a worker would write to all objects that exist now, and so copy them.
 gc.collect()

@@ -1,10 +1,13 @@
-"""The model served by one process, which can be restored from a snapshot, also several times.
+"""The model served by one process, from which later starts of it are made.
 
+    MODEL=FOLDER PORT=8080 weightmap run --template -- python snapshot_server.py
     MODEL=FOLDER PORT=8080 weightmap run --snapshot DIR -- python snapshot_server.py
 
 The first start imports, maps the model and runs it once. Each later one begins behind
 snapshot_here(), with a PORT of its own: four commands with four ports are four servers, which share
-the weights. A start with another MODEL is not restored, and makes a snapshot of its own. `run --snapshot` needs root and criu; without it this is a plain server.
+the weights. A start with another MODEL is an ordinary one. With --template they are forks of what the
+first start has left behind; `run --snapshot` restores them, and needs root and criu. Without both
+this is a plain server.
 """
 
 from __future__ import annotations

@@ -628,6 +628,6 @@ def test_doctor_says_whether_the_variable_reaches_an_interpreter(environment, st
 
 @pytest.mark.parametrize("value, imported", [("", "False"), ("1", "True")])
 def test_the_start_file_looks_at_the_variable_only(python, value, imported, start_file):
-    line, _ = start_file.read_text().splitlines()  # the other is in test_read_ahead.py
+    line, *_ = start_file.read_text().splitlines()  # of test_template.py, and test_read_ahead.py
     ended = python(f"import sys\n{line}\nprint('weightmap' in sys.modules)", WEIGHTMAP_PATCH=value)
     assert ended.stdout.strip() == imported

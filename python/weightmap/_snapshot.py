@@ -1,4 +1,5 @@
-"""weightmap.snapshot_here(): the moment at which `weightmap run --snapshot` takes its snapshot."""
+"""weightmap.snapshot_here(): where `weightmap run --snapshot` takes its snapshot, and `--template`
+leaves a fork."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from weightmap._errors import InvalidArgumentError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping
+    from typing import Any
 
 _VARIABLE = "WEIGHTMAP_SNAPSHOT"  # tools/snapshot/meeting_point.hpp is the other side
+_TEMPLATE_VARIABLE = "WEIGHTMAP_TEMPLATE"  # a file; tools/template/template_start.cpp
 _POLL = 0.002  # seconds
 _LONGEST_DUMP = 600.0  # seconds
 # Of `weightmap run`, which is process 1 here, at its own start: /proc/self/environ has what a script
@@ -40,10 +43,16 @@ def snapshot_here(new: Iterable[str] = ()) -> bool:
     global ones of numpy and torch where these are imported. Other generators (random.Random(),
     numpy's default_rng(), torch.Generator()) go on alike in all of them.
 
+    Under `weightmap run --template` it leaves a fork of this process behind, and returns True in
+    the forks of that which later starts are; what cannot be forked is said on standard error.
+
     A program that has become another user returns False, too: the call is for those who started it.
     To be called by one thread; the others are dumped in the middle of what they do.
     """
     names = _checked_names(new)
+    facts = os.environ.pop(_TEMPLATE_VARIABLE, "")
+    if facts:
+        return _is_forked(facts, names)
     folder = os.environ.get(_VARIABLE)
     if not folder or not os.path.isdir(folder):
         return False
@@ -60,6 +69,19 @@ def snapshot_here(new: Iterable[str] = ()) -> bool:
     if not answer.startswith(b"restored\0"):
         return False
     _take_over(os.environb, before, _variables(answer))
+    _seed_generators()
+    return True
+
+
+def _is_forked(facts: str, names: list[str]) -> bool:
+    """Under `weightmap run --template`: True in a fork of the template that is left here."""
+    from weightmap import _template
+
+    now = _template.fork_here(facts, names)
+    if now is None:
+        return False
+    began: Any = sys.modules["weightmap._opened_files"]
+    _take_over(os.environb, began.started_with, now)
     _seed_generators()
     return True
 

@@ -101,8 +101,16 @@ TOGETHER = {
     "stage --name name --remove name": "--name excludes --remove",
     "stage x.pt --name name -- true": "COMMAND excludes --name",
     "stage x.pt --json -- true": "COMMAND excludes --json",
-    "run --json true": "--json requires --list, --check or --remove",
-    "run --list x true": "COMMAND excludes --list, --check and --remove",
+    "run --json true":
+        "--json requires --list, --check, --remove, --list-templates or --end-templates",
+    "run --list x true":
+        "COMMAND excludes --list, --check, --remove, --list-templates and --end-templates",
+    "run --end-templates true":
+        "COMMAND excludes --list, --check, --remove, --list-templates and --end-templates",
+    "run --list-templates --list x": "--list excludes --list-templates",
+    "run --end-templates --list-templates": "--list-templates excludes --end-templates",
+    "run --template --snapshot x -- true": "--snapshot excludes --template",
+    "run --template --timeline x.html -- true": "--timeline excludes --template",
     "run --list x --check x": "--list excludes --check",
     "run --list x --remove x all": "--list excludes --remove",
     "doctor --ready 1s x.pt": "--ready requires -- COMMAND",
@@ -130,6 +138,8 @@ WORDS = {
     "run --ready soon -- true": '--ready is "soon", expected http://HOST:PORT/PATH',
     "run --timeline start.png -- true": 'must end in .html, not "start.png"',
     "run --snapshot '' -- true": "--snapshot: must name a folder",
+    "run --template=soon -- true": "--template: Value soon not in range 1 to 4294967296",
+    "run --template=0 -- true": "--template: Value 0 not in range 1 to 4294967296",
     "convert x.pt y.gguf": "must end in .safetensors, .pt, .pth, .bin",
     "convert x.pt y.pt --metadata a=b": "metadata is for safetensors only",
     "convert x.pt y.pt --shared drop": "shared is for safetensors only",

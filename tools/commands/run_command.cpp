@@ -18,6 +18,8 @@
 #include "tools/snapshot/snapshot_start.hpp"
 #include "tools/support/json_out.hpp"
 #include "tools/support/text.hpp"
+#include "tools/template/template_list.hpp"
+#include "tools/template/template_start.hpp"
 
 namespace weightmap::cli {
 namespace {
@@ -27,21 +29,35 @@ namespace fs = std::filesystem;
 struct RunOptions {
   start::StartOptions start;
   bool show_plan = false;
-  std::string snapshots;  // the folder of snapshots; empty: none
+  std::string snapshots;            // the folder of snapshots; empty: none
+  std::uint64_t template_idle = 0;  // seconds after which an unused template ends; 0: none is made
   std::vector<std::string> command;
 };
 
-// What is asked of a folder of snapshots, in place of a start.
-struct SnapshotQuestion {
-  std::string listed;                // the folder; of the three one is not empty
+// What is asked of templates and of a folder of snapshots, in place of a start.
+struct RunQuestion {
+  bool lists_templates = false;
+  bool ends_templates = false;
+  std::string listed;                // the folder; of the five one is set
   std::string checked;               // the same
   std::vector<std::string> removed;  // the folder, and which
   bool json = false;
 
-  bool is_asked() const noexcept { return !listed.empty() || !checked.empty() || !removed.empty(); }
+  bool is_asked() const noexcept {
+    return lists_templates || ends_templates || !listed.empty() || !checked.empty() ||
+           !removed.empty();
+  }
 };
 
-Result<int> answer(Output& out, const SnapshotQuestion& question) {
+Result<int> answer(Output& out, const RunQuestion& question) {
+  if (question.lists_templates) {
+    TRY(templates::list_templates(out, question.json));
+    return exit_good;
+  }
+  if (question.ends_templates) {
+    TRY(templates::end_templates(out, question.json));
+    return exit_good;
+  }
   if (!question.removed.empty()) {
     TRY(snapshot::remove_snapshots(out, question.removed[0], question.removed[1], question.json));
     return exit_good;
@@ -81,6 +97,10 @@ Result<int> run_command(Output& out, const RunOptions& options) {
     if (const std::optional<int> status =
             snapshot::run_with_snapshot(options.start, options.snapshots, what))
       return *status;
+  if (options.template_idle != 0)
+    if (const std::optional<int> status =
+            templates::run_from_template(options.start, what, options.template_idle))
+      return *status;
   const auto accompany = [&](pid_t process, const std::function<void()>& go_on) {
     start::probe_mounts(options.start, what);
     const Result<fs::path> path = start::plan_path_of(options.start, what.key());
@@ -100,7 +120,7 @@ std::string check_folder(const std::string& folder) {
   return folder.empty() ? "must name a folder" : "";
 }
 
-void add_question(CLI::App& command, SnapshotQuestion& question) {
+void add_question(CLI::App& command, RunQuestion& question) {
   CLI::Option* const list =
       command
           .add_option("--list", question.listed,
@@ -115,20 +135,29 @@ void add_question(CLI::App& command, SnapshotQuestion& question) {
           ->check(check_folder)
           ->excludes(list)
           ->type_name("DIR");
+  CLI::Option* const remove = command
+                                  .add_option("--remove", question.removed,
+                                              "Remove the snapshot whose key begins so, or all")
+                                  ->expected(2)
+                                  ->check(check_folder)
+                                  ->excludes(list, check)
+                                  ->type_name("DIR SNAPSHOT|all");
+  CLI::Option* const templates = command.add_flag(
+      "--list-templates", question.lists_templates,
+      "List the templates of this user: their processes, their memory, and their commands");
+  templates->excludes(list, check, remove);
   command
-      .add_option("--remove", question.removed, "Remove the snapshot whose key begins so, or all")
-      ->expected(2)
-      ->check(check_folder)
-      ->excludes(list, check)
-      ->type_name("DIR SNAPSHOT|all");
-  command.add_flag("--json", question.json, "Of these three: one JSON document on standard output");
+      .add_flag("--end-templates", question.ends_templates,
+                "Have them take no further start; they end once no command is a fork of them")
+      ->excludes(list, check, remove, templates);
+  command.add_flag("--json", question.json, "Of these five: one JSON document on standard output");
 }
 
 }  // namespace
 
 void add_run(CLI::App& app, Run& run) {
   auto options = std::make_shared<RunOptions>();
-  auto question = std::make_shared<SnapshotQuestion>();
+  auto question = std::make_shared<RunQuestion>();
   CLI::App& command =
       *app.add_subcommand("run", "Start a command, while its code and its model are read ahead");
   command
@@ -143,21 +172,33 @@ void add_run(CLI::App& app, Run& run) {
       .add_option("--plan", options->start.plan,
                   "Keep what was learned here, not in the cache folder")
       ->type_name("FILE");
+  CLI::Option* const timeline =
+      command
+          .add_option("--timeline", options->start.timeline,
+                      "Draw the start here: what it did when, as .html. The command runs below\n"
+                      "this process, which ends once both are done")
+          ->check([](const std::string& name) {
+            return start::is_timeline_name(name)
+                       ? std::string()
+                       : "must end in .html, not \"" + printable(name) + "\"";
+          })
+          ->type_name("FILE");
+  CLI::Option* const snapshot =
+      command
+          .add_option(
+              "--snapshot", options->snapshots,
+              "Restore the command from its snapshot in this folder; where there is none that\n"
+              "fits, start it, and make one when the start is over. Needs criu and root")
+          ->check(check_folder)
+          ->type_name("DIR");
   command
-      .add_option("--timeline", options->start.timeline,
-                  "Draw the start here: what it did when, as .html. The command runs below\n"
-                  "this process, which ends once both are done")
-      ->check([](const std::string& name) {
-        return start::is_timeline_name(name) ? std::string()
-                                             : "must end in .html, not \"" + printable(name) + "\"";
-      })
-      ->type_name("FILE");
-  command
-      .add_option("--snapshot", options->snapshots,
-                  "Restore the command from its snapshot in this folder; where there is none that\n"
-                  "fits, start it, and make one when the start is over. Needs criu and root")
-      ->check(check_folder)
-      ->type_name("DIR");
+      .add_flag(
+          "--template{3600}", options->template_idle,
+          "Fork the command from its template, a process that an earlier start has left where\n"
+          "it called weightmap.snapshot_here(); where there is none that fits, start it. With\n"
+          "=SECONDS an unused template ends after so many; otherwise after an hour")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32))
+      ->excludes(snapshot, timeline);
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
                    "Print what was learned of this command, as JSON, and run nothing");
@@ -176,7 +217,11 @@ void add_run(CLI::App& app, Run& run) {
       "and with --snapshot its output. A snapshot that is not used is of another kernel or "
       "processor,\n"
       "or of files that have changed since, or is damaged; the next start makes a new one.\n"
+      "A command from a template is in a session of its own, without a terminal to read passwords\n"
+      "from; this process passes signals on, and ends as the command ends. A template that is not\n"
+      "used differs in what the line names.\n"
       "Examples:\n"
+      "  weightmap run --template -- python serve.py\n"
       "  weightmap run -- python -m vllm.entrypoints.openai.api_server --model org/name\n"
       "  weightmap run --ready http://localhost:8000/health -v -- ./serve model.gguf\n"
       "  weightmap run --list /var/lib/snapshots\n"
@@ -184,9 +229,12 @@ void add_run(CLI::App& app, Run& run) {
   command.callback([options, question, &run] {
     const bool asks = question->is_asked();
     if (asks && !options->command.empty())
-      throw CLI::ExcludesError("COMMAND", "--list, --check and --remove");
+      throw CLI::ExcludesError("COMMAND",
+                               "--list, --check, --remove, --list-templates and --end-templates");
     if (!asks && options->command.empty()) throw CLI::RequiredError("COMMAND");
-    if (!asks && question->json) throw CLI::RequiresError("--json", "--list, --check or --remove");
+    if (!asks && question->json)
+      throw CLI::RequiresError("--json",
+                               "--list, --check, --remove, --list-templates or --end-templates");
     run = [options, question](Output& out) {
       return question->is_asked() ? answer(out, *question) : run_command(out, *options);
     };
