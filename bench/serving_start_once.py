@@ -1,7 +1,7 @@
 """Takes one start of bench/serving_start.py, in this fresh process.
 
     STARTED_NS=$(date +%s%N) serving_start_once.py torch|transformers|vllm weightmap|theirs FOLDER
-                                                   [--warm-up SMALL | --snapshot]
+                                                   [--warm-up SMALL | --snapshot | --template]
 
 Loads the model in FOLDER and has it say one token. Prints one JSON object; times are microseconds:
 start_to_token_us until the token is there, start_to_call_us until the engine is imported and asked to
@@ -9,7 +9,8 @@ load, call_to_token_us the rest; processor_wait_us is how long the main thread c
 not. What else there is is counted from the call on: page faults, bytes from the disk, anonymous memory.
 
 With --snapshot a process that `weightmap run --snapshot` started is dumped behind its first token;
-one that is restored says the token again, with times since its own start.
+one that is restored says the token again, with times since its own start. With --template the same
+of a fork of what `weightmap run --template` left there: one thread says the first token.
 
 With --warm-up it is a worker whose memory somebody counts: it serves SMALL, says ready, waits for a
 line, serves FOLDER, says served, and waits for a line again.
@@ -126,13 +127,22 @@ def be_a_worker(engine, arguments, out):
 
 
 def say_again(engine):
-    """In a restored process, whose environment is that of its own start."""
+    """In a restored process, or in a fork, whose environment is that of its own start."""
     times = Times()
     times.mark("call")
     counters = Counters()
     said = engine.say()
     times.mark("token")
     return said, {**times.read(), **counters.read()}
+
+
+def be_forkable():
+    """No threads, which no fork has. Returns how many torch would use."""
+    import torch
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # those of tqdm have a thread
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    return threads
 
 
 def main():
@@ -142,9 +152,13 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--warm-up")
     parser.add_argument("--snapshot", action="store_true")
+    parser.add_argument("--template", action="store_true")
     arguments = parser.parse_args()
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # engines print to standard output
+    if arguments.template:
+        out, threads = sys.stdout, be_forkable()
+    else:
+        out = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # engines print to standard output
     engine = ENGINES[arguments.engine](arguments.contender)
     if arguments.warm_up:
         be_a_worker(engine, arguments, out)
@@ -152,9 +166,11 @@ def main():
     times = Times()
     token, counted = engine.start(arguments.folder, times)
     counted.update(times.read())
-    if arguments.snapshot:
+    if arguments.snapshot or arguments.template:
         import weightmap
         if weightmap.snapshot_here(new=["STARTED_NS"]):
+            if arguments.template:
+                sys.modules["torch"].set_num_threads(threads)
             token, counted = say_again(engine)
     print(json.dumps({"token": token, **counted}), file=out, flush=True)
     os._exit(0)  # the shutdown of an engine is not part of its start

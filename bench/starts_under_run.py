@@ -2,8 +2,9 @@
 
 Three contenders start in turns, in fresh processes: stock, stock under `weightmap run`, and
 weightmap under it, with what an earlier start has taught. Where criu and root are there, a fourth is
-restored from the snapshot of such a start, taken behind its first token. Before each start its state
-is made:
+restored from the snapshot of such a start, taken behind its first token, and where this Python runs
+weightmap_patch.pth, a fifth is forked from the template that such a start left there. Before each
+start its state is made:
 everything cached; the model evicted; the whole page cache dropped, which needs root. The same again
 in a cgroup that lets them read 200 MB/s from the disk, where cgroups can do that; and, of what is
 asked for, with one processor, and beside two processes that compute all the time.
@@ -12,6 +13,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import site
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from samples import HERE, duration, figure, interleave, ratio_text, table
 
 CONTENDERS = {"stock": "theirs", "stock under run": "theirs", "weightmap under run": "weightmap"}
 SNAPSHOT = "weightmap from a snapshot"
+TEMPLATE = "weightmap from a template"
 STATES = ("cached", "model cold", "everything cold")
 KINDS = {"torch": "bin", "transformers": "safetensors", "vllm": "safetensors"}
 FILES = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}
@@ -73,6 +76,8 @@ class Starts:
         self.contenders = dict(CONTENDERS)
         if engine != "vllm" and can_restore():
             self.contenders[SNAPSHOT] = "weightmap"
+        if engine != "vllm" and can_be_forked():
+            self.contenders[TEMPLATE] = "weightmap"
 
     def learn(self):
         """Takes one start of each contender that is run, without its model in memory."""
@@ -108,11 +113,13 @@ class Starts:
         run = [] if name == "stock" else [self._tool, "run", "--plan", self._plan(name), "--"]
         if name == SNAPSHOT:
             run[2:2] = ["--snapshot", self._snapshots]
+        if name == TEMPLATE:
+            run[2:2] = ["--template"]
         path = [] if self.contenders[name] == "weightmap" else ["env", "-u", "PYTHONPATH"]
         words = [*path, *run, self._python, os.path.join(HERE, "serving_start_once.py"),
                  self._engine, self.contenders[name], self._folder]
-        if name == SNAPSHOT:
-            words.append("--snapshot")
+        if name in (SNAPSHOT, TEMPLATE):
+            words.append("--snapshot" if name == SNAPSHOT else "--template")
         return f"STARTED_NS=$(date +%s%N) {prefix}{shlex.join(words)}"
 
     def _plan(self, name):
@@ -126,6 +133,15 @@ def can_restore():
     if missing:
         print(f"SKIPPED: starts from a snapshot, which need {' and '.join(missing)}", file=sys.stderr)
     return not missing
+
+
+def can_be_forked():
+    there = any(os.path.exists(os.path.join(folder, "weightmap_patch.pth"))
+                for folder in site.getsitepackages())
+    if not there:
+        print("SKIPPED: starts from a template, which need weightmap_patch.pth in site-packages",
+              file=sys.stderr)
+    return there
 
 
 def possible(wanted):
@@ -160,7 +176,7 @@ def measure(starts, folder, wanted_states, loads):
 
 def start_tables(engine, samples):
     """Whole starts, then the imports of those that begin with them."""
-    started = [*list(CONTENDERS)[1:], SNAPSHOT]
+    started = [*list(CONTENDERS)[1:], SNAPSHOT, TEMPLATE]
     return [*one_table("start to first token", "start_to_token_us", started, engine, samples), "",
             *one_table("imports", "start_to_call_us", list(CONTENDERS)[1:], engine, samples)]
 
@@ -185,9 +201,9 @@ def start_figure(samples):
     """The line of README.md: a start with everything cold, else with a cold model."""
     quiet = {state: taken for (state, disk, load), taken in samples.items()
              if (disk, load) == ("this disk", "quiet")}
-    if not quiet:
-        return []
     state = "everything cold" if "everything cold" in quiet else "model cold"
+    if state not in quiet:
+        return []
     taken, field = quiet[state], "start_to_token_us"
     ours, theirs = (duration(taken[name].median(field)) for name in ("weightmap under run", "stock"))
     lines = figure(f"**Starting** Python and transformers with a model of 1.5 GB, {state}, until the "
