@@ -111,9 +111,9 @@ std::string beyond_standard_streams() {
     const int number = std::stoi(at->path().filename().native());
     const int flags = ::fcntl(number, F_GETFD);
     std::error_code closed;
-    if (number > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0)
-      return "descriptor " + std::to_string(number) + " (" +
-             printable(fs::read_symlink(at->path(), closed).native()) +
+    const fs::path file = fs::read_symlink(at->path(), closed);
+    if (number > STDERR_FILENO && flags >= 0 && (flags & FD_CLOEXEC) == 0 && file != "/dev/null")
+      return "descriptor " + std::to_string(number) + " (" + printable(file.native()) +
              ") would not reach the command";
   }
   return {};
