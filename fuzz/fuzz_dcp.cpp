@@ -107,7 +107,8 @@ void check(std::span<const std::byte> input) {
   const auto known = std::make_shared<dcp::Metadata>(std::move(*metadata));
   std::vector<dcp::DataFile> files(known->files.size(), {&data, "data", 0, 0});
   OpenStats stats;
-  const Result<format::Parsed> parsed = dcp::parse(known, files, options, stats, memory);
+  const Result<format::Parsed> parsed =
+      dcp::parse(known, files, dcp::Proof::at_open, options, stats, memory);
   if (!parsed) return fuzz::check_refusal(parsed.error(), Error::no_offset);
   fuzz::check_catalog(parsed->catalog, parts.data.size());
   for (const ComposedTensor& composed : parsed->composed) check_chunks(parsed->catalog, composed);

@@ -154,12 +154,17 @@ void tell_left_out(const CommonOptions& options, const Checkpoint& checkpoint) {
 
 }  // namespace
 
+Result<void> prove_tensors(const Checkpoint& checkpoint) {
+  return checkpoint.info().format == Format::dcp ? verify_headers(checkpoint) : Result<void>();
+}
+
 Result<Checkpoint> open_checkpoint(const CommonOptions& options) {
   OpenOptions open = options.open;
   if (options.verbose) open.log = stderr_log();
   if (!options.is_remote()) {
-    Result<Checkpoint> opened = about(options, Checkpoint::open(options.file, open));
-    if (opened) tell_left_out(options, *opened);
+    TRY_ASSIGN(Checkpoint opened, about(options, Checkpoint::open(options.file, open)));
+    tell_left_out(options, opened);
+    TRY(about(options, prove_tensors(opened)));
     return opened;
   }
   const auto open_at = [&](const std::string& url) { return open_remote(url, options.remote); };

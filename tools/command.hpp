@@ -45,7 +45,11 @@ void add_selection_options(CLI::App& command, OpenOptions& open);
 // Adds --allow-global.
 void add_allow_option(CLI::App& command, OpenOptions& open);
 
-// Of a URL it opens the metadata (open_metadata()), whose views have no memory.
+// Reads all items of a distributed checkpoint, so that a damaged one is told before anything else;
+// of other formats the open has proven all.
+Result<void> prove_tensors(const Checkpoint& checkpoint);
+
+// Proves them, too. Of a URL it opens the metadata (open_metadata()), whose views have no memory.
 Result<Checkpoint> open_checkpoint(const CommonOptions& options);
 // Does the same for a command that only looks; fails if that would drop pages of processes that
 // have the file mapped (check_look_is_harmless()).

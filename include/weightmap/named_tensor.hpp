@@ -60,6 +60,8 @@ struct NamedStorage {
   std::uint64_t nbytes = 0;          // of the record
   std::uint32_t crc32 = 0;           // 0 with nbytes > 0: the writer did not compute it
   std::size_t source = 0;            // the file it lies in
+  // As TensorView::fault(): then it has no bytes.
+  const Error* fault = nullptr;
 };
 
 // All tensors of a checkpoint in file order; each NamedTensor is computed on access. Stays valid
@@ -179,6 +181,11 @@ WEIGHTMAP_API std::string_view to_string(ComposedTensor::Form form) noexcept;
 // Returns them in file order; valid as long as the checkpoint. May be called from any thread.
 WEIGHTMAP_API std::span<const ComposedTensor> composed_tensors(
     const Checkpoint& checkpoint) noexcept;
+
+// Returns tensors()[index].name without looking the tensor up; see TensorView::fault(). May be
+// called from any thread. Precondition: index < tensors().size().
+WEIGHTMAP_API std::string_view tensor_name(const Checkpoint& checkpoint,
+                                           std::size_t index) noexcept;
 
 // Returns the positions in Checkpoint::tensors() of all tensors whose names match a shell pattern,
 // in file order: as `weightmap ls FILE PATTERN` does, and the lines of an order file (warmer.hpp).

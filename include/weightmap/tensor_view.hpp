@@ -66,6 +66,14 @@ class WEIGHTMAP_API TensorView {
   // tensor that is not contiguous. Empty where data() is nullptr.
   std::span<const std::byte> bytes() const noexcept { return {data_, data_ ? extent_ : 0}; }
 
+  // Why the tensor has no bytes: of torch.distributed.checkpoint each is proven when it is first
+  // looked up, and this one is damaged. Then data() is nullptr, bytes() are empty, the strides are
+  // row-major, and whatever returns a Result fails with this. nullptr for any other tensor. Lives
+  // as long as the Checkpoint.
+  const Error* fault() const noexcept { return has_fault_ ? fault_ : nullptr; }
+  // Fails with fault().
+  Result<void> check_no_fault() const;
+
   // Row-major without gaps; dimensions of size 1 are ignored.
   bool is_contiguous() const noexcept;
   // True if the file's byte order is not this machine's. Then data() is nullptr and only gather(),
@@ -120,6 +128,9 @@ class WEIGHTMAP_API TensorView {
   enum Flags : std::uint8_t { foreign_order = 1, conjugate = 2, negative = 4, any_repeats = 8 };
   TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_and_strides,
              const std::byte* first, std::uint64_t extent, unsigned flags) noexcept;
+  static TensorView without_bytes(DType dtype, std::size_t rank,
+                                  const std::int64_t* shape_and_strides,
+                                  const Error& fault) noexcept;
   unsigned flags() const noexcept { return flags_; }
   // bytes(), even if the byte order is foreign; and the reasons why gather() would refuse.
   std::span<const std::byte> stored_bytes() const noexcept {
@@ -141,13 +152,17 @@ class WEIGHTMAP_API TensorView {
     return is_blocked(dtype_) && dim + 1 == rank_;
   }
 
-  const std::byte* data_;     // nullptr if empty or foreign
-  const std::byte* first_;    // first element whatever the byte order; nullptr if empty
-  std::uint64_t extent_;      // bytes reached by the strides
+  const std::byte* data_;   // nullptr if empty or foreign
+  const std::byte* first_;  // first element whatever the byte order; nullptr if empty
+  union {
+    std::uint64_t extent_;  // bytes reached by the strides
+    const Error* fault_;    // if has_fault_
+  };
   const std::int64_t* dims_;  // shape then strides: in the catalog, or in a TensorSlice
   DType dtype_;
   std::uint8_t rank_;
   std::uint8_t flags_;
+  bool has_fault_ = false;
 };
 static_assert(std::is_trivially_copyable_v<TensorView>);
 static_assert(sizeof(TensorView) <= 48);

@@ -105,25 +105,27 @@ nb::object reduce(nb::handle self) {
   return nb::module_::import_("weightmap._pickling").attr("reduce_core")(self);
 }
 
+// Raises the fault of a tensor that has one, so that no Tensor is without its bytes.
 Tensor tensor_of(const OpenCheckpoint& self, const NamedTensor& named) {
+  value_or_raise(named.view.check_no_fault());
   return {self.owner, named};
 }
 
 std::optional<Tensor> find(const OpenCheckpoint& self, const nb::str& name) {
   const std::string utf8 = to_utf8(name);
   if (!self.checkpoint().contains(utf8)) return std::nullopt;
-  const Result<NamedTensor> named = self.checkpoint().get(utf8);
-  if (!named) return std::nullopt;
-  return tensor_of(self, *named);
+  Result<NamedTensor> named = self.checkpoint().get(utf8);
+  if (!named && named.error().code == ErrorCode::invalid_argument) return std::nullopt;
+  return tensor_of(self, value_or_raise(std::move(named)));
 }
 
-NamedTensor named_at(const OpenCheckpoint& self, std::size_t index) {
+void check_index(const OpenCheckpoint& self, std::size_t index) {
   if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
-  return self.checkpoint().tensors()[index];
 }
 
 Tensor at(const OpenCheckpoint& self, std::size_t index) {
-  return tensor_of(self, named_at(self, index));
+  check_index(self, index);
+  return tensor_of(self, self.checkpoint().tensors()[index]);
 }
 
 struct Path {
@@ -149,12 +151,14 @@ Tensor get_path(const OpenCheckpoint& self, const nb::tuple& path) {
 
 nb::list names_of(const OpenCheckpoint& self) {
   nb::list names;
-  for (const NamedTensor& tensor : self.checkpoint().tensors()) names.append(to_str(tensor.name));
+  for (std::size_t i = 0; i < self.checkpoint().tensors().size(); ++i)
+    names.append(to_str(tensor_name(self.checkpoint(), i)));
   return names;
 }
 
 nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
-  return to_python(self.checkpoint().path(named_at(self, index).index));
+  check_index(self, index);
+  return to_python(self.checkpoint().path(index));
 }
 
 Value values_of(const OpenCheckpoint& self) {
@@ -312,16 +316,8 @@ bool has_chunks(const OpenCheckpoint& self) {
 
 // The name of a whole takes the place of those of its pieces.
 nb::list keys_of(const OpenCheckpoint& self) {
-  const auto tensors = self.checkpoint().tensors();
   nb::list keys;
-  std::size_t next = 0;
-  for (const ComposedTensor& whole : composed_tensors(self.checkpoint())) {
-    if (whole.form != ComposedTensor::Form::chunked) continue;
-    for (; next < whole.first_part; ++next) keys.append(to_str(tensors[next].name));
-    keys.append(to_str(whole.name));
-    next = whole.first_part + whole.part_count;
-  }
-  for (; next < tensors.size(); ++next) keys.append(to_str(tensors[next].name));
+  for (const std::string_view name : whole_names(self.checkpoint())) keys.append(to_str(name));
   return keys;
 }
 
@@ -336,6 +332,7 @@ nb::tuple storage_place(const OpenCheckpoint& self, std::size_t index) {
   if (index >= Backing(self.checkpoint()).storage_count())
     throw nb::index_error("no storage of this index");
   const NamedStorage storage = Backing(self.checkpoint()).storage(index);
+  if (storage.fault != nullptr) raise(*storage.fault);
   return nb::make_tuple(
       self.checkpoint().source(storage.source).mapping_offset + storage.payload_offset,
       storage.nbytes);
@@ -395,7 +392,8 @@ void bind_checkpoint(nb::module_& module) {
       .def(
           "name",
           [](const OpenCheckpoint& self, std::size_t index) {
-            return to_str(named_at(self, index).name);
+            check_index(self, index);
+            return to_str(tensor_name(self.checkpoint(), index));
           },
           nb::sig("def name(self, index: int, /) -> str"))
       .def("names", names_of, nb::sig("def names(self) -> list[str]"),

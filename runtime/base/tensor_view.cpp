@@ -78,6 +78,20 @@ TensorView::TensorView(DType dtype, std::size_t rank, const std::int64_t* shape_
       rank_(static_cast<std::uint8_t>(rank)),
       flags_(static_cast<std::uint8_t>(flags)) {}
 
+TensorView TensorView::without_bytes(DType dtype, std::size_t rank,
+                                     const std::int64_t* shape_and_strides,
+                                     const Error& fault) noexcept {
+  TensorView view(dtype, rank, shape_and_strides, nullptr, 0, 0);
+  view.fault_ = &fault;
+  view.has_fault_ = true;
+  return view;
+}
+
+Result<void> TensorView::check_no_fault() const {
+  if (!has_fault_) return {};
+  return tl::unexpected<Error>(*fault_);
+}
+
 std::uint64_t TensorView::numel() const noexcept {
   std::uint64_t product = 1;
   for (std::int64_t size : shape()) product *= static_cast<std::uint64_t>(size);
@@ -111,6 +125,7 @@ tl::unexpected<Error> TensorView::not_in_blocks_of(std::size_t bytes) const {
 }
 
 Result<void> TensorView::check_readable(std::size_t alignment) const {
+  TRY(check_no_fault());
   if (is_foreign_byte_order())
     return failure(ErrorCode::unsupported,
                    is_blocked(dtype_)
@@ -149,6 +164,7 @@ TensorSlice& TensorSlice::operator=(const TensorSlice& other) noexcept {
 }
 
 Result<TensorSlice> TensorSlice::of(const TensorView& view) {
+  TRY(view.check_no_fault());
   if (view.rank() > max_slice_rank)
     return failure(ErrorCode::invalid_argument, "a tensor of rank " + number(view.rank()) +
                                                     " cannot be sliced; the highest rank is " +
@@ -285,6 +301,7 @@ Result<TensorSlice> TensorView::bits() const {
 }
 
 Result<void> TensorView::check_gather(std::size_t out_bytes) const {
+  TRY(check_no_fault());
   TRY(check_not_lazy());
   if (is_blocked(dtype_) && is_foreign_byte_order())
     return failure(ErrorCode::unsupported, foreign_blocks);

@@ -64,6 +64,7 @@ std::vector<ByteRange> Checkpoint::State::not_random(ByteRange range) {
 
 Result<void> Checkpoint::State::advise(const TensorView& view, weightmap::Access how) {
   TRY(check_view_memory());
+  TRY(view.check_no_fault());
   const std::span<const std::byte> bytes = view.stored_bytes();
   if (bytes.empty() || is_in_memory()) return {};
   const std::optional<std::uint64_t> position = position_of(bytes);

@@ -51,22 +51,30 @@ bool is_empty(const Box& box) {
   return std::ranges::find(box.sizes, std::int64_t{0}) != box.sizes.end();
 }
 
-// Returns nullopt if the view and the box are disjoint.
-Result<std::optional<TensorPiece>> clip(const TensorView& view,
-                                        std::span<const std::int64_t> offsets, std::size_t tensor,
-                                        const Box& box) {
+// True if a piece at `offsets` and the box have elements in common.
+bool meets(std::span<const std::int64_t> offsets, std::span<const std::int64_t> sizes,
+           const Box& box) {
+  for (std::size_t dim = 0; dim < offsets.size(); ++dim)
+    if (std::max(offsets[dim], box.offsets[dim]) >=
+        std::min(offsets[dim] + sizes[dim], box.offsets[dim] + box.sizes[dim]))
+      return false;
+  return true;
+}
+
+// Precondition: they meet.
+Result<TensorPiece> clip(const TensorView& view, std::span<const std::int64_t> offsets,
+                         std::size_t tensor, const Box& box) {
   TRY_ASSIGN(TensorSlice part, TensorSlice::of(view));
   std::vector<std::int64_t> begin(offsets.begin(), offsets.end());
   for (std::size_t dim = 0; dim < offsets.size(); ++dim) {
     const std::int64_t from = std::max(offsets[dim], box.offsets[dim]);
     const std::int64_t to =
         std::min(offsets[dim] + view.shape()[dim], box.offsets[dim] + box.sizes[dim]);
-    if (from >= to) return std::optional<TensorPiece>();
     begin[dim] = from;
     if (to - from == view.shape()[dim]) continue;
     TRY_ASSIGN(part, part.narrow(dim, from - offsets[dim], to - from));
   }
-  return std::optional<TensorPiece>({std::move(begin), part, tensor});
+  return TensorPiece{std::move(begin), part, tensor};
 }
 
 Result<std::vector<TensorPiece>> pieces_in(const Checkpoint& checkpoint, std::string_view name,
@@ -74,6 +82,7 @@ Result<std::vector<TensorPiece>> pieces_in(const Checkpoint& checkpoint, std::st
   std::vector<TensorPiece> found;
   if (is_empty(box)) return found;
   const std::size_t rank = tensor.sizes.size();
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   const ComposedTensor* const chunked = find_chunked(checkpoint, name);
   const std::vector<std::int64_t> origin(rank, 0);
   for (std::size_t i = 0; i < tensor.piece_count; ++i) {
@@ -81,13 +90,15 @@ Result<std::vector<TensorPiece>> pieces_in(const Checkpoint& checkpoint, std::st
         chunked == nullptr ? std::span(origin)
                            : std::span(chunked->offsets).subspan(i * rank, rank);
     const std::size_t index = tensor.first_piece + i;
-    const NamedTensor piece = checkpoint.tensors()[index];
-    Result<std::optional<TensorPiece>> part = clip(piece.view, offsets, index, box);
+    if (!meets(offsets, state.listed().sizes(index), box)) continue;
+    const TensorView view = state.view(index);
+    TRY(view.check_no_fault());
+    Result<TensorPiece> part = clip(view, offsets, index, box);
     if (!part) {
       part.error().message.insert(0, start_of_error(name));
       return tl::unexpected<Error>(std::move(part.error()));
     }
-    if (*part) found.push_back(std::move(**part));
+    found.push_back(std::move(*part));
   }
   return found;
 }
@@ -266,22 +277,24 @@ std::span<const ComposedTensor> composed_tensors(const Checkpoint& checkpoint) n
 Result<WholeTensor> whole_tensor(const Checkpoint& checkpoint, std::string_view name) {
   if (const ComposedTensor* const chunked = find_chunked(checkpoint, name))
     return WholeTensor{*chunked->dtype, chunked->sizes, chunked->first_part, chunked->part_count};
-  TRY_ASSIGN(const NamedTensor tensor, checkpoint.get(name));
-  const std::span<const std::int64_t> shape = tensor.view.shape();
-  return WholeTensor{tensor.view.dtype(), {shape.begin(), shape.end()}, tensor.index, 1};
+  const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
+  TRY_ASSIGN(const std::uint32_t index, state.index_of(name));
+  const catalog::ListedTensors listed = state.listed();
+  const std::span<const std::int64_t> sizes = listed.sizes(index);
+  return WholeTensor{listed.dtype(index), {sizes.begin(), sizes.end()}, index, 1};
 }
 
 std::vector<std::string_view> whole_names(const Checkpoint& checkpoint) {
   std::vector<std::string_view> names;
   auto chunked = composed_tensors(checkpoint).begin();
   const auto end = composed_tensors(checkpoint).end();
-  const TensorRange tensors = checkpoint.tensors();
-  for (std::size_t i = 0; i < tensors.size();) {
+  const catalog::ListedTensors listed = Checkpoint::Access::state(checkpoint).listed();
+  for (std::size_t i = 0; i < listed.size();) {
     while (chunked != end &&
            (chunked->form != ComposedTensor::Form::chunked || chunked->first_part < i))
       ++chunked;
     const bool is_chunked = chunked != end && chunked->first_part == i;
-    names.push_back(is_chunked ? std::string_view(chunked->name) : tensors[i].name);
+    names.push_back(is_chunked ? std::string_view(chunked->name) : listed.name(i));
     i += is_chunked ? chunked->part_count : 1;
   }
   return names;

@@ -20,10 +20,8 @@ using State = Checkpoint::State;
 
 // Returns `tensor "norm.weight": ` for the first tensor that has this byte; empty if none has.
 std::string tensor_at_position(const State& state, std::uint64_t position) {
-  for (const catalog::Entry& entry : state.catalog().entries())
-    if (position >= entry.position && position - entry.position < entry.extent)
-      return "tensor " + bytes::quote(state.catalog().name(entry)) + ": ";
-  return {};
+  const std::optional<std::size_t> index = state.tensors.find_at(position);
+  return index ? "tensor " + bytes::quote(state.listed().name(*index)) + ": " : std::string();
 }
 
 // Writes to private memory are in no file.
@@ -84,6 +82,7 @@ Result<void> copy_safely(State& state, std::span<const std::byte> part, const Co
 }
 
 Result<void> copy_bytes(State& state, const TensorView& view, std::span<std::byte> out) {
+  TRY(view.check_no_fault());
   const std::span<const std::byte> part = view.bytes();
   if (out.size() != part.size())
     return failure(ErrorCode::invalid_argument, "the buffer has " + std::to_string(out.size()) +
@@ -111,6 +110,7 @@ Result<void> gather(State& state, const TensorView& view, std::span<std::byte> o
 }
 
 Result<void> check_unchanged(State& state, const TensorView& view) {
+  TRY(view.check_no_fault());
   TRY(state.check_view_memory());
   const auto read_already = [](const SourceFile&, std::uint64_t) { return Result<void>(); };
   return copy_safely(state, view.stored_bytes(), read_already);
@@ -122,12 +122,13 @@ Result<void> check_unchanged(const Checkpoint& checkpoint, const TensorView& vie
 
 Result<void> demand(State& state, const TensorView& view) {
   TRY(state.check_view_memory());
+  TRY(view.check_no_fault());
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return {};
   const std::optional<std::uint64_t> position = state.position_of(part);
   if (!position)
     return failure(ErrorCode::invalid_argument, "the view is not one of this checkpoint");
-  state.demand_log.note(*position, state.catalog());
+  state.demand_log.note(*position, state.tensors);
   if (state.is_in_memory()) return {};
   const SourceFile& source = state.sources.at(*position);
   const std::uint64_t offset = *position - source.base();

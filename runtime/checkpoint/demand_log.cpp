@@ -8,16 +8,16 @@
 namespace weightmap {
 namespace {
 
-using catalog::Catalog;
-
 // Returns the tensors that have bytes, sorted by their first byte.
-std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
+std::vector<std::uint32_t> by_offset(const TensorTable& placed) {
   std::vector<std::uint32_t> tensors;
-  tensors.reserve(catalog.size());
-  for (std::uint32_t i = 0; i < catalog.size(); ++i)
-    if (catalog[i].extent != 0) tensors.push_back(i);
-  std::sort(tensors.begin(), tensors.end(), [&catalog](std::uint32_t a, std::uint32_t b) {
-    return catalog[a].position < catalog[b].position;
+  const auto count = static_cast<std::uint32_t>(placed.listed().size());
+  tensors.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (const catalog::Entry* const entry = placed.known(i); entry != nullptr && entry->extent != 0)
+      tensors.push_back(i);
+  std::sort(tensors.begin(), tensors.end(), [&placed](std::uint32_t a, std::uint32_t b) {
+    return placed.known(a)->position < placed.known(b)->position;
   });
   return tensors;
 }
@@ -26,10 +26,10 @@ std::vector<std::uint32_t> by_offset(const Catalog& catalog) {
 
 // Walks from one start or end of a tensor to the next; `open` has those that began and may not have
 // ended yet, the first tensor on top.
-std::vector<DemandLog::Segment> DemandLog::segments_of(const Catalog& catalog) {
-  const std::vector<std::uint32_t> tensors = by_offset(catalog);
-  const auto start = [&catalog](std::uint32_t i) { return catalog[i].position; };
-  const auto end = [&catalog](std::uint32_t i) { return catalog[i].position + catalog[i].extent; };
+std::vector<DemandLog::Segment> DemandLog::segments_of(const TensorTable& placed) {
+  const std::vector<std::uint32_t> tensors = by_offset(placed);
+  const auto start = [&placed](std::uint32_t i) { return placed.known(i)->position; };
+  const auto end = [&](std::uint32_t i) { return start(i) + placed.known(i)->extent; };
   std::vector<Segment> segments;
   std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> open;
   std::uint64_t at = 0;
@@ -47,30 +47,30 @@ std::vector<DemandLog::Segment> DemandLog::segments_of(const Catalog& catalog) {
   return segments;
 }
 
-void DemandLog::note(std::uint64_t position, const Catalog& catalog) {
+void DemandLog::note(std::uint64_t position, const TensorTable& placed) {
   const bool is_full = notes_.with([position](Notes& notes) {
     notes.waiting.push_back(position);
     return notes.waiting.size() >= most_waiting;
   });
-  if (is_full) resolve(catalog);
+  if (is_full) resolve(placed);
 }
 
-std::vector<std::size_t> DemandLog::order(const Catalog& catalog) {
-  if (notes_.with([](Notes& notes) { return !notes.waiting.empty(); })) resolve(catalog);
+std::vector<std::size_t> DemandLog::order(const TensorTable& placed) {
+  if (notes_.with([](Notes& notes) { return !notes.waiting.empty(); })) resolve(placed);
   return notes_.with([](Notes& notes) { return notes.order; });
 }
 
-void DemandLog::resolve(const Catalog& catalog) {
-  notes_.with([&catalog](Notes& notes) {
-    notes.resolve(catalog);
+void DemandLog::resolve(const TensorTable& placed) {
+  notes_.with([&placed](Notes& notes) {
+    notes.resolve(placed);
     notes.waiting.clear();
   });
 }
 
-void DemandLog::Notes::resolve(const Catalog& catalog) {
-  if (segments.empty()) {
-    segments = segments_of(catalog);
-    seen.resize(catalog.size());
+void DemandLog::Notes::resolve(const TensorTable& placed) {
+  if (segments.empty() || placed.is_late()) {
+    segments = segments_of(placed);
+    seen.resize(placed.listed().size());
   }
   for (std::uint64_t offset : waiting) add(offset);
 }

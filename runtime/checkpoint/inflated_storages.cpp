@@ -77,14 +77,15 @@ Result<void> check_none_is_compressed(std::span<const CompressedStorage> compres
                  first.file_offset);
 }
 
-Result<void> check_byte_order(const format::Parsed& parsed) {
+Result<void> check_byte_order(const State& state) {
   constexpr std::string_view native = std::endian::native == std::endian::big ? "big" : "little";
-  if (parsed.facts.byteorder == native) return {};
-  for (const catalog::Entry& entry : parsed.catalog.entries())
+  const std::string_view stored = state.content().facts.byteorder;
+  if (stored == native) return {};
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.placed());
+  for (const catalog::Entry& entry : catalog->entries())
     if ((entry.flags & TensorView::foreign_order) != 0)
       return failure(ErrorCode::unsupported,
-                     "tensor " + bytes::quote(parsed.catalog.name(entry)) + " is " +
-                         std::string(parsed.facts.byteorder) +
+                     "tensor " + bytes::quote(catalog->name(entry)) + " is " + std::string(stored) +
                          "-endian, so it would have to be copied, which zero_copy_only forbids");
   return {};
 }
@@ -122,7 +123,7 @@ Result<os::File> inflate_all(State& state) {
 Result<void> check_zero_copy(const State& state) {
   if (!*state.options.zero_copy_only) return {};
   TRY(check_none_is_compressed(state.content().compressed));
-  return check_byte_order(state.content());
+  return check_byte_order(state);
 }
 
 Result<void> inflate_storages(State& state) {

@@ -23,12 +23,13 @@ Result<Value> Checkpoint::values() const& {
   if (!content.late) return root();
   const format::Values* known = state_->late_values.load(std::memory_order_acquire);
   if (known == nullptr) {
+    TRY_ASSIGN(const catalog::Catalog* const catalog, state_->placed());
     std::vector<format::ValueFile> files;
     for (const SourceFile& source : state_->sources.opened())
       files.push_back({&source.file, source.shown_name});
-    TRY_ASSIGN(format::Values read,
-               about_shown(content.late->read(files, content.catalog, state_->options),
-                           state_->shown_name()));
+    TRY_ASSIGN(
+        format::Values read,
+        about_shown(content.late->read(files, *catalog, state_->options), state_->shown_name()));
     auto made = std::make_unique<const format::Values>(std::move(read));
     if (state_->late_values.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel))
       known = made.release();

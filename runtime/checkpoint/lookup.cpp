@@ -25,13 +25,15 @@ namespace {
 
 using catalog::Catalog;
 using catalog::Entry;
+using catalog::ListedTensors;
 using State = Checkpoint::State;
 
-bool has_path(const Catalog& catalog, const Entry& entry, std::span<const PathPart> path) noexcept {
-  if (catalog.path_length(entry) != path.size()) return false;
+bool has_path(const ListedTensors& listed, std::size_t index,
+              std::span<const PathPart> path) noexcept {
+  if (listed.path_length(index) != path.size()) return false;
   std::size_t at = 0;
   bool same = true;
-  catalog.visit_path(entry, [&](const Catalog::PathText& part) {
+  listed.visit_path(index, [&](const Catalog::PathText& part) {
     const PathPart& wanted = path[at++];
     same = same && part.is_integer == wanted.is_integer() &&
            (part.is_integer ? part.text == std::to_string(wanted.integer())
@@ -40,9 +42,9 @@ bool has_path(const Catalog& catalog, const Entry& entry, std::span<const PathPa
   return same;
 }
 
-std::string describe_path(const Catalog& catalog, const Entry& entry) {
+std::string describe_path(const ListedTensors& listed, std::size_t index) {
   std::string text = "[";
-  catalog.visit_path(entry, [&text](const Catalog::PathText& part) {
+  listed.visit_path(index, [&text](const Catalog::PathText& part) {
     if (text.size() > 1) text += ", ";
     text += part.is_integer ? std::string(part.text) : bytes::quote(part.text, 80);
   });
@@ -55,9 +57,9 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
 
 // Returns `; did you mean "a", "b" or "c"?`; empty if no name is similar.
 [[gnu::cold]] std::string hint(const State& state, std::string_view wanted) {
-  const Catalog& catalog = state.catalog();
-  const std::vector<std::string_view> names = catalog::nearest_names(
-      wanted, catalog.size(), [&](std::size_t i) { return catalog.name(catalog[i]); });
+  const ListedTensors listed = state.listed();
+  const std::vector<std::string_view> names =
+      catalog::nearest_names(wanted, listed.size(), [&](std::size_t i) { return listed.name(i); });
   if (names.empty()) return {};
   std::string text = "; did you mean ";
   for (std::size_t i = 0; i < names.size(); ++i)
@@ -66,19 +68,19 @@ tl::unexpected<Error> refused(const State& state, ErrorCode code, std::string me
 }
 
 // Usually the path is that of the joined name; if that is ambiguous, it may be a later entry's.
-std::uint32_t find_index(const Catalog& catalog, std::span<const PathPart> wanted) {
+std::uint32_t find_index(const ListedTensors& listed, std::span<const PathPart> wanted) {
   const std::string joined = name_of(wanted);
-  const std::uint32_t first = catalog.find(joined);
-  if (first == Catalog::none || has_path(catalog, catalog[first], wanted)) return first;
-  if ((catalog[first].flags & Entry::ambiguous) == 0) return Catalog::none;
-  for (std::uint32_t i = first + 1; i < catalog.size(); ++i)
-    if (catalog.name(catalog[i]) == joined && has_path(catalog, catalog[i], wanted)) return i;
+  const std::uint32_t first = listed.find(joined);
+  if (first == Catalog::none || has_path(listed, first, wanted)) return first;
+  if (!listed.has(first, Entry::ambiguous)) return Catalog::none;
+  for (std::uint32_t i = first + 1; i < listed.size(); ++i)
+    if (listed.name(i) == joined && has_path(listed, i, wanted)) return i;
   return Catalog::none;
 }
 
 // Also finds a tensor by its place among the values, of which a pickled module's names do not tell.
 std::uint32_t find_index(const State& state, std::span<const PathPart> wanted) {
-  const std::uint32_t index = find_index(state.catalog(), wanted);
+  const std::uint32_t index = find_index(state.listed(), wanted);
   const format::Parsed& content = state.content();
   if (index != Catalog::none || content.tree == nullptr) return index;
   const std::optional<Value> value =
@@ -98,11 +100,11 @@ Result<void> check_not_chunked(const State& state, std::string_view name) {
 }
 
 tl::unexpected<Error> ambiguous(const State& state, std::string_view name) {
-  const Catalog& catalog = state.catalog();
+  const ListedTensors listed = state.listed();
   std::string places;
-  for (std::size_t i = catalog.find(name), left = 2; i < catalog.size() && left > 0; ++i) {
-    if (catalog.name(catalog[i]) != name) continue;
-    places += (places.empty() ? "" : " and ") + describe_path(catalog, catalog[i]);
+  for (std::size_t i = listed.find(name), left = 2; i < listed.size() && left > 0; ++i) {
+    if (listed.name(i) != name) continue;
+    places += (places.empty() ? "" : " and ") + describe_path(listed, i);
     --left;
   }
   return refused(state, ErrorCode::invalid_argument,
@@ -110,25 +112,34 @@ tl::unexpected<Error> ambiguous(const State& state, std::string_view name) {
                      "; ask by path");
 }
 
+// Without its place in a file if that is not proven, which the view says.
 NamedTensor tensor_at(const State& state, std::size_t index) noexcept {
-  const Catalog& catalog = state.catalog();
-  const Entry& entry = catalog[index];
-  const catalog::StorageEntry& storage = catalog.storages()[entry.storage];
+  const ListedTensors listed = state.listed();
+  const TensorPlace place = state.tensors.at(index);
   NamedTensor tensor;
   tensor.index = index;
-  tensor.name = catalog.name(entry);
-  tensor.view = state.view(entry);
-  tensor.storage = catalog.text(storage.key);
-  tensor.storage_offset = entry.storage_offset;
-  tensor.file_offset = entry.position - state.sources[storage.source].base();
-  tensor.location = catalog.location(entry);
-  tensor.requires_grad = (entry.flags & Entry::requires_grad) != 0;
-  tensor.is_parameter = (entry.flags & Entry::parameter) != 0;
-  tensor.is_buffer = (entry.flags & Entry::buffer) != 0;
-  tensor.storage_index = entry.storage;
-  tensor.source = storage.source;
-  tensor.file = state.sources[storage.source].shown_name;
-  tensor.is_copied = state.sources[storage.source].is_copy();
+  tensor.name = listed.name(index);
+  tensor.view = state.view(index, place);
+  tensor.storage_index = listed.storage(index);
+  tensor.storage = listed.key(tensor.storage_index);
+  tensor.source = listed.source(tensor.storage_index);
+  const SourceFile& source = state.sources[tensor.source];
+  if (place.fault == nullptr) [[likely]] {
+    tensor.storage_offset = place.entry->storage_offset;
+    tensor.file_offset = place.entry->position - source.base();
+  }
+  tensor.location = listed.location(index);
+  tensor.requires_grad = listed.has(index, Entry::requires_grad);
+  tensor.is_parameter = listed.has(index, Entry::parameter);
+  tensor.is_buffer = listed.has(index, Entry::buffer);
+  tensor.file = source.shown_name;
+  tensor.is_copied = source.is_copy();
+  return tensor;
+}
+
+Result<NamedTensor> proven_at(const State& state, std::size_t index) {
+  const NamedTensor tensor = tensor_at(state, index);
+  TRY(tensor.view.check_no_fault());
   return tensor;
 }
 
@@ -144,36 +155,43 @@ TensorRange Checkpoint::tensors() const& noexcept {
   const auto at = [](const void* state, std::size_t index) noexcept {
     return tensor_at(*static_cast<const State*>(state), index);
   };
-  return {state_.get(), at, state_->catalog().size()};
+  return {state_.get(), at, state_->listed().size()};
 }
 
 std::optional<TensorView> Checkpoint::find(std::string_view name) const& noexcept {
-  const Catalog& catalog = state_->catalog();
-  const std::uint32_t index = catalog.find(name);
-  if (index == Catalog::none) return std::nullopt;
-  const Entry& entry = catalog[index];
-  if ((entry.flags & Entry::ambiguous) != 0) return std::nullopt;
-  return state_->view(entry);
+  const ListedTensors listed = state_->listed();
+  const std::uint32_t index = listed.find(name);
+  if (index == Catalog::none || listed.has(index, Entry::ambiguous)) return std::nullopt;
+  return state_->view(index);
 }
 
 bool Checkpoint::contains(std::string_view name) const noexcept {
-  return state_->catalog().find(name) != Catalog::none;
+  return state_->listed().find(name) != Catalog::none;
+}
+
+Result<std::uint32_t> Checkpoint::State::index_of(std::string_view name) const {
+  const std::uint32_t index = listed().find(name);
+  if (index == Catalog::none) {
+    TRY(check_not_chunked(*this, name));
+    return refused(*this, ErrorCode::not_found,
+                   "has no tensor " + bytes::quote(name) + hint(*this, name));
+  }
+  if (listed().has(index, Entry::ambiguous)) return ambiguous(*this, name);
+  return index;
+}
+
+Result<const Catalog*> Checkpoint::State::placed() const {
+  return about_shown(tensors.all(), shown_name());
 }
 
 Result<NamedTensor> Checkpoint::get(std::string_view name) const& {
-  const std::uint32_t index = state_->catalog().find(name);
-  if (index == Catalog::none) {
-    TRY(check_not_chunked(*state_, name));
-    return refused(*state_, ErrorCode::not_found,
-                   "has no tensor " + bytes::quote(name) + hint(*state_, name));
-  }
-  if ((state_->catalog()[index].flags & Entry::ambiguous) != 0) return ambiguous(*state_, name);
-  return tensor_at(*state_, index);
+  TRY_ASSIGN(const std::uint32_t index, state_->index_of(name));
+  return proven_at(*state_, index);
 }
 
 Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& {
   const std::uint32_t index = find_index(*state_, path);
-  if (index != Catalog::none) return tensor_at(*state_, index);
+  if (index != Catalog::none) return proven_at(*state_, index);
   std::string text;
   for (const PathPart& part : path) {
     text += text.empty() ? "" : ", ";
@@ -183,11 +201,10 @@ Result<NamedTensor> Checkpoint::get_path(std::span<const PathPart> path) const& 
 }
 
 std::vector<PathPart> Checkpoint::path(std::size_t index) const& {
-  const Catalog& catalog = state_->catalog();
-  const Entry& entry = catalog[index];
+  const ListedTensors listed = state_->listed();
   std::vector<PathPart> parts;
-  parts.reserve(catalog.path_length(entry));
-  catalog.visit_path(entry, [&parts](const Catalog::PathText& part) {
+  parts.reserve(listed.path_length(index));
+  listed.visit_path(index, [&parts](const Catalog::PathText& part) {
     if (part.is_integer)
       parts.emplace_back(static_cast<std::int64_t>(std::stoll(std::string(part.text))));
     else
@@ -209,10 +226,15 @@ std::optional<NamedTensor> Checkpoint::tensor(const Value& value) const& noexcep
 
 std::vector<std::size_t> match_tensors(const Checkpoint& checkpoint, std::string_view pattern) {
   const NamePattern compiled(pattern);
+  const ListedTensors listed = Checkpoint::Access::state(checkpoint).listed();
   std::vector<std::size_t> found;
-  for (const NamedTensor& tensor : checkpoint.tensors())
-    if (tensor.name == pattern || compiled.matches(tensor.name)) found.push_back(tensor.index);
+  for (std::size_t i = 0; i < listed.size(); ++i)
+    if (listed.name(i) == pattern || compiled.matches(listed.name(i))) found.push_back(i);
   return found;
+}
+
+std::string_view tensor_name(const Checkpoint& checkpoint, std::size_t index) noexcept {
+  return Checkpoint::Access::state(checkpoint).listed().name(index);
 }
 
 std::string NamedStorage::record() const { return zip::storage_record(key); }
@@ -224,13 +246,15 @@ bool ReservedStorages::is_unwritten(std::string_view key) const noexcept {
 Backing::Backing(const Checkpoint& checkpoint) noexcept
     : state_(&Checkpoint::Access::state(checkpoint)) {}
 
-std::size_t Backing::storage_count() const noexcept { return state_->catalog().storages().size(); }
+std::size_t Backing::storage_count() const noexcept { return state_->listed().storage_count(); }
 
 NamedStorage Backing::storage(std::size_t index) const noexcept {
-  const catalog::StorageEntry& storage = state_->catalog().storages()[index];
-  const std::uint64_t base = state_->sources[storage.source].base();
-  return {state_->catalog().text(storage.key), storage.position - base, storage.nbytes,
-          storage.crc32, storage.source};
+  const ListedTensors listed = state_->listed();
+  const std::uint32_t source = listed.source(index);
+  const auto [place, fault] = state_->tensors.storage(index);
+  if (fault != nullptr) return {listed.key(index), 0, 0, 0, source, fault};
+  return {listed.key(index), place->position - state_->sources[source].base(), place->nbytes,
+          place->crc32, source};
 }
 
 }  // namespace weightmap

@@ -103,7 +103,10 @@ Result<std::optional<NamedFiles>> name_data_files(const FirstFiles& first) {
       .why = names_it("metadata", file),
       .parse = [metadata, count](const Sources& sources, const OpenOptions& options,
                                  OpenStats& stats, std::pmr::memory_resource& memory) {
-        return dcp::parse(metadata, data_files(sources, count), options, stats, memory);
+        // Of a remote folder all items take few requests together.
+        const dcp::Proof proof =
+            sources.front().remote ? dcp::Proof::at_open : dcp::proof_of(options);
+        return dcp::parse(metadata, data_files(sources, count), proof, options, stats, memory);
       }};
 }
 

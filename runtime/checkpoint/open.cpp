@@ -27,15 +27,15 @@ using State = Checkpoint::State;
 using Clock = std::chrono::steady_clock;
 
 // Fails for what OpenOptions::dtypes says of other tensors than opaque ones, which have it by now.
-Result<void> check_dtypes(const catalog::Catalog& catalog, const OpenOptions& options) {
+Result<void> check_dtypes(const catalog::ListedTensors& listed, const OpenOptions& options) {
   for (const auto& [name, dtype] : options.dtypes) {
-    const std::uint32_t found = catalog.find(name);
+    const std::uint32_t found = listed.find(name);
     const std::string named = "the option dtypes names " + bytes::quote(name);
     if (found == catalog::Catalog::none)
       return failure(ErrorCode::invalid_argument, named + ", which is not listed");
-    if (catalog[found].dtype != dtype)
+    if (listed.dtype(found) != dtype)
       return failure(ErrorCode::invalid_argument,
-                     named + ", which is " + std::string(to_string(catalog[found].dtype)) +
+                     named + ", which is " + std::string(to_string(listed.dtype(found))) +
                          ": it tells the types of opaque arrays in .npz and .npy files only");
   }
   return {};
@@ -50,7 +50,7 @@ class Opening {
   Result<Checkpoint> run() && {
     const Clock::time_point began = Clock::now();
     TRY(parse());
-    TRY(check_dtypes(state_->catalog(), state_->options));
+    TRY(check_dtypes(state_->listed(), state_->options));
     TRY(check_zero_copy(*state_));
     TRY(inflate_storages(*state_));
     TRY(map());
@@ -80,6 +80,9 @@ Result<void> Opening::parse() {
   if (parsing.named() != nullptr) TRY(add_files(*parsing.named()));
   TRY_ASSIGN(state_->parsed, std::move(parsing).finish());
   state_->parsed->memory.trim();
+  format::Parsed& content = state_->parsed->content;
+  state_->tensors = TensorTable(std::exchange(content.catalog, {}),
+                                std::exchange(content.late_places, std::nullopt));
   return {};
 }
 
@@ -141,9 +144,9 @@ void Opening::describe() {
   CheckpointInfo& info = state.info;
   info = parsed.facts;
   info.not_opened = state.not_opened;
-  info.tensors = parsed.catalog.size();
-  info.tensor_bytes = parsed.catalog.tensor_bytes();
-  info.storages = parsed.catalog.storages().size();
+  info.tensors = state.listed().size();
+  info.tensor_bytes = state.listed().tensor_bytes();
+  info.storages = state.listed().storage_count();
   info.file_bytes = state.sources.bytes();
   info.sharing = state.mapping.sharing();
   info.sharing_fell_back = state.mapping.fell_back();

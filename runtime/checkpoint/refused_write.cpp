@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -43,13 +44,11 @@ class Line {
 };
 
 void add_tensor_at(Line& line, const Checkpoint::State& state, std::uint64_t position) noexcept {
-  for (const catalog::Entry& entry : state.catalog().entries()) {
-    if (position < entry.position || position - entry.position >= entry.extent) continue;
-    line.add("tensor \"");
-    line.add_name(state.catalog().name(entry));
-    return line.add("\"");
-  }
-  line.add("a byte of no tensor");
+  const std::optional<std::size_t> index = state.tensors.find_at(position);
+  if (!index) return line.add("a byte of no tensor");
+  line.add("tensor \"");
+  line.add_name(state.listed().name(*index));
+  line.add("\"");
 }
 
 }  // namespace

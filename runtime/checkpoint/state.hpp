@@ -19,11 +19,12 @@
 #include "mmap/pages/process_faults.hpp"
 #include "runtime/base/bytes/byte_range.hpp"
 #include "runtime/base/bytes/range_set.hpp"
-#include "runtime/base/catalog/catalog.hpp"
+#include "runtime/base/catalog/listed_tensors.hpp"
 #include "runtime/checkpoint/demand_log.hpp"
 #include "runtime/checkpoint/gate.hpp"
 #include "runtime/checkpoint/open_sources.hpp"
 #include "runtime/checkpoint/sources.hpp"
+#include "runtime/checkpoint/tensor_table.hpp"
 #include "runtime/formats/format/format.hpp"
 #include "runtime/system/memory/lock_share.hpp"
 #include "runtime/system/process/fork_safe.hpp"
@@ -66,6 +67,7 @@ struct Checkpoint::State {
   ViewMemory view_memory;
   std::vector<std::string> not_opened;
   std::unique_ptr<ParsedFiles> parsed;
+  TensorTable tensors;    // of `parsed`, whose own catalog is empty
   mmap::Mapping mapping;  // of all files
   // Owned; made by the first call that needs it; any thread.
   std::atomic<const mmap::Mapping*> copy_on_write{nullptr};
@@ -86,12 +88,23 @@ struct Checkpoint::State {
 
   // Precondition: the files are parsed, which holds once the open is done.
   const format::Parsed& content() const noexcept { return parsed->content; }
-  const catalog::Catalog& catalog() const noexcept { return parsed->content.catalog; }
-  TensorView view(const catalog::Entry& entry) const noexcept {
+  catalog::ListedTensors listed() const noexcept { return tensors.listed(); }
+  // The catalog with the places of all tensors, of which late ones are proven here.
+  Result<const catalog::Catalog*> placed() const;
+  // Returns the number of the tensor of this name; fails as Checkpoint::get() does.
+  Result<std::uint32_t> index_of(std::string_view name) const;
+  TensorView view(std::size_t index) const noexcept { return view(index, tensors.at(index)); }
+  TensorView view(std::size_t index, const TensorPlace& place) const noexcept {
+    if (place.fault != nullptr) [[unlikely]] {
+      const catalog::ListedTensors all = listed();
+      return TensorView::without_bytes(all.dtype(index), all.sizes(index).size(), all.dims(index),
+                                       *place.fault);
+    }
+    const catalog::Entry& entry = *place.entry;
     const std::byte* first = entry.extent == 0 ? nullptr : mapping.bytes().data() + entry.position;
     const unsigned repeats =
         options.repeats == Repeats::any ? unsigned{TensorView::any_repeats} : 0;
-    return {entry.dtype, entry.rank,   catalog().dims(entry),
+    return {entry.dtype, entry.rank,   place.catalog->dims(entry),
             first,       entry.extent, (entry.flags & view_flags) | repeats};
   }
   // The name of the whole in errors and messages.

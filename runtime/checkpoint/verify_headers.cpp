@@ -44,7 +44,7 @@ Result<void> check_storages(const catalog::Catalog& used, const catalog::Catalog
   return {};
 }
 
-// Returns true if the open read and proved the whole header.
+// Returns true if the whole header was read and proven, by now.
 bool is_proven(const State& state) noexcept {
   const Format format = state.info.format;
   return format == Format::dcp || (is_header_and_elements(format) && !state.is_set());
@@ -53,6 +53,7 @@ bool is_proven(const State& state) noexcept {
 // Reads the metadata of the files afresh and compares the place of every storage with what stands
 // before it in its file.
 Result<void> compare_headers(const State& state) {
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.placed());
   if (is_proven(state)) return {};
   OpenOptions options = state.options;
   options.verify = Verify::headers;
@@ -64,11 +65,11 @@ Result<void> compare_headers(const State& state) {
   if (row != nullptr && row->parse != nullptr && !state.sources.front().member)
     return row->verify_headers == nullptr
                ? Result<void>()
-               : row->verify_headers(parsing.first(), state.catalog(), options.limits);
+               : row->verify_headers(parsing.first(), *catalog, options.limits);
   TRY(parsing.read_first());
   if (parsing.named() != nullptr) TRY(check_names(parsing.named()->files, state.sources));
   TRY_ASSIGN(const std::unique_ptr<ParsedFiles> parsed, std::move(parsing).finish());
-  return check_storages(state.catalog(), parsed->content.catalog, state.sources);
+  return check_storages(*catalog, parsed->content.catalog, state.sources);
 }
 
 }  // namespace

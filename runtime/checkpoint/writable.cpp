@@ -42,6 +42,7 @@ Result<std::span<std::byte>> Checkpoint::writable_bytes(const TensorView& view) 
   TRY(state.check_view_memory());
   if (!state.info.writable)
     return failure(ErrorCode::invalid_argument, "the checkpoint was not opened writable");
+  TRY(view.check_no_fault());
   const std::span<const std::byte> part = view.bytes();
   if (part.empty()) return std::span<std::byte>{};
   const std::optional<std::uint64_t> position = state.position_of(part);

@@ -22,7 +22,7 @@ struct Extent {
   std::uint64_t length;
 };
 
-catalog::Catalog catalog_of(const std::vector<Extent>& extents) {
+TensorTable table_of(const std::vector<Extent>& extents) {
   catalog::Counts counts;
   counts.tensors = extents.size();
   counts.storages = extents.size();
@@ -38,14 +38,14 @@ catalog::Catalog catalog_of(const std::vector<Extent>& extents) {
   for (std::uint32_t i = 0; i < extents.size(); ++i)
     REQUIRE(builder.add_tensor(
         {name, {catalog::Path::is_name, 1}, &dims[2 * i], 0, i, 0, DType::uint8, 1, 0}));
-  return std::move(builder).finish();
+  return {std::move(builder).finish(), {}};
 }
 
 Order order_of(const std::vector<Extent>& extents, const std::vector<std::uint64_t>& demanded) {
-  const catalog::Catalog catalog = catalog_of(extents);
+  const TensorTable tensors = table_of(extents);
   DemandLog log;
-  for (std::uint64_t offset : demanded) log.note(offset, catalog);
-  return log.order(catalog);
+  for (std::uint64_t offset : demanded) log.note(offset, tensors);
+  return log.order(tensors);
 }
 
 }  // namespace
@@ -78,27 +78,27 @@ TEST_CASE("of tensors that share bytes it names the first in the list") {
 }
 
 TEST_CASE("loses nothing however many views of one tensor come first") {
-  const catalog::Catalog catalog = catalog_of({{0, 100000}, {100000, 10}});
+  const TensorTable tensors = table_of({{0, 100000}, {100000, 10}});
   DemandLog log;
-  for (std::uint64_t offset = 0; offset < 100000; ++offset) log.note(offset, catalog);
-  log.note(100000, catalog);
-  CHECK(log.order(catalog) == Order{0, 1});
-  log.note(5, catalog);
-  CHECK(log.order(catalog) == Order{0, 1});
+  for (std::uint64_t offset = 0; offset < 100000; ++offset) log.note(offset, tensors);
+  log.note(100000, tensors);
+  CHECK(log.order(tensors) == Order{0, 1});
+  log.note(5, tensors);
+  CHECK(log.order(tensors) == Order{0, 1});
 }
 
 TEST_CASE("takes notes from many threads") {
   std::vector<Extent> extents;
   for (std::uint64_t i = 0; i < 4000; ++i) extents.push_back({i, 1});
-  const catalog::Catalog catalog = catalog_of(extents);
+  const TensorTable tensors = table_of(extents);
   DemandLog log;
   std::vector<std::thread> threads;
   for (std::uint64_t first = 0; first < 4; ++first)
-    threads.emplace_back([&log, &catalog, first] {
-      for (std::uint64_t i = first; i < 4000; i += 4) log.note(i, catalog);
+    threads.emplace_back([&log, &tensors, first] {
+      for (std::uint64_t i = first; i < 4000; i += 4) log.note(i, tensors);
     });
   for (std::thread& thread : threads) thread.join();
-  const Order order = log.order(catalog);
+  const Order order = log.order(tensors);
   CHECK(order.size() == 4000);
   // Each thread's own come in its own order.
   std::vector<std::size_t> last(4, 0);

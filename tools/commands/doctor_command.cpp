@@ -89,6 +89,7 @@ Result<std::vector<doctor::Finding>> findings_about(const DoctorCommand& options
   if (!options.file.empty()) {
     TRY(check_look_is_harmless(options.file));
     TRY_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.file, OpenOptions::to_look()));
+    TRY(prove_tensors(checkpoint));
     found = findings(look_at(checkpoint, options));
   }
   if (!options.python.empty()) {

@@ -24,7 +24,7 @@ std::string_view first_parts(std::string_view name, std::size_t depth) noexcept 
 std::size_t count_groups(const Checkpoint& checkpoint, const Indices& indices, std::size_t depth) {
   std::unordered_set<std::string_view> names;
   for (const std::size_t index : indices)
-    names.insert(first_parts(checkpoint.tensors()[index].name, depth));
+    names.insert(first_parts(tensor_name(checkpoint, index), depth));
   return names.size();
 }
 
@@ -38,7 +38,7 @@ Named name_groups(const Checkpoint& checkpoint, const Indices& indices, Grouping
   Named named;
   std::unordered_map<std::string_view, std::size_t> known;
   for (const std::size_t index : indices) {
-    const std::string_view whole = checkpoint.tensors()[index].name;
+    const std::string_view whole = tensor_name(checkpoint, index);
     const std::string_view name = grouping.depth > 0 ? first_parts(whole, grouping.depth) : whole;
     std::size_t group = named.groups.size();
     if (grouping.depth > 0) group = known.try_emplace(name, group).first->second;

@@ -130,16 +130,16 @@ class Assembly {
     return {};
   }
 
+  catalog::Catalog finish() && { return std::move(builder_).finish(); }
   Result<catalog::Catalog> finish(std::span<const Whole> tensors) && {
     if (builder_.has_ambiguous_names()) return refuse_repeated(tensors);
-    catalog::Catalog catalog = std::move(builder_).finish();
+    catalog::Catalog catalog = std::move(*this).finish();
     for (const Whole& tensor : tensors)
       if (tensor.chunks.size() > 1 && catalog.find(tensor.name) != catalog::Catalog::none)
         return refuse_repeated({&tensor, 1});
     return catalog;
   }
 
- private:
   Result<void> add_chunk(const Whole& tensor, const PlacedChunk& chunk) {
     spell_name(tensor, chunk, name_);
     const catalog::Text name = builder_.add_text(name_);
@@ -166,6 +166,7 @@ class Assembly {
     return {};
   }
 
+ private:
   catalog::Path path_of(const Whole& tensor) {
     const PathTexts texts(tensor);
     if (texts.parts.empty()) return {catalog::Path::is_name, 1};
@@ -228,6 +229,17 @@ Result<catalog::Counts> count(std::span<const Whole> tensors, const Limits& limi
 }
 
 }  // namespace
+
+Result<catalog::Catalog> place_piece(Whole& tensor, std::pmr::memory_resource& memory) {
+  if (BoxRef{{}, tensor.sizes}.is_empty()) make_whole(tensor);
+  catalog::Counts counts;
+  counts.tensors = counts.storages = counts.locations = 1;
+  counts.dims = 2 * tensor.sizes.size();
+  counts.string_bytes = tensor.name.size() + 3;
+  Assembly assembly(counts, memory);
+  TRY(assembly.add_chunk(tensor, tensor.chunks.front()));
+  return std::move(assembly).finish();
+}
 
 Result<void> assemble(std::vector<Whole>& tensors, std::uint64_t pickle_bytes,
                       const OpenOptions& options, std::pmr::memory_resource& memory,

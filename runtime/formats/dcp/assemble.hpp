@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/catalog/catalog.hpp"
 #include "runtime/formats/format/format.hpp"
 #include "weightmap/dtype.hpp"
 #include "weightmap/options.hpp"
@@ -26,8 +27,9 @@ struct PlacedChunk {
   std::uint64_t storage_bytes;
   std::int64_t storage_offset;  // elements
   std::uint32_t crc32;
-  std::uint32_t source;  // the number of its file
-  std::uint8_t flags;    // of TensorView
+  std::uint32_t source;   // the number of its file
+  std::uint8_t flags;     // of TensorView
+  std::size_t given = 0;  // its number among the pieces that were given
 };
 
 struct Whole {
@@ -38,6 +40,11 @@ struct Whole {
   std::vector<std::int64_t> sizes;
   std::vector<PlacedChunk> chunks;
 };
+
+// Builds the catalog of one piece alone, with the sizes that assemble() gives it: of an empty
+// tensor the first piece has those of the whole. Fails with corrupt, naming the tensor.
+// Precondition: it has one piece, and no path.
+Result<catalog::Catalog> place_piece(Whole& tensor, std::pmr::memory_resource& memory);
 
 // Fills in the catalog and the composed tensors of `parsed`. Sorts the pieces of each tensor by
 // their offsets, row-major, and drops empty ones. Fails with corrupt, naming the tensor, if pieces

@@ -8,6 +8,7 @@
 
 #include "runtime/base/try.hpp"
 #include "runtime/formats/dcp/assemble.hpp"
+#include "runtime/formats/dcp/late_items.hpp"
 #include "runtime/formats/dcp/read_items.hpp"
 #include "runtime/formats/dcp/values.hpp"
 #include "weightmap/tensor_view.hpp"
@@ -17,25 +18,6 @@ namespace {
 
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
-
-// Returns the tensors with the places of their pieces. `reads` have another order, and are moved.
-std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads) {
-  std::vector<Whole> all;
-  all.reserve(metadata.tensors.size());
-  for (const Tensor& tensor : metadata.tensors) {
-    all.push_back({tensor.name,
-                   tensor.path,
-                   tensor.dtype,
-                   tensor.requires_grad,
-                   {tensor.sizes.begin(), tensor.sizes.end()},
-                   {}});
-    all.back().chunks.reserve(tensor.chunks.size());
-  }
-  for (ItemRead& read : reads)
-    all[static_cast<std::size_t>(read.tensor - metadata.tensors.data())].chunks.push_back(
-        std::move(read.placed));
-  return all;
-}
 
 bool has_foreign_order(std::span<const ItemRead> reads) {
   return std::ranges::any_of(reads, [](const ItemRead& read) {
@@ -71,8 +53,13 @@ format::LateValues late_values(std::shared_ptr<const Metadata> metadata,
 
 }  // namespace
 
+Proof proof_of(const OpenOptions& options) noexcept {
+  return *options.verify == Verify::chain && !*options.zero_copy_only ? Proof::at_first_use
+                                                                      : Proof::at_open;
+}
+
 Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataFile> files,
-                     const OpenOptions& options, OpenStats& stats,
+                     Proof proof, const OpenOptions& options, OpenStats& stats,
                      std::pmr::memory_resource& memory) {
   const Clock::time_point began = Clock::now();
   Metadata& metadata = *all;
@@ -80,10 +67,12 @@ Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataF
     return failure(ErrorCode::io, "the metadata changed: it names " +
                                       std::to_string(metadata.files.size()) + " files, and " +
                                       std::to_string(files.size()) + " are open");
-  std::vector<ItemRead> reads;
-  for (const Tensor& tensor : metadata.tensors)
-    for (const Chunk& chunk : tensor.chunks) reads.push_back({&tensor, &chunk, {}});
-  TRY(read_items(reads, files, options, stats));
+  std::vector<ItemRead> reads = reads_of(metadata);
+  const bool is_late = proof == Proof::at_first_use;
+  if (is_late)
+    for (ItemRead& read : reads) TRY(expect_item(read, files));
+  else
+    TRY(read_items(reads, files, options, stats));
   const Clock::time_point were_read = Clock::now();
   Parsed parsed(memory);
   const bool is_foreign = has_foreign_order(reads);
@@ -91,15 +80,17 @@ Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataF
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
   parsed.late = late_values(all, pieces_of(tensors));
+  if (is_late) parsed.late_places = late_places(all, tensors, files, options);
   parsed.facts.format = Format::dcp;
   parsed.facts.byteorder =
       is_foreign == (std::endian::native == std::endian::little) ? "big" : "little";
+  parsed.facts.byteorder_assumed = is_late && !reads.empty();
   parsed.facts.storage_alignment = 1;
   parsed.facts.pickle_bytes = metadata.pickle_bytes;
   parsed.facts.names_torch_safe_only = metadata.names_torch_safe_only;
   parsed.facts.unsupported = std::move(metadata.unsupported);
-  stats.storages_by_directory += reads.size();
-  if (!reads.empty()) stats.strategy = OffsetStrategy::directory;
+  if (!is_late) stats.storages_by_directory += reads.size();
+  if (!is_late && !reads.empty()) stats.strategy = OffsetStrategy::directory;
   stats.pickle += were_read - began;
   stats.catalog += Clock::now() - were_read;
   return parsed;

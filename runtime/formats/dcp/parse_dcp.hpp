@@ -5,6 +5,7 @@
 // 0:6]", and the whole is a ComposedTensor of the form chunked; see weightmap/chunks.hpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -18,11 +19,19 @@
 
 namespace weightmap::dcp {
 
-// Takes the first tree out of `metadata`, and keeps the rest for the values, which read `files`
-// again; these are in the order of Metadata::files, behind all metadata files. Fails as
-// read_metadata() and read_items() do, and if the chunks do not make up the tensors.
+// When items are read and compared with the metadata.
+enum class Proof : std::uint8_t { at_open, at_first_use };
+
+// At the first use, unless the options ask for what only the items tell. They are complete.
+Proof proof_of(const OpenOptions& options) noexcept;
+
+// Takes the first tree out of `metadata`, and keeps the rest for the values and the items, which
+// read `files` later; these are in the order of Metadata::files, behind all metadata files, and
+// stay open, where they are. Fails if the chunks do not make up the tensors, or leave their files;
+// with a proof at open as read_items() does.
 Result<format::Parsed> parse(const std::shared_ptr<Metadata>& metadata,
-                             std::span<const DataFile> files, const OpenOptions& options,
-                             OpenStats& stats, std::pmr::memory_resource& memory);
+                             std::span<const DataFile> files, Proof proof,
+                             const OpenOptions& options, OpenStats& stats,
+                             std::pmr::memory_resource& memory);
 
 }  // namespace weightmap::dcp

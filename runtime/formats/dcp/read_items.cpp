@@ -1,8 +1,6 @@
 #include "runtime/formats/dcp/read_items.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
@@ -12,6 +10,7 @@
 
 #include "runtime/base/bytes/counted.hpp"
 #include "runtime/base/bytes/escape.hpp"
+#include "runtime/base/bytes/row_major.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/formats/dcp/boxes.hpp"
@@ -22,13 +21,6 @@
 #include "weightmap/tensor_view.hpp"
 
 namespace weightmap::dcp {
-namespace {
-
-// Upper bounds for an archive of one tensor.
-constexpr std::uint64_t most_pickle_bytes = 65536;
-constexpr std::uint64_t most_directory_bytes = 65536;
-// The number of items that a thread reads at a time.
-constexpr std::size_t items_together = 128;
 
 // The tensor of an item, whose place is one in the item.
 struct ItemTensor {
@@ -43,39 +35,25 @@ struct ProvenItem {
   std::optional<ItemPattern> pattern;  // if others may be like it
 };
 
-using ProvenItemRef = std::shared_ptr<const ProvenItem>;
+namespace {
 
-// Items that were parsed, for those that follow. May be used by any thread.
-class ProvenItems {
- public:
-  // Returns an item that one with these ends is like, for that chunk; nullptr if there is none.
-  ProvenItemRef find(const Chunk& chunk, const ItemEnds& ends) const {
-    ProvenItemRef item = last(slot_of(chunk));
-    return item != nullptr && item->pattern->matches(ends) ? item : nullptr;
-  }
-  // Precondition: the item has a pattern.
-  void add(const Chunk& chunk, ProvenItemRef item) {
-    const std::scoped_lock lock(mutex_);
-    items_[slot_of(chunk)] = std::move(item);
-  }
+using ProvenItemPtr = std::unique_ptr<const ProvenItem>;
 
- private:
-  static constexpr std::size_t slots = 61;
+// Upper bounds for an archive of one tensor.
+constexpr std::uint64_t most_pickle_bytes = 65536;
+constexpr std::uint64_t most_directory_bytes = 65536;
+// The number of items that a thread reads at a time.
+constexpr std::size_t items_together = 128;
+// Where nothing lies: the storage of a tensor whose place is not known is as long as any, and ends
+// there.
+constexpr std::uint64_t no_place = std::uint64_t{1} << 62;
 
-  // Items of one size may be of several shapes, which take turns in a file.
-  static std::size_t slot_of(const Chunk& chunk) noexcept {
-    std::uint64_t hash = chunk.item.length;
-    for (const std::int64_t size : chunk.sizes) hash = 31 * hash + static_cast<std::uint64_t>(size);
-    return hash % slots;
-  }
-  ProvenItemRef last(std::size_t slot) const {
-    const std::scoped_lock lock(mutex_);
-    return items_[slot];
-  }
-
-  mutable std::mutex mutex_;
-  std::array<ProvenItemRef, slots> items_;
-};
+// Items of one size may be of several shapes.
+std::uint64_t hash_of(const Chunk& chunk) noexcept {
+  std::uint64_t hash = chunk.item.length;
+  for (const std::int64_t size : chunk.sizes) hash = 31 * hash + static_cast<std::uint64_t>(size);
+  return hash;
+}
 
 tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   error.message.insert(0, "tensor " + bytes::quote(read.tensor->name) + ", chunk at " +
@@ -85,13 +63,6 @@ tl::unexpected<Error> about_item(const ItemRead& read, Error error) {
   std::uint64_t& at = error.file_offset;
   at = at == Error::no_offset ? read.chunk->item.offset : at + read.chunk->item.offset;
   return tl::unexpected<Error>(std::move(error));
-}
-
-OpenOptions for_one_tensor(OpenOptions options) {
-  Limits& limits = options.limits;
-  limits.pickle_bytes = std::min(limits.pickle_bytes, most_pickle_bytes);
-  limits.directory_bytes = std::min(limits.directory_bytes, most_directory_bytes);
-  return options;
 }
 
 bool is_same_item(const ItemRead& one, const ItemRead& other) {
@@ -152,7 +123,7 @@ Result<void> take(const ItemTensor& tensor, std::uint32_t crc32, const DataFile&
   return {};
 }
 
-Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& options,
+Result<ProvenItemPtr> parse_item(const ItemSource& source, const OpenOptions& options,
                                  OpenStats& stats) {
   std::pmr::monotonic_buffer_resource memory(16384);
   format::Input input(source, 0, source.size(), memory);
@@ -171,27 +142,29 @@ Result<ProvenItemRef> parse_item(const ItemSource& source, const OpenOptions& op
   if (source.was_read_between_ends() ||
       (pattern && pattern->storage_position() != tensor.placed.storage_position))
     pattern.reset();
-  return std::make_shared<const ProvenItem>(ProvenItem{std::move(tensor), std::move(pattern)});
+  return std::make_unique<const ProvenItem>(ProvenItem{std::move(tensor), std::move(pattern)});
 }
 
 // All of `reads` refer to the same item.
-Result<void> read_item(std::span<ItemRead> reads, const PartsOfFile& parts, const DataFile& file,
-                       const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
+Result<void> prove_item(std::span<ItemRead> reads, const PartsOfFile& parts, const DataFile& file,
+                        const OpenOptions& options, OpenStats& stats, ProvenItems& proven) {
   const Chunk& chunk = *reads.front().chunk;
   const ItemSource source(parts, chunk.item);
   const ItemEnds ends = source.ends();
-  ProvenItemRef item = proven.find(chunk, ends);
+  const ProvenItem* item = proven.find(chunk, ends);
+  ProvenItemPtr own;
   if (item == nullptr) {
-    Result<ProvenItemRef> parsed = parse_item(source, options, stats);
+    Result<ProvenItemPtr> parsed = parse_item(source, options, stats);
     if (!parsed) return about_item(reads.front(), std::move(parsed.error()));
-    item = std::move(*parsed);
-    if (item->pattern) proven.add(chunk, item);
+    own = std::move(*parsed);
+    item = own.get();
   }
   const std::uint32_t crc32 =
       item->pattern ? item->pattern->crc32(ends) : item->tensor.placed.crc32;
   for (ItemRead& read : reads)
     if (Result<void> taken = take(item->tensor, crc32, file, read); !taken)
       return about_item(read, std::move(taken.error()));
+  if (own != nullptr) proven.keep(chunk, std::move(own));
   return {};
 }
 
@@ -209,13 +182,77 @@ Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const Op
     const auto end = std::find_if_not(
         begin, items.end(), [&](const ItemRead& read) { return is_same_item(*begin, read); });
     TRY(parts.read_ends(begin->chunk->item));
-    TRY(read_item({begin, end}, parts, file, options, stats, proven));
+    TRY(prove_item({begin, end}, parts, file, options, stats, proven));
     begin = end;
   }
   return {};
 }
 
+Result<void> about_data_file(Result<void> result, const DataFile& file) {
+  if (!result && result.error().file.empty()) result.error().file = file.shown_name;
+  return result;
+}
+
 }  // namespace
+
+OpenOptions for_one_item(OpenOptions options) {
+  Limits& limits = options.limits;
+  limits.pickle_bytes = std::min(limits.pickle_bytes, most_pickle_bytes);
+  limits.directory_bytes = std::min(limits.directory_bytes, most_directory_bytes);
+  return options;
+}
+
+ProvenItems::~ProvenItems() {
+  for (const std::atomic<const ProvenItem*>& item : items_) delete item.load();
+}
+
+const ProvenItem* ProvenItems::find(const Chunk& chunk, const ItemEnds& ends) const noexcept {
+  const std::uint64_t first = hash_of(chunk);
+  for (std::uint64_t at = first; at < first + most_probes; ++at) {
+    const ProvenItem* const item = items_[at % slots].load(std::memory_order_acquire);
+    if (item == nullptr) return nullptr;
+    if (item->pattern->matches(ends)) return item;
+  }
+  return nullptr;
+}
+
+void ProvenItems::keep(const Chunk& chunk, std::unique_ptr<const ProvenItem> item) noexcept {
+  if (!item->pattern) return;
+  const std::uint64_t first = hash_of(chunk);
+  for (std::uint64_t at = first; at < first + most_probes; ++at) {
+    const ProvenItem* none = nullptr;
+    if (!items_[at % slots].compare_exchange_strong(none, item.get(), std::memory_order_acq_rel))
+      continue;
+    static_cast<void>(item.release());
+    return;
+  }
+}
+
+Result<void> read_item(ItemRead& item, std::span<const DataFile> files, const OpenOptions& options,
+                       ProvenItems& proven) {
+  OpenStats not_of_the_open;
+  const DataFile& file = files[item.chunk->item.file];
+  return about_data_file(read_some({&item, 1}, file, options, not_of_the_open, proven), file);
+}
+
+Result<void> expect_item(ItemRead& read, std::span<const DataFile> files) {
+  const Chunk& chunk = *read.chunk;
+  const DataFile& file = files[chunk.item.file];
+  if (Result<void> fits = check_place(chunk.item, *file.file); !fits)
+    return about_data_file(about_item(read, std::move(fits.error())), file);
+  PlacedChunk& placed = read.placed;
+  placed = {chunk.offsets,
+            chunk.sizes,
+            std::vector<std::int64_t>(chunk.sizes.size()),
+            no_place,
+            no_place,
+            0,
+            0,
+            file.number,
+            0};
+  static_cast<void>(bytes::row_major_strides(chunk.sizes, placed.strides));
+  return {};
+}
 
 Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> files,
                         const OpenOptions& options, OpenStats& stats) {
@@ -233,15 +270,15 @@ Result<void> read_items(std::span<ItemRead> items, std::span<const DataFile> fil
     parts.push_back(items.subspan(begin, end - begin));
     begin = end;
   }
-  const OpenOptions options_of_item = for_one_tensor(options);
+  const OpenOptions options_of_item = for_one_item(options);
   ProvenItems proven;
   std::mutex counting;
   return parallel_for(parts.size(), [&](std::size_t number) -> Result<void> {
     OpenStats of_part;
     const std::span<ItemRead> part = parts[number];
     const DataFile& file = files[part.front().chunk->item.file];
-    Result<void> read = read_some(part, file, options_of_item, of_part, proven);
-    if (!read && read.error().file.empty()) read.error().file = file.shown_name;
+    Result<void> read =
+        about_data_file(read_some(part, file, options_of_item, of_part, proven), file);
     const std::scoped_lock lock(counting);
     stats.reads += of_part.reads;
     stats.bytes_read += of_part.bytes_read;

@@ -5,6 +5,7 @@
 // single file is 0. A catalog uses positions in it only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,6 +79,15 @@ struct LateValues {
       read;
 };
 
+// Places of tensors that lie in the files, away from the metadata, and are read and proven when
+// they are asked for. The files that were parsed must stay open, where they are. Any thread.
+struct LatePlaces {
+  // The catalog of one tensor of Parsed::catalog alone, with its place.
+  std::function<Result<catalog::Catalog>(std::size_t index)> read;
+  // That of all, in the same order.
+  std::function<Result<catalog::Catalog>()> read_all;
+};
+
 // The metadata of a checkpoint: its value tree and its catalog.
 struct Parsed {
   explicit Parsed(std::pmr::memory_resource& memory) : nodes(memory) {}
@@ -91,7 +101,8 @@ struct Parsed {
   // The chunked tensors by name: positions in `composed`, which must not change any more.
   std::unordered_map<std::string_view, std::uint32_t> chunked;
   std::optional<Split> split;
-  std::optional<LateValues> late;  // in which case `tree` is not what users ask for
+  std::optional<LateValues> late;         // in which case `tree` is not what users ask for
+  std::optional<LatePlaces> late_places;  // in which case those in `catalog` are none
   // The parser fills in: format, version, format_version, byteorder, byteorder_assumed,
   // storage_alignment, pickle_bytes, names_torch_safe_only.
   CheckpointInfo facts;

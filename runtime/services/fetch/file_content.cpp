@@ -27,21 +27,24 @@ std::optional<ByteRange> in_file(const SourceFile& file, std::uint64_t position,
 std::vector<ByteRange> ranges_in_order(const Checkpoint::State& state, const SourceFile& file,
                                        const std::vector<std::string>& order) {
   std::vector<ByteRange> ranges;
-  const catalog::Catalog& catalog = state.catalog();
-  const auto add = [&](const catalog::Entry& entry) {
-    if (const auto range = in_file(file, entry.position, entry.extent)) ranges.push_back(*range);
+  const catalog::ListedTensors listed = state.listed();
+  const auto add = [&](std::size_t index) {
+    const TensorPlace place = state.tensors.at(index);  // without one its use tells why
+    if (place.entry == nullptr) return;
+    if (const auto range = in_file(file, place.entry->position, place.entry->extent))
+      ranges.push_back(*range);
   };
   for (const std::string& text : order) {
-    const std::uint32_t named = catalog.find(text);
-    if (named != catalog.none) add(catalog[named]);
+    const std::uint32_t named = listed.find(text);
+    if (named != catalog::Catalog::none) add(named);
     const NamePattern pattern(text);
     if (!pattern.has_wildcards()) {
-      const std::uint32_t found = catalog.find(pattern.name());  // another one, if it was escaped
-      if (found != catalog.none) add(catalog[found]);
+      const std::uint32_t found = listed.find(pattern.name());  // another one, if it was escaped
+      if (found != catalog::Catalog::none) add(found);
       continue;
     }
-    for (const catalog::Entry& entry : catalog.entries())
-      if (pattern.matches(catalog.name(entry))) add(entry);
+    for (std::size_t i = 0; i < listed.size(); ++i)
+      if (pattern.matches(listed.name(i))) add(i);
   }
   return ranges;
 }
@@ -52,11 +55,12 @@ StorageSums sums_of(const Checkpoint::State& state, const SourceFile& file,
                     const FetchOptions& options) {
   std::vector<SummedStorage> summed;
   if (!options.verify) return StorageSums({});
-  const catalog::Catalog& catalog = state.catalog();
-  for (const catalog::StorageEntry& storage : catalog.storages()) {
-    const std::optional<ByteRange> range = in_file(file, storage.position, storage.nbytes);
-    if (range && storage.crc32 != 0)
-      summed.push_back({*range, storage.crc32, catalog.text(storage.key)});
+  const catalog::ListedTensors listed = state.listed();
+  for (std::size_t i = 0; i < listed.storage_count(); ++i) {
+    const catalog::StorageEntry* const storage = state.tensors.storage(i).storage;
+    if (storage == nullptr || storage->crc32 == 0) continue;
+    if (const auto range = in_file(file, storage->position, storage->nbytes))
+      summed.push_back({*range, storage->crc32, listed.key(i)});
   }
   return StorageSums(std::move(summed));
 }

@@ -104,8 +104,9 @@ Result<std::uint64_t> check_checkpoint(const PartFile& part, bool verify) {
   OpenOptions look = OpenOptions::to_look();
   if (verify) look.verify = Verify::crc;
   TRY_ASSIGN(const Checkpoint opened, Checkpoint::open_descriptor(part.file().descriptor(), look));
+  TRY_ASSIGN(const catalog::Catalog* const catalog, Checkpoint::Access::state(opened).placed());
   std::uint64_t bytes = 0;
-  for (const auto& storage : Checkpoint::Access::state(opened).catalog().storages())
+  for (const auto& storage : catalog->storages())
     if (verify && storage.crc32 != 0) bytes += storage.nbytes;
   return bytes;
 }

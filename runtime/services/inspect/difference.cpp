@@ -415,6 +415,8 @@ Result<TensorDifference> difference_of_blocks(const TensorView& a, const TensorV
 Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
                                     const Progress& progress) {
   using namespace inspect;
+  TRY(a.check_no_fault());
+  TRY(b.check_no_fault());
   TRY(check_comparable(a, b));
   if (is_blocked(a.dtype())) return difference_of_blocks(a, b, progress);
   TensorDifference same;
@@ -433,6 +435,8 @@ Result<TensorDifference> difference(const TensorView& a, const TensorView& b,
 
 Result<bool> same_bits(const TensorView& a, const TensorView& b, const Progress& progress) {
   using namespace inspect;
+  TRY(a.check_no_fault());
+  TRY(b.check_no_fault());
   if (a.dtype() != b.dtype() || !have_one_shape(a, b) || lazy_bits(a) != lazy_bits(b)) return false;
   if (is_blocked(a.dtype())) {
     TRY_ASSIGN(const TensorSlice bytes_a, a.bits());

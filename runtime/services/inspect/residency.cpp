@@ -140,6 +140,7 @@ Result<std::vector<mmap::CachedPages>> cached_pages_of(const Sources& sources) {
 
 Result<ResidencyReport> examine(Checkpoint::State& state) {
   TRY(state.check_view_memory());
+  TRY_ASSIGN(const catalog::Catalog* const catalog, state.placed());
   const mmap::ProcessFaults faults = mmap::faults_since(state.faults_at_open);
   TRY_ASSIGN(const mmap::MappedMemory memory, memory_of(state));
   TRY_ASSIGN(std::vector<mmap::CachedPages> cached, cached_pages_of(state.sources));
@@ -147,7 +148,7 @@ Result<ResidencyReport> examine(Checkpoint::State& state) {
   ResidencyReport report;
   report.file = describe(state.sources, pages, memory, faults);
   report.file.pss_anonymous_bytes = anonymous_pss(state, memory);
-  describe_ranges(state.sources, state.catalog(), pages, report);
+  describe_ranges(state.sources, *catalog, pages, report);
   return report;
 }
 

@@ -284,6 +284,7 @@ Result<TensorStatistics> ask(const Question& question) {
 
 Result<TensorStatistics> statistics(const TensorView& view, const Progress& progress,
                                     std::uint64_t counted_from) {
+  TRY(view.check_no_fault());
   return ask({view, progress, counted_from});
 }
 

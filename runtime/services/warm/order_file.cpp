@@ -161,7 +161,7 @@ Result<TensorOrder> read_order(std::span<const std::string_view> names, std::str
 
 std::vector<std::size_t> demand_order(const Checkpoint& checkpoint) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  return state.demand_log.order(state.catalog());
+  return state.demand_log.order(state.tensors);
 }
 
 Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std::size_t> tensors,
@@ -172,7 +172,7 @@ Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std
     if (index >= all)
       return failure(ErrorCode::invalid_argument,
                      "there is no tensor " + std::to_string(index) + " of " + std::to_string(all));
-    const std::string line = line_of(checkpoint.tensors()[index].name);
+    const std::string line = line_of(tensor_name(checkpoint, index));
     if (line.size() <= most_line_bytes) text.append(line).push_back('\n');
   }
   if (text.size() > most_bytes) return tl::unexpected<Error>(about(path, too_long()));
@@ -185,9 +185,8 @@ Result<void> save_tensor_order(const Checkpoint& checkpoint, std::span<const std
 
 Result<TensorOrder> load_tensor_order(const Checkpoint& checkpoint,
                                       const std::filesystem::path& path) {
-  std::vector<std::string_view> names;
-  names.reserve(checkpoint.tensors().size());
-  for (const NamedTensor& tensor : checkpoint.tensors()) names.push_back(tensor.name);
+  std::vector<std::string_view> names(checkpoint.tensors().size());
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = tensor_name(checkpoint, i);
   return load_tensor_order(names, path);
 }
 

@@ -26,6 +26,8 @@ CrcReport sum_alone(const Sources& sources, const catalog::Catalog& catalog,
 CrcReport verify_crc(const Checkpoint& checkpoint, const Progress& progress) {
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   if (Result<void> ok = state.check_view_memory(); !ok) return {.faults = {std::move(ok.error())}};
+  const Result<const catalog::Catalog*> catalog = state.placed();
+  if (!catalog) return {.faults = {catalog.error()}};
   WarmOptions options;
   options.verify_crc = true;
   options.budget_bytes = os::MemoryLimit::unknown;  // each page is needed once
@@ -36,7 +38,7 @@ CrcReport verify_crc(const Checkpoint& checkpoint, const Progress& progress) {
       return std::move(report->crc);
   }
   // The fallback without threads, or after a failed read, reports the fault of each storage.
-  return sum_alone(state.sources, state.catalog(), progress);
+  return sum_alone(state.sources, **catalog, progress);
 }
 
 }  // namespace weightmap

@@ -100,8 +100,7 @@ void choose_budget(const WarmOptions& options, const Sources& sources, std::uint
 constexpr std::size_t cached_steps = 4;
 
 // Of all tensors but those of which single pages are wanted.
-std::vector<std::size_t> in_file_order(Checkpoint::State& state) {
-  const catalog::Catalog& catalog = state.catalog();
+std::vector<std::size_t> in_file_order(Checkpoint::State& state, const catalog::Catalog& catalog) {
   std::vector<std::size_t> tensors;
   for (std::size_t i = 0; i < catalog.size(); ++i)
     if (catalog[i].extent == 0 ||
@@ -113,15 +112,18 @@ std::vector<std::size_t> in_file_order(Checkpoint::State& state) {
   return tensors;
 }
 
-Result<std::vector<ByteRange>> ranges_of(const catalog::Catalog& catalog,
+Result<std::vector<ByteRange>> ranges_of(const Checkpoint::State& state,
                                          const std::vector<std::size_t>& tensors) {
+  const std::size_t count = state.listed().size();
   std::vector<ByteRange> ranges;
   ranges.reserve(tensors.size());
   for (std::size_t index : tensors) {
-    if (index >= catalog.size())
+    if (index >= count)
       return failure(ErrorCode::invalid_argument, "there is no tensor " + std::to_string(index) +
-                                                      " of " + std::to_string(catalog.size()));
-    ranges.push_back({catalog[index].position, catalog[index].extent});
+                                                      " of " + std::to_string(count));
+    const TensorPlace place = state.tensors.at(index);
+    if (place.fault != nullptr) return tl::unexpected<Error>(*place.fault);
+    ranges.push_back({place.entry->position, place.entry->extent});
   }
   return ranges;
 }
@@ -160,6 +162,9 @@ Result<std::unique_ptr<WarmWork>> WarmWork::start(State& state, const WarmOption
 }
 
 Result<void> WarmWork::prepare(const WarmOptions& options) {
+  if (options.verify_crc) {
+    TRY_ASSIGN(summed_, state_.placed());
+  }
   method_ = mmap::best_load_method(state_.mapping);
   if (method_ == mmap::LoadMethod::read)
     report_.method_reason = "this kernel does not know MADV_POPULATE_READ";
@@ -177,13 +182,16 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
   patience_ = options.reader_patience;
   exact_ = !options.slices.empty();
   order_ = options.tensors;
-  if (options.follow && order_.empty()) order_ = in_file_order(state_);
+  if (options.follow && order_.empty()) {
+    TRY_ASSIGN(const catalog::Catalog* const catalog, state_.placed());
+    order_ = in_file_order(state_, *catalog);
+  }
   const std::vector<ByteRange> sources = state_.sources.ranges();
   std::vector<ByteRange> ranges;
   for (const ByteRange& source : sources)
     std::ranges::copy(state_.not_random(source), std::back_inserter(ranges));
   if (!order_.empty()) {
-    TRY_ASSIGN(ranges, ranges_of(state_.catalog(), order_));
+    TRY_ASSIGN(ranges, ranges_of(state_, order_));
   } else if (exact_) {
     TRY_ASSIGN(ranges, ranges_of(state_, options.slices));
   }
@@ -196,8 +204,8 @@ Result<void> WarmWork::prepare(const WarmOptions& options) {
 
 void WarmWork::begin(const WarmOptions& options, Progress sums) {
   if (options.verify_crc) {
-    verify_ = std::make_unique<VerifyBehind>(state_.sources, state_.catalog(), plan_.steps,
-                                             std::move(sums));
+    verify_ =
+        std::make_unique<VerifyBehind>(state_.sources, *summed_, plan_.steps, std::move(sums));
     ++running_;
     verifier_ = std::thread([this] {
       run_guarded([this] { report_.crc = verify_->run(); });

@@ -88,8 +88,9 @@ class WarmWork {
   std::chrono::milliseconds patience_{};
   // With WarmOptions::follow: tensors in the consumer's order.
   std::vector<std::size_t> order_;
-  std::unique_ptr<WarmWindow> window_;    // with `follow`; has its own lock
-  std::unique_ptr<VerifyBehind> verify_;  // with `verify_crc`; has its own lock
+  std::unique_ptr<WarmWindow> window_;        // with `follow`; has its own lock
+  const catalog::Catalog* summed_ = nullptr;  // with `verify_crc`
+  std::unique_ptr<VerifyBehind> verify_;      // with `verify_crc`; has its own lock
 
   // Any thread.
   std::atomic<std::size_t> next_step_{0};

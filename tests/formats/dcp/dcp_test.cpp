@@ -36,10 +36,21 @@ DcpFolder divided() {
       test::uint8_elements);
 }
 
-Result<Checkpoint> open(const DcpFolder& made, const OpenOptions& options = {}) {
+// Returns what an open has that proves all items. One that proves none must come to the same, at
+// the latest when all of its tensors are used.
+Result<Checkpoint> open(const DcpFolder& made, OpenOptions options = {.verify = Verify::headers}) {
   const TemporaryFolder folder;
   made.write(folder);
-  return Checkpoint::open(folder.path(), options);
+  Result<Checkpoint> at_once = Checkpoint::open(folder.path(), options);
+  options.verify = Verify::chain;
+  const Result<Checkpoint> late = Checkpoint::open(folder.path(), options);
+  const Result<void> used = late ? verify_headers(*late) : tl::unexpected<Error>(late.error());
+  CHECK(used.has_value() == at_once.has_value());
+  if (!used && !at_once) {
+    CHECK(used.error().message == at_once.error().message);
+    CHECK(used.error().file_offset == at_once.error().file_offset);
+  }
+  return at_once;
 }
 // Of one tensor that is said to be this.
 Result<Checkpoint> open_tensor(const std::string& text) {

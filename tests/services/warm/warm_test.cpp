@@ -539,7 +539,7 @@ TEST_CASE("demands a tensor, or nothing") {
 TEST_CASE("a cancelled checksum stops within a storage") {
   const Checkpoint checkpoint = opened(data / "training.pt");
   Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-  const catalog::Catalog& catalog = state.catalog();
+  const catalog::Catalog& catalog = *state.placed().value();
   std::atomic<bool> cancelled{true};
   CrcReport report;
   StorageSummer summer(state.sources, catalog);

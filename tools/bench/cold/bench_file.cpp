@@ -98,6 +98,7 @@ BenchFile::BenchFile(FileResults description, Format format, std::size_t files, 
 
 Result<BenchFile> BenchFile::open(const std::string& path, const std::string& named) {
   TRY_ASSIGN(const Checkpoint checkpoint, about(path, Checkpoint::open(path)));
+  if (checkpoint.info().format == Format::dcp) TRY(about(path, verify_headers(checkpoint)));
   const std::vector<NamedTensor> tensors = eligible_tensors(checkpoint);
   TRY_ASSIGN(const std::string first, about(path, choose_named(tensors, named)));
   TRY_ASSIGN(TemporaryFolder orders, write_orders(tensors, first));
