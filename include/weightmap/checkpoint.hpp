@@ -6,7 +6,10 @@
 //
 // Nothing in the file is executed: a machine runs the pickle, builds values and calls nothing.
 // Metadata is read with pread into private memory and proven once; the mapping serves tensor bytes
-// only.
+// only. All of it is proven by the open, except in torch.distributed.checkpoint, where each tensor
+// has some beside it: that is read when the tensor is first looked up. If it is damaged, get()
+// fails, and other views have no bytes and say why (TensorView::fault()). OpenOptions::verify
+// headers has the open prove all, and verify_headers() does later.
 //
 // Views, names and values are borrowed from the Checkpoint and valid until it is destroyed; moving
 // it is fine, and a moved-from Checkpoint may only be assigned to or destroyed. To extend the
@@ -87,20 +90,22 @@ class WEIGHTMAP_API Checkpoint {
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
-  TensorRange tensors() const& noexcept WEIGHTMAP_LIFETIMEBOUND;  // in file order
+  // In file order. Each access looks the tensor up; tensor_name() does not.
+  TensorRange tensors() const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // Returns the tensor of this name. nullopt if there is none, or if two tensors have this joined
   // name ({"a.b": t, "a": {"b": u}}); get() distinguishes the two cases. A lookup is a hash and a
-  // small copy: no allocation, no lock, no system call, and no parse.
+  // small copy: no allocation, no lock, no system call, and no parse, but for the first of a tensor
+  // of torch.distributed.checkpoint.
   std::optional<TensorView> find(std::string_view name) const& noexcept WEIGHTMAP_LIFETIMEBOUND;
   // True if a tensor has this name, even if two have it.
   bool contains(std::string_view name) const noexcept;
   // Returns the tensor of this name, or an error with the reason: not_found, with similar names,
   // whose search takes up to some milliseconds; or invalid_argument for an ambiguous name, with
-  // both paths. For names that are often absent, use find() and contains().
+  // both paths; or TensorView::fault(). For names that are often absent, use find() and contains().
   Result<NamedTensor> get(std::string_view name) const& WEIGHTMAP_LIFETIMEBOUND;
   // Returns the tensor at exactly this path: get_path({"optimizer", "state", 0, "exp_avg"}). The
   // place in a pickled module is a path as well: {"_modules", "head", "_parameters", "weight"}.
-  // Fails with not_found if there is none.
+  // Fails with not_found if there is none, or with TensorView::fault().
   Result<NamedTensor> get_path(std::span<const PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND;
   Result<NamedTensor> get_path(
       std::initializer_list<PathPart> path) const& WEIGHTMAP_LIFETIMEBOUND {

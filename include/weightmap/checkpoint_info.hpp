@@ -77,7 +77,7 @@ WEIGHTMAP_API Result<Generation> generation_at(const std::filesystem::path& path
 
 // The method by which the payload offset of a storage was found; see docs/offsets.md.
 enum class OffsetStrategy : std::uint8_t {
-  none,        // the file has no storages
+  none,        // the file has no storages, or their offsets are read later
   calculated,  // by the padding rule, proven by the next record; begins where the previous one
                // ended
   directory,   // the same, but other data lies between it and the previous storage
@@ -137,8 +137,10 @@ struct CheckpointInfo {
   std::uint64_t version = 0;  // of the `version` record, or of GGUF; 1001 for a legacy stream
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
-  bool byteorder_assumed = false;             // the file does not state it; the options decided
-  std::uint64_t storage_alignment = 64;       // bytes; 1 for a legacy stream
+  // The file does not state it, and the options decided; or, in torch.distributed.checkpoint, the
+  // open has not read it: then it is this machine's.
+  bool byteorder_assumed = false;
+  std::uint64_t storage_alignment = 64;  // bytes; 1 for a legacy stream
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
   // The sum of nbytes over all tensors; views of one storage count separately.

@@ -27,7 +27,8 @@ namespace weightmap {
 // this process (copy on write, page by page).
 enum class Sharing : std::uint8_t { shared, private_ };
 
-// The checks before a view is handed out. Each level includes the one before.
+// The checks before a view is handed out. Each level includes the one before. Those of a tensor of
+// torch.distributed.checkpoint are made at its first look-up with `chain`, else by the open.
 enum class Verify : std::uint8_t {
   chain,  // every calculated offset against the central directory and its neighbouring records; no
           // reads

@@ -119,6 +119,12 @@ std::optional<Tensor> find(const OpenCheckpoint& self, const nb::str& name) {
   return tensor_of(self, value_or_raise(std::move(named)));
 }
 
+// True if one tensor alone has this name, without looking it up.
+bool contains(const OpenCheckpoint& self, const nb::str& name) {
+  const std::string utf8 = to_utf8(name);
+  return self.checkpoint().contains(utf8) && whole_tensor(self.checkpoint(), utf8);
+}
+
 void check_index(const OpenCheckpoint& self, std::size_t index) {
   if (index >= self.checkpoint().tensors().size()) throw nb::index_error("no tensor of this index");
 }
@@ -154,6 +160,12 @@ nb::list names_of(const OpenCheckpoint& self) {
   for (std::size_t i = 0; i < self.checkpoint().tensors().size(); ++i)
     names.append(to_str(tensor_name(self.checkpoint(), i)));
   return names;
+}
+
+nb::tuple shape_of_piece(const OpenCheckpoint& self, std::size_t index) {
+  check_index(self, index);
+  const std::string_view name = tensor_name(self.checkpoint(), index);
+  return nb::tuple(nb::cast(value_or_raise(whole_tensor(self.checkpoint(), name)).sizes));
 }
 
 nb::tuple path_of(const OpenCheckpoint& self, std::size_t index) {
@@ -377,6 +389,8 @@ void bind_checkpoint(nb::module_& module) {
            "options.")
       .def("__reduce__", reduce, nb::sig("def __reduce__(self) -> tuple[typing.Any, ...]"))
       .def("__len__", [](const OpenCheckpoint& c) { return c.checkpoint().tensors().size(); })
+      .def("contains", contains, nb::sig("def contains(self, name: str, /) -> bool"),
+           "True if find() has a tensor of this name.")
       .def("find", find, nb::sig("def find(self, name: str, /) -> Tensor | None"),
            "The tensor of this name; None if there is none, or more than one.")
       .def(
@@ -396,6 +410,9 @@ void bind_checkpoint(nb::module_& module) {
             return to_str(tensor_name(self.checkpoint(), index));
           },
           nb::sig("def name(self, index: int, /) -> str"))
+      .def("shape_of_piece", shape_of_piece,
+           nb::sig("def shape_of_piece(self, index: int, /) -> tuple[int, ...]"),
+           "Of a piece of a chunked tensor, without looking it up.")
       .def("names", names_of, nb::sig("def names(self) -> list[str]"),
            "Of all tensors, in the order of the file.")
       .def("keys", keys_of, nb::sig("def keys(self) -> list[str]"),

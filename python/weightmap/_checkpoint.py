@@ -119,7 +119,7 @@ class Checkpoint(Mapping[str, "CheckpointTensor"]):
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, str):
-            return self._core.find(name) is not None or name in self._chunked
+            return self._core.contains(name) or name in self._chunked
         try:
             self._find(name)
         except (TensorNotFoundError, TypeError):

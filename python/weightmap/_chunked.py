@@ -138,15 +138,14 @@ class ChunkedTensor:
 
     def _clipped(self) -> Iterator[tuple[tuple[int, ...], Tensor]]:
         for index, begin in zip(self.indices, self._whole["offsets"]):
-            tensor = self._core.at(index)
+            shape = self._core.shape_of_piece(index)
             box = [
                 (max(at, offset), min(at + length, offset + size))
-                for at, length, offset, size in zip(
-                    begin, tensor.shape, self._offsets, self._sizes
-                )
+                for at, length, offset, size in zip(begin, shape, self._offsets, self._sizes)
             ]
             if all(low < high for low, high in box):
-                part = tensor[tuple(slice(low - at, high - at) for (low, high), at in zip(box, begin))]
+                key = tuple(slice(low - at, high - at) for (low, high), at in zip(box, begin))
+                part = self._core.at(index)[key]
                 yield tuple(low - offset for (low, _), offset in zip(box, self._offsets)), part
 
     def __getitem__(self, key: Any) -> Tensor | ChunkedTensor:

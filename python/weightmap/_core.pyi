@@ -274,6 +274,9 @@ class Checkpoint:
 
     def __reduce__(self) -> tuple[Any, ...]: ...
     def __len__(self) -> int: ...
+    def contains(self, name: str, /) -> bool:
+        """True if find() has a tensor of this name."""
+
     def find(self, name: str, /) -> Tensor | None:
         """The tensor of this name; None if there is none, or more than one."""
 
@@ -283,6 +286,9 @@ class Checkpoint:
     def get_path(self, path: tuple[str | int, ...], /) -> Tensor: ...
     def at(self, index: int, /) -> Tensor: ...
     def name(self, index: int, /) -> str: ...
+    def shape_of_piece(self, index: int, /) -> tuple[int, ...]:
+        """Of a piece of a chunked tensor, without looking it up."""
+
     def names(self) -> list[str]:
         """Of all tensors, in the order of the file."""
 

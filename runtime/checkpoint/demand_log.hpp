@@ -33,7 +33,7 @@ class DemandLog {
     std::vector<std::uint64_t> waiting;
     std::vector<Segment> segments;  // by offset, without overlaps; made when first needed, and of
                                     // late tensors each time, of those that are known by then
-    std::vector<bool> seen;  // one flag for each tensor
+    std::vector<bool> seen;         // one flag for each tensor
     std::vector<std::size_t> order;
 
     void resolve(const TensorTable& placed);

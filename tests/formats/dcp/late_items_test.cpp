@@ -180,9 +180,9 @@ TEST_CASE("a damaged item is refused by every door, and others of the folder are
   Checkpoint writable =
       Checkpoint::open(folder.path(), {.writable = true, .verify = Verify::chain}).value();
   CHECK_FAILS(writable.writable_bytes(*writable.find("bad")), ErrorCode::corrupt, fault);
-  for (const auto& [name, use] : doors_to_all) {
-    INFO(name);
-    CHECK_FAILS(use(checkpoint), ErrorCode::corrupt, fault);
+  for (const auto& door : doors_to_all) {
+    INFO(door.first);
+    CHECK_FAILS(door.second(checkpoint), ErrorCode::corrupt, fault);
   }
   CHECK_FAILS(convert(std::array{folder.path()}, folder.path() / "out.safetensors"),
               ErrorCode::corrupt, fault);
