@@ -41,8 +41,8 @@ struct WarmOptions {
   // slice of each tensor. Only the pages that they touch are read; rows within 16 KiB of one
   // another are read together with the gap between them. Empty: `tensors` applies.
   std::vector<TensorSlice> slices = {};
-  // At most 64. 0: two, which keep a disk busy while one of them waits for it; of files on a network
-  // or FUSE 32, since there each read waits for a server that answers many at once.
+  // At most 64. 0: two, which keep a disk busy while one of them waits for it; of files on a
+  // network or FUSE 32, since there each read waits for a server that answers many at once.
   unsigned threads = 0;
   // Bytes that a thread reads between two checks for Checkpoint::demand() or cancel(); at least 2
   // MiB. A larger step makes these wait longer without any gain.
