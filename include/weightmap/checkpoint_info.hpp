@@ -137,9 +137,7 @@ struct CheckpointInfo {
   std::uint64_t version = 0;  // of the `version` record, or of GGUF; 1001 for a legacy stream
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
-  // The file does not state it, and the options decided; or, in torch.distributed.checkpoint, the
-  // open has not read it: then it is this machine's.
-  bool byteorder_assumed = false;
+  bool byteorder_assumed = false;             // the file does not state it; the options decided
   std::uint64_t storage_alignment = 64;  // bytes; 1 for a legacy stream
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;

@@ -55,7 +55,7 @@ class Info(Record):
     version: int  # of the record `version`
     format_version: str | None  # of `.format_version`; None before torch 2.7
     byteorder: str  # "little" or "big"
-    byteorder_assumed: bool  # the file does not say, and the option decided; or it was not read yet
+    byteorder_assumed: bool  # the file does not say; the option decided
     storage_alignment: int  # bytes
     tensors: int
     storages: int

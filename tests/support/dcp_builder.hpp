@@ -82,7 +82,8 @@ inline const ElementType uint8_elements{"uint8", "ByteStorage", 1};
 
 // What torch.save writes of one tensor.
 inline std::string item_of(const std::string& elements, const Sizes& sizes,
-                           const ElementType& type = {}, const Sizes& strides = {}) {
+                           const ElementType& type = {}, const Sizes& strides = {},
+                           const std::string& byteorder = "little") {
   Sizes row_major(sizes.size(), 1);
   for (std::size_t dim = sizes.size(); dim-- > 1;)
     row_major[dim - 1] = row_major[dim] * std::max<std::int64_t>(1, sizes[dim]);
@@ -91,7 +92,7 @@ inline std::string item_of(const std::string& elements, const Sizes& sizes,
   tensor.numel = integer(static_cast<std::int64_t>(elements.size() / type.bytes));
   tensor.sizes = tuple(sizes);
   tensor.strides = tuple(strides.empty() ? row_major : strides);
-  const Bytes archive = archive_of("\x80\x02" + tensor.text() + ".", {elements});
+  const Bytes archive = archive_of("\x80\x02" + tensor.text() + ".", {elements}, byteorder);
   return {reinterpret_cast<const char*>(archive.data()), archive.size()};
 }
 

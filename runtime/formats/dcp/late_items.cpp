@@ -12,10 +12,11 @@ namespace {
 class LateItems {
  public:
   LateItems(std::shared_ptr<const Metadata> metadata, std::span<const Whole> tensors,
-            std::span<const DataFile> files, const OpenOptions& options)
+            std::span<const DataFile> files, const OpenOptions& options, bool is_foreign)
       : metadata_(std::move(metadata)),
         files_(files.begin(), files.end()),
-        options_(for_one_item(options)) {
+        options_(for_one_item(options)),
+        is_foreign_(is_foreign) {
     for (std::size_t i = 0; i < tensors.size(); ++i)
       for (const PlacedChunk& chunk : tensors[i].chunks)
         pieces_.push_back({&metadata_->tensors[i], &metadata_->tensors[i].chunks[chunk.given]});
@@ -23,7 +24,9 @@ class LateItems {
 
   Result<catalog::Catalog> read(std::size_t index) {
     ItemRead item{pieces_[index].tensor, pieces_[index].chunk, {}};
-    TRY(read_item(item, files_, options_, proven_));
+    OpenStats not_of_the_open;
+    TRY(read_item(item, files_, options_, not_of_the_open, proven_));
+    TRY(expect_order(item, files_, is_foreign_));
     Whole tensor = without_chunks(*item.tensor);
     tensor.path.reset();  // which the list of all has
     tensor.chunks.push_back(std::move(item.placed));
@@ -34,6 +37,7 @@ class LateItems {
     std::vector<ItemRead> reads = reads_of(*metadata_);
     OpenStats not_of_the_open;
     TRY(read_items(reads, files_, options_, not_of_the_open));
+    for (const ItemRead& read : reads) TRY(expect_order(read, files_, is_foreign_));
     std::vector<Whole> tensors = wholes(*metadata_, reads);
     format::Parsed parsed(*std::pmr::new_delete_resource());
     TRY(assemble(tensors, metadata_->pickle_bytes, options_, *std::pmr::new_delete_resource(),
@@ -59,6 +63,7 @@ class LateItems {
   const std::shared_ptr<const Metadata> metadata_;
   const std::vector<DataFile> files_;
   const OpenOptions options_;
+  const bool is_foreign_;
   std::vector<Piece> pieces_;  // by their numbers in the catalog
   ProvenItems proven_;
 };
@@ -89,8 +94,9 @@ std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads) {
 
 format::LatePlaces late_places(std::shared_ptr<const Metadata> metadata,
                                std::span<const Whole> tensors, std::span<const DataFile> files,
-                               const OpenOptions& options) {
-  const auto items = std::make_shared<LateItems>(std::move(metadata), tensors, files, options);
+                               const OpenOptions& options, bool is_foreign) {
+  const auto items =
+      std::make_shared<LateItems>(std::move(metadata), tensors, files, options, is_foreign);
   return {[items](std::size_t index) { return items->read(index); },
           [items] { return items->read_all(); }};
 }

@@ -24,9 +24,10 @@ std::vector<ItemRead> reads_of(const Metadata& metadata);
 std::vector<Whole> wholes(const Metadata& metadata, std::span<ItemRead> reads);
 
 // `tensors` were assembled of what expect_item() has filled in; they tell which piece is which of
-// the catalog. The files must stay open, where they are.
+// the catalog. The files must stay open, where they are. Refuses items whose byte order is another
+// than `is_foreign` says.
 format::LatePlaces late_places(std::shared_ptr<const Metadata> metadata,
                                std::span<const Whole> tensors, std::span<const DataFile> files,
-                               const OpenOptions& options);
+                               const OpenOptions& options, bool is_foreign);
 
 }  // namespace weightmap::dcp

@@ -19,12 +19,6 @@ namespace {
 using format::Parsed;
 using Clock = std::chrono::steady_clock;
 
-bool has_foreign_order(std::span<const ItemRead> reads) {
-  return std::ranges::any_of(reads, [](const ItemRead& read) {
-    return (read.placed.flags & TensorView::foreign_order) != 0;
-  });
-}
-
 std::vector<PiecesOf> pieces_of(std::span<const Whole> tensors) {
   std::vector<PiecesOf> all;
   std::uint32_t next = 0;
@@ -75,16 +69,18 @@ Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataF
     TRY(read_items(reads, files, options, stats));
   const Clock::time_point were_read = Clock::now();
   Parsed parsed(memory);
-  const bool is_foreign = has_foreign_order(reads);
+  const bool is_foreign =
+      is_late ? find_foreign_order(reads, files, options, stats) : has_foreign_order(reads);
+  if (!is_late)
+    for (const ItemRead& read : reads) TRY(expect_order(read, files, is_foreign));
   std::vector<Whole> tensors = wholes(metadata, reads);
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());
   parsed.late = late_values(all, pieces_of(tensors));
-  if (is_late) parsed.late_places = late_places(all, tensors, files, options);
+  if (is_late) parsed.late_places = late_places(all, tensors, files, options, is_foreign);
   parsed.facts.format = Format::dcp;
   parsed.facts.byteorder =
       is_foreign == (std::endian::native == std::endian::little) ? "big" : "little";
-  parsed.facts.byteorder_assumed = is_late && !reads.empty();
   parsed.facts.storage_alignment = 1;
   parsed.facts.pickle_bytes = metadata.pickle_bytes;
   parsed.facts.names_torch_safe_only = metadata.names_torch_safe_only;

@@ -188,6 +188,12 @@ Result<void> read_some(std::span<ItemRead> items, const DataFile& file, const Op
   return {};
 }
 
+bool has_order(const ItemRead& item) noexcept { return swap_unit(item.tensor->dtype) > 1; }
+
+bool is_foreign(const ItemRead& item) noexcept {
+  return (item.placed.flags & TensorView::foreign_order) != 0;
+}
+
 Result<void> about_data_file(Result<void> result, const DataFile& file) {
   if (!result && result.error().file.empty()) result.error().file = file.shown_name;
   return result;
@@ -229,10 +235,33 @@ void ProvenItems::keep(const Chunk& chunk, std::unique_ptr<const ProvenItem> ite
 }
 
 Result<void> read_item(ItemRead& item, std::span<const DataFile> files, const OpenOptions& options,
-                       ProvenItems& proven) {
-  OpenStats not_of_the_open;
+                       OpenStats& stats, ProvenItems& proven) {
   const DataFile& file = files[item.chunk->item.file];
-  return about_data_file(read_some({&item, 1}, file, options, not_of_the_open, proven), file);
+  return about_data_file(read_some({&item, 1}, file, options, stats, proven), file);
+}
+
+bool has_foreign_order(std::span<const ItemRead> items) {
+  const auto first = std::ranges::find_if(items, has_order);
+  return first != items.end() && is_foreign(*first);
+}
+
+bool find_foreign_order(std::span<const ItemRead> items, std::span<const DataFile> files,
+                        const OpenOptions& options, OpenStats& stats) {
+  const OpenOptions options_of_item = for_one_item(options);
+  ProvenItems proven;
+  for (ItemRead item : items)
+    if (has_order(item) && read_item(item, files, options_of_item, stats, proven))
+      return is_foreign(item);
+  return false;
+}
+
+Result<void> expect_order(const ItemRead& item, std::span<const DataFile> files, bool expected) {
+  if (!has_order(item) || is_foreign(item) == expected) return {};
+  Error error{ErrorCode::unsupported,
+              "its elements are in the other byte order than those of other items",
+              Error::no_offset,
+              {}};
+  return about_data_file(about_item(item, std::move(error)), files[item.chunk->item.file]);
 }
 
 Result<void> expect_item(ItemRead& read, std::span<const DataFile> files) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/base/try.hpp"
 #include "tests/support/checkpoints.hpp"
 #include "tests/support/dcp_builder.hpp"
 #include "tests/support/failures.hpp"
@@ -35,7 +36,7 @@ void add(DcpFolder& made, const std::string& name, const std::string& item,
       test::tensor_metadata({3, 6}, {test::chunk({0, 0}, {3, 6})}, test::properties("float32")));
 }
 
-// Opens "w" alone, or behind a proven item.
+// Opens "w" alone, or behind a proven item, and proves it.
 Result<Checkpoint> open_item(const std::string& item, bool is_alone,
                              Verify verify = Verify::chain) {
   DcpFolder made;
@@ -44,7 +45,10 @@ Result<Checkpoint> open_item(const std::string& item, bool is_alone,
   const TemporaryFolder folder;
   made.write(folder);
   const OpenOptions options{.verify = verify};
-  return Checkpoint::open(folder.path(), options);
+  TRY_ASSIGN(Checkpoint opened, Checkpoint::open(folder.path(), options));
+  for (const std::size_t each : match_tensors(opened, "*"))
+    TRY(opened.get(tensor_name(opened, each)));
+  return opened;
 }
 
 // Says what was opened, or why not.

@@ -252,6 +252,37 @@ TEST_CASE("what only an item tells is known at the first use") {
         std::vector<std::size_t>{turned.index, checkpoint.get("good")->index});
 }
 
+TEST_CASE("the byte order of a folder is known from the open on, and no item has another") {
+  const auto add = [](DcpFolder& made, const std::string& name, const std::string& byteorder) {
+    made.put(name, {0}, test::item_of("abcd", {1}, {}, {}, byteorder));
+    made.tensors.emplace_back(test::unicode(name),
+                              test::tensor_metadata({1}, {test::chunk({0}, {1})}));
+  };
+  const TemporaryFolder folder;
+  DcpFolder made;
+  made.add("bytes", {2}, {{{0}, {2}, "ab"}}, test::uint8_elements);  // which have no order
+  add(made, "big", "big");
+  made.write(folder);
+  const OpenOptions at_open{.verify = Verify::headers};
+  for (const OpenOptions& options : {late, at_open}) {
+    const Checkpoint checkpoint = Checkpoint::open(folder.path(), options).value();
+    CHECK(checkpoint.info().byteorder == "big");
+    CHECK_FALSE(checkpoint.info().byteorder_assumed);
+    CHECK(checkpoint.get("big")->view.is_foreign_byte_order());
+    REQUIRE_OK(checkpoint.get("bytes"));
+  }
+  add(made, "little", "little");
+  made.write(folder);
+  const std::string other =
+      "tensor \"little\", chunk at [0]: its elements are in the other byte order than those of "
+      "other items";
+  const Checkpoint mixed = Checkpoint::open(folder.path(), late).value();
+  REQUIRE_OK(mixed.get("big"));
+  CHECK_FAILS(mixed.get("little"), ErrorCode::unsupported, other);
+  CHECK_FAILS(verify_headers(mixed), ErrorCode::unsupported, other);
+  CHECK_FAILS(Checkpoint::open(folder.path(), at_open), ErrorCode::unsupported, other);
+}
+
 TEST_CASE("a file that ends before an item is refused at once") {
   const TemporaryFolder folder;
   DcpFolder made;

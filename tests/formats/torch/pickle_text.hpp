@@ -67,9 +67,10 @@ inline std::string dict(const std::vector<std::pair<std::string, std::string>>& 
 inline std::string named(const std::string& tensor) { return dict({{unicode("w"), tensor}}) + "."; }
 
 // An archive of torch.save with this pickle and these storages.
-inline Bytes archive_of(const std::string& pickle, const std::vector<std::string>& storages) {
+inline Bytes archive_of(const std::string& pickle, const std::vector<std::string>& storages,
+                        const std::string& byteorder = "little") {
   ArchiveBuilder builder;
-  builder.add("archive/data.pkl", pickle).add("archive/byteorder", "little");
+  builder.add("archive/data.pkl", pickle).add("archive/byteorder", byteorder);
   for (std::size_t i = 0; i < storages.size(); ++i)
     builder.add("archive/data/" + std::to_string(i), storages[i]);
   return builder.add("archive/version", "3\n").finish();
