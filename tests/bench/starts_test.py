@@ -54,8 +54,9 @@ class Tables(unittest.TestCase):
 @functools.cache
 def samples_under_run(restores=True):
     times = {"stock": 4_000_000, "stock under run": 2_000_000, "weightmap under run": 1_000_000,
-             starts_under_run.SNAPSHOT: 500_000}
+             starts_under_run.SNAPSHOT: 500_000, starts_under_run.TEMPLATE: 250_000}
     with mock.patch.object(starts_under_run, "can_restore", lambda: restores), \
+            mock.patch.object(starts_under_run, "can_be_forked", lambda: restores), \
             mock.patch.object(starts_under_run.Starts, "_prepare", lambda *_: "true"), \
             mock.patch.object(starts_under_run.Starts, "_start", lambda _, name, prefix="": echo(
                 {"start_to_token_us": times[name], "start_to_call_us": times[name] // 2})):
@@ -70,11 +71,11 @@ class UnderRun(unittest.TestCase):
         self.assertEqual(starts_under_run.start_tables("transformers", samples_under_run())[2],
                          "| transformers, everything cold, this disk | 4.00 s "
                          "| 2.00 s: 2.00 [2.00, 2.00] | 1.00 s: 4.00 [4.00, 4.00] "
-                         "| 500.0 ms: 8.00 [8.00, 8.00] |")
+                         "| 500.0 ms: 8.00 [8.00, 8.00] | 250.0 ms: 16.00 [16.00, 16.00] |")
 
-    def test_a_row_without_snapshots_has_a_gap(self):
+    def test_a_row_without_snapshots_and_templates_has_gaps(self):
         self.assertTrue(starts_under_run.start_tables("transformers", samples_under_run(False))[2].endswith(
-            "| 1.00 s: 4.00 [4.00, 4.00] |  |"))
+            "| 1.00 s: 4.00 [4.00, 4.00] |  |  |"))
 
     def test_imports_have_a_table_and_a_load_is_named(self):
         self.assertEqual(starts_under_run.start_tables("transformers", samples_under_run())[-1],
