@@ -138,7 +138,7 @@ struct CheckpointInfo {
   std::optional<std::string> format_version;  // of `.format_version`; absent before torch 2.7
   std::string_view byteorder;                 // "little" or "big"
   bool byteorder_assumed = false;             // the file does not state it; the options decided
-  std::uint64_t storage_alignment = 64;  // bytes; 1 for a legacy stream
+  std::uint64_t storage_alignment = 64;       // bytes; 1 for a legacy stream
   std::uint64_t tensors = 0;
   std::uint64_t storages = 0;
   // The sum of nbytes over all tensors; views of one storage count separately.
