@@ -58,4 +58,16 @@ Reservation Reservation::take_front(std::size_t size) noexcept {
   return front;
 }
 
+bool Reservation::take_again(std::span<std::byte> part) noexcept {
+  void* const taken =
+      ::mmap(part.data(), os::whole_pages(part.size()), PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (taken == part.data()) return true;
+  // Before Linux 4.17 the flag is a hint.
+  if (taken != MAP_FAILED) ::munmap(taken, os::whole_pages(part.size()));
+  release();
+  bytes_ = {};
+  return false;
+}
+
 }  // namespace weightmap::mmap

@@ -81,10 +81,14 @@ void MemoryToFill::fault_in(std::uint64_t offset, std::uint64_t length) const no
 
 Result<Reservation> map_for_writing(int descriptor, std::uint64_t bytes) {
   Reservation mapped(bytes, os::large_page, Reservation::Access::none);
-  if (!mapped.bytes().empty() && ::mmap(mapped.bytes().data(), bytes, PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_FIXED, descriptor, 0) != MAP_FAILED)
-    return mapped;
-  return os::os_failure("map " + std::to_string(bytes) + " bytes of shared memory");
+  const auto is_mapped = [&] {
+    return ::mmap(mapped.bytes().data(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                  descriptor, 0) != MAP_FAILED;
+  };
+  if (!mapped.bytes().empty() && is_mapped()) return mapped;
+  const auto refused = os::os_failure("map " + std::to_string(bytes) + " bytes of shared memory");
+  if (!mapped.is_empty()) mapped.take_again(mapped.bytes());
+  return refused;
 }
 
 Result<WriteOnceMemory> WriteOnceMemory::make(std::uint64_t bytes, const std::string& label) {

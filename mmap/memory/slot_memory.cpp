@@ -39,10 +39,13 @@ Result<SlotMemory> SlotMemory::of_process(std::uint64_t bytes) {
 
 Result<SlotMemory> SlotMemory::of_file(int descriptor, std::uint64_t offset, std::uint64_t bytes) {
   Reservation memory(bytes, os::large_page, Reservation::Access::none);
-  if (memory.is_empty() ||
-      ::mmap(memory.bytes().data(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-             descriptor, static_cast<off_t>(offset)) == MAP_FAILED)
-    return os::os_failure(addresses(bytes));
+  if (memory.is_empty()) return os::os_failure(addresses(bytes));
+  if (::mmap(memory.bytes().data(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             descriptor, static_cast<off_t>(offset)) == MAP_FAILED) {
+    const auto refused = os::os_failure(addresses(bytes));
+    memory.take_again(memory.bytes());
+    return refused;
+  }
   ::madvise(memory.bytes().data(), bytes, MADV_DONTFORK);
   ::madvise(memory.bytes().data(), bytes, MADV_HUGEPAGE);
   return SlotMemory(std::move(memory), descriptor, offset);

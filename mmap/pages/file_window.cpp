@@ -17,15 +17,6 @@
 namespace weightmap::mmap {
 namespace {
 
-bool map_part(std::byte* address, const os::File& file, const ByteRange& part) noexcept {
-  for (const int sharing : {MAP_SHARED, MAP_PRIVATE})  // some file systems refuse the first
-    // Readable, since an emulator of user mode tells what is cached of such memory only.
-    if (::mmap(address, part.length, PROT_READ, sharing | MAP_FIXED, file.descriptor(),
-               static_cast<off_t>(part.offset)) != MAP_FAILED)
-      return true;
-  return false;
-}
-
 bool comes_as_a_whole(std::span<std::byte> large) {
   if (::madvise(large.data(), os::page_bytes(), MADV_POPULATE_READ) != 0) return false;
   const Result<MappedPages> mapped = MappedPages::of(large);
@@ -53,6 +44,18 @@ std::optional<bool> stays_at_open(const os::File& file, std::span<std::byte> pag
 
 }  // namespace
 
+bool FileWindow::map_part(std::span<std::byte> at, const os::File& file,
+                          std::uint64_t offset) noexcept {
+  for (const int sharing : {MAP_SHARED, MAP_PRIVATE}) {  // some file systems refuse the first
+    // Readable, since an emulator of user mode tells what is cached of such memory only.
+    if (::mmap(at.data(), at.size(), PROT_READ, sharing | MAP_FIXED, file.descriptor(),
+               static_cast<off_t>(offset)) != MAP_FAILED)
+      return true;
+    if (!reservation_.take_again(at)) return false;
+  }
+  return false;
+}
+
 FileWindow::FileWindow(const os::File& file, std::span<const ByteRange> parts,
                        std::uint64_t alignment) noexcept {
   std::uint64_t all = 0;
@@ -61,7 +64,7 @@ FileWindow::FileWindow(const os::File& file, std::span<const ByteRange> parts,
   if (reservation_.bytes().empty()) return;
   std::byte* next = reservation_.bytes().data();
   for (const ByteRange& part : parts) {
-    if (!map_part(next, file, part)) return;
+    if (!map_part({next, part.length}, file, part.offset)) return;
     next += part.length;
   }
   bytes_ = reservation_.bytes();

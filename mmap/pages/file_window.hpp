@@ -25,6 +25,8 @@ class FileWindow {
   std::span<std::byte> bytes() const noexcept { return bytes_; }  // empty: the system refused
 
  private:
+  bool map_part(std::span<std::byte> at, const os::File& file, std::uint64_t offset) noexcept;
+
   Reservation reservation_;
   std::span<std::byte> bytes_;
 };

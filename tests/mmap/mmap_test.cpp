@@ -10,7 +10,9 @@
 
 #include "mmap/mapping.hpp"
 #include "mmap/memory/huge_pages.hpp"
+#include "mmap/reservation.hpp"
 #include "runtime/system/file/file.hpp"
+#include "runtime/system/page_size.hpp"
 #include "tests/mmap/bus_child.hpp"
 #include "tests/mmap/refused_calls.hpp"
 #include "tests/support/failures.hpp"
@@ -326,6 +328,26 @@ TEST_CASE("large buffers start on a huge page and can be written to their end") 
     CHECK(reinterpret_cast<std::uintptr_t>(buffer) % HugePageResource::page == 0);
     buffer[0] = buffer[size - 1] = std::byte{1};
     memory.deallocate(buffer, size, 64);
+  }
+}
+
+TEST_CASE("addresses that a refused mapping has left are taken again, unless others have them") {
+  const std::size_t page = os::page_bytes();
+  for (const bool is_taken : {false, true}) {
+    CAPTURE(is_taken);
+    mmap::Reservation addresses(8 * page, page, mmap::Reservation::Access::none);
+    const std::span<std::byte> all = addresses.bytes();
+    const std::span<std::byte> part = all.subspan(2 * page, 2 * page);
+    REQUIRE(::munmap(part.data(), part.size()) == 0);  // as MAP_FIXED does, and is refused then
+    if (is_taken)
+      REQUIRE(::mmap(part.data(), part.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                     -1, 0) == part.data());
+    CHECK(addresses.take_again(part) == !is_taken);
+    CHECK(addresses.is_empty() == is_taken);
+    addresses = mmap::Reservation();
+    unsigned char state = 0;
+    CHECK((::mincore(part.data(), page, &state) == 0) == is_taken);
+    ::munmap(all.data(), all.size());
   }
 }
 
