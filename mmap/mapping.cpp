@@ -113,7 +113,7 @@ Result<void> Mapping::place(const os::File& file, Reservation& rest, const MapOp
     regions_.emplace_back(Mappable{file.descriptor()}, mode_of(sharing, options.writable), 0,
                           file.size(), rest.bytes().data(), flags);
   } catch (const ipc::interprocess_exception& refusal) {
-    rest.take_again(rest.bytes().first(file.size()));
+    rest.take_again(rest.bytes().first(file.size()), refusal.get_native_error());
     return tl::unexpected<Error>(map_failure(file.size(), refusal.get_native_error()));
   }
   rest.take_front(file.size()).release();

@@ -58,7 +58,8 @@ Reservation Reservation::take_front(std::size_t size) noexcept {
   return front;
 }
 
-bool Reservation::take_again(std::span<std::byte> part) noexcept {
+bool Reservation::take_again(std::span<std::byte> part, int error) noexcept {
+  if (error == ENOMEM) return true;
   void* const taken =
       ::mmap(part.data(), os::whole_pages(part.size()), PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);

@@ -86,8 +86,9 @@ Result<Reservation> map_for_writing(int descriptor, std::uint64_t bytes) {
                   descriptor, 0) != MAP_FAILED;
   };
   if (!mapped.bytes().empty() && is_mapped()) return mapped;
+  const int error = errno;
   const auto refused = os::os_failure("map " + std::to_string(bytes) + " bytes of shared memory");
-  if (!mapped.is_empty()) mapped.take_again(mapped.bytes());
+  if (!mapped.is_empty()) mapped.take_again(mapped.bytes(), error);
   return refused;
 }
 

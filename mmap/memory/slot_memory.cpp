@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <string>
 #include <utility>
 
@@ -42,8 +43,9 @@ Result<SlotMemory> SlotMemory::of_file(int descriptor, std::uint64_t offset, std
   if (memory.is_empty()) return os::os_failure(addresses(bytes));
   if (::mmap(memory.bytes().data(), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
              descriptor, static_cast<off_t>(offset)) == MAP_FAILED) {
+    const int error = errno;
     const auto refused = os::os_failure(addresses(bytes));
-    memory.take_again(memory.bytes());
+    memory.take_again(memory.bytes(), error);
     return refused;
   }
   ::madvise(memory.bytes().data(), bytes, MADV_DONTFORK);

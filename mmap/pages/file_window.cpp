@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <string>
 
@@ -51,7 +52,7 @@ bool FileWindow::map_part(std::span<std::byte> at, const os::File& file,
     if (::mmap(at.data(), at.size(), PROT_READ, sharing | MAP_FIXED, file.descriptor(),
                static_cast<off_t>(offset)) != MAP_FAILED)
       return true;
-    if (!reservation_.take_again(at)) return false;
+    if (!reservation_.take_again(at, errno)) return false;
   }
   return false;
 }

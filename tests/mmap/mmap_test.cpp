@@ -342,7 +342,7 @@ TEST_CASE("addresses that a refused mapping has left are taken again, unless oth
     if (is_taken)
       REQUIRE(::mmap(part.data(), part.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                      -1, 0) == part.data());
-    CHECK(addresses.take_again(part) == !is_taken);
+    CHECK(addresses.take_again(part, ENODEV) == !is_taken);
     CHECK(addresses.is_empty() == is_taken);
     addresses = mmap::Reservation();
     unsigned char state = 0;
