@@ -59,13 +59,13 @@ Reservation Reservation::take_front(std::size_t size) noexcept {
 }
 
 bool Reservation::take_again(std::span<std::byte> part, int error) noexcept {
-  if (error == ENOMEM) return true;
   void* const taken =
       ::mmap(part.data(), os::whole_pages(part.size()), PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (taken == part.data()) return true;
   // Before Linux 4.17 the flag is a hint.
   if (taken != MAP_FAILED) ::munmap(taken, os::whole_pages(part.size()));
+  if (error == ENOMEM) return true;
   release();
   bytes_ = {};
   return false;

@@ -33,11 +33,12 @@ class Reservation {
 
   // Splits off the pages of the first `size` bytes, together with the alignment space before them.
   Reservation take_front(std::size_t size) noexcept;
-  // To be called where MAP_FIXED has failed with `error` over these of the bytes. ENOMEM is a limit
-  // that is looked at before anything is removed, and changes nothing. If the driver of the file
-  // refused, Linux has removed what was there, and the mapping of another thread, such as its
-  // stack, may have come since. Returns true if they are reserved again. Otherwise all addresses
-  // stay as they are for good, and the reservation is empty.
+  // To be called where MAP_FIXED has failed with `error` over these of the bytes: if the driver of
+  // the file refused, Linux has removed what was there, and the mapping of another thread, such as
+  // its stack, may have come since. Returns true if they are reserved, again or still. Otherwise
+  // all addresses stay as they are for good, and the reservation is empty. ENOMEM is a limit that
+  // Linux looks at before it removes anything, so what is there then counts as still reserved; only
+  // before 6.12, under strict overcommit, a private writable mapping meets one afterwards.
   bool take_again(std::span<std::byte> part, int error) noexcept;
   // Transfers the addresses to another owner.
   void release() noexcept { reserved_ = 0; }

@@ -26,7 +26,7 @@ class LateItems {
     ItemRead item{pieces_[index].tensor, pieces_[index].chunk, {}};
     OpenStats not_of_the_open;
     TRY(read_item(item, files_, options_, not_of_the_open, proven_));
-    TRY(expect_order(item, files_, is_foreign_));
+    TRY(expect_order({&item, 1}, files_, is_foreign_));
     Whole tensor = without_chunks(*item.tensor);
     tensor.path.reset();  // which the list of all has
     tensor.chunks.push_back(std::move(item.placed));
@@ -37,7 +37,7 @@ class LateItems {
     std::vector<ItemRead> reads = reads_of(*metadata_);
     OpenStats not_of_the_open;
     TRY(read_items(reads, files_, options_, not_of_the_open));
-    for (const ItemRead& read : reads) TRY(expect_order(read, files_, is_foreign_));
+    TRY(expect_order(reads, files_, is_foreign_));
     std::vector<Whole> tensors = wholes(*metadata_, reads);
     format::Parsed parsed(*std::pmr::new_delete_resource());
     TRY(assemble(tensors, metadata_->pickle_bytes, options_, *std::pmr::new_delete_resource(),

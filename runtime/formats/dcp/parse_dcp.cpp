@@ -71,8 +71,7 @@ Result<Parsed> parse(const std::shared_ptr<Metadata>& all, std::span<const DataF
   Parsed parsed(memory);
   const bool is_foreign =
       is_late ? find_foreign_order(reads, files, options, stats) : has_foreign_order(reads);
-  if (!is_late)
-    for (const ItemRead& read : reads) TRY(expect_order(read, files, is_foreign));
+  if (!is_late) TRY(expect_order(reads, files, is_foreign));
   std::vector<Whole> tensors = wholes(metadata, reads);
   TRY(assemble(tensors, metadata.pickle_bytes, options, memory, parsed));
   parsed.tree = std::move(metadata.trees.front());

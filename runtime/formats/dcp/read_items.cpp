@@ -255,13 +255,17 @@ bool find_foreign_order(std::span<const ItemRead> items, std::span<const DataFil
   return false;
 }
 
-Result<void> expect_order(const ItemRead& item, std::span<const DataFile> files, bool expected) {
-  if (!has_order(item) || is_foreign(item) == expected) return {};
+Result<void> expect_order(std::span<const ItemRead> items, std::span<const DataFile> files,
+                          bool expected) {
+  const auto other = std::ranges::find_if(items, [expected](const ItemRead& item) {
+    return has_order(item) && is_foreign(item) != expected;
+  });
+  if (other == items.end()) return {};
   Error error{ErrorCode::unsupported,
               "its elements are in the other byte order than those of other items",
               Error::no_offset,
               {}};
-  return about_data_file(about_item(item, std::move(error)), files[item.chunk->item.file]);
+  return about_data_file(about_item(*other, std::move(error)), files[other->chunk->item.file]);
 }
 
 Result<void> expect_item(ItemRead& read, std::span<const DataFile> files) {

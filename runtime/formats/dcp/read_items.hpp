@@ -80,9 +80,10 @@ bool has_foreign_order(std::span<const ItemRead> items);
 // The same of items that were not read, of which it reads as many as it takes.
 bool find_foreign_order(std::span<const ItemRead> items, std::span<const DataFile> files,
                         const OpenOptions& options, OpenStats& stats);
-// Fails with unsupported for an item that was read, if its elements are in another order: the facts
-// of a checkpoint name one.
-Result<void> expect_order(const ItemRead& item, std::span<const DataFile> files, bool is_foreign);
+// Fails with unsupported if elements of an item that was read are in another order: the facts of a
+// checkpoint name one.
+Result<void> expect_order(std::span<const ItemRead> items, std::span<const DataFile> files,
+                          bool is_foreign);
 
 // Fills in what the metadata says, in place of a read: no place, and row-major strides. Fails as
 // read_items() does for an item that does not lie in its file.
