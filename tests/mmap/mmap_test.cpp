@@ -333,27 +333,27 @@ TEST_CASE("large buffers start on a huge page and can be written to their end") 
 
 TEST_CASE("addresses that a refused mapping has left are taken again, unless others have them") {
   const std::size_t page = os::page_bytes();
-  const struct {
+  const struct Row {
     bool is_taken;
     int error;
     bool is_own;
   } rows[] = {
       {false, ENODEV, true}, {true, ENODEV, false}, {false, ENOMEM, true}, {true, ENOMEM, true}};
-  for (const auto& [is_taken, error, is_own] : rows) {
-    CAPTURE(is_taken);
-    CAPTURE(error);
+  for (const Row& row : rows) {
+    CAPTURE(row.is_taken);
+    CAPTURE(row.error);
     mmap::Reservation addresses(8 * page, page, mmap::Reservation::Access::none);
     const std::span<std::byte> all = addresses.bytes();
     const std::span<std::byte> part = all.subspan(2 * page, 2 * page);
     REQUIRE(::munmap(part.data(), part.size()) == 0);  // as MAP_FIXED does, and is refused then
-    if (is_taken)
+    if (row.is_taken)
       REQUIRE(::mmap(part.data(), part.size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                      -1, 0) == part.data());
-    CHECK(addresses.take_again(part, error) == is_own);
-    CHECK(addresses.is_empty() == !is_own);
+    CHECK(addresses.take_again(part, row.error) == row.is_own);
+    CHECK(addresses.is_empty() == !row.is_own);
     addresses = mmap::Reservation();
     unsigned char state = 0;
-    CHECK((::mincore(part.data(), page, &state) == 0) == !is_own);
+    CHECK((::mincore(part.data(), page, &state) == 0) == !row.is_own);
     ::munmap(all.data(), all.size());
   }
 }
