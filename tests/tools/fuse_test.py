@@ -145,9 +145,15 @@ class Keeps(Mounted):
         os.utime(self.model, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def resident_of(self, process):
+        """Of one mapping of it; a stopped process may be about to close another."""
         areas = pathlib.Path(f"/proc/{process.pid}/smaps").read_text(encoding="ascii")
-        return sum(int(re.search("Rss: +([0-9]+) kB", area)[1]) << 10
-                   for area in areas.split("VmFlags") if str(self.model) in area)
+        by_offset = {}
+        for area in areas.split("VmFlags"):
+            if str(self.model) in area:
+                offset = re.search(r"^[0-9a-f]+-[0-9a-f]+ \S+ ([0-9a-f]+) ", area, re.MULTILINE)[1]
+                resident = int(re.search("Rss: +([0-9]+) kB", area)[1]) << 10
+                by_offset[offset] = max(resident, by_offset.get(offset, 0))
+        return sum(by_offset.values())
 
 
 class DropsAtOpen(Mounted):
