@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -15,9 +16,8 @@
 #include "runtime/base/bytes/sha256.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/fetch/fetched_version.hpp"
-#include "runtime/system/file/directory.hpp"
+#include "runtime/system/file/name_lock.hpp"
 #include "runtime/system/file/version_link.hpp"
-#include "runtime/system/unique_fd.hpp"
 #include "weightmap/fetch.hpp"
 
 namespace weightmap {
@@ -32,32 +32,6 @@ Error system_error(const std::string& action, const std::error_code& failed) {
           {},
           failed.value()};
 }
-
-// One fetch of a link at a time.
-class ModelLock {
- public:
-  static Result<ModelLock> take(const os::VersionLink& link) {
-    ModelLock lock;
-    lock.name_ = "." + link.path().filename().native() + ".lock";
-    TRY_ASSIGN(lock.folder_, os::open_directory(link.path().parent_path()));
-    for (;;) {
-      TRY_ASSIGN(lock.file_, os::open_or_create(lock.folder_.get(), lock.name_));
-      if (!os::lock_open_file(lock.file_.get()))
-        return failure(ErrorCode::io, "another fetch of it goes on");
-      if (os::has_name(lock.folder_.get(), lock.name_, lock.file_.get())) return lock;
-    }
-  }
-  ModelLock(ModelLock&&) noexcept = default;
-  ~ModelLock() {
-    if (file_.get() >= 0) static_cast<void>(os::remove_name(folder_.get(), name_));
-  }
-
- private:
-  ModelLock() = default;
-  std::string name_;
-  os::UniqueFd folder_;
-  os::UniqueFd file_;
-};
 
 // Gives the files of the present version a second name, so that those which the store still has in
 // this version are not fetched. Where that is refused they are.
@@ -150,7 +124,9 @@ Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::p
   std::error_code failed;
   fs::create_directories(link.path().parent_path(), failed);
   if (failed) return about_file(system_error("make its folder", failed), named);
-  TRY_ASSIGN(const ModelLock lock, about_file(ModelLock::take(link), named));
+  TRY_ASSIGN(const std::optional<os::NameLock> lock,
+             about_file(os::NameLock::take(link.path()), named));
+  if (!lock) return about_file({ErrorCode::io, "another fetch of it goes on"}, named);
   const fs::path incoming = link.folder_of(os::VersionLink::incoming);
   fs::create_directory(incoming, failed);
   if (!failed && fs::is_empty(incoming, failed)) begin_with(link.current(), incoming);
