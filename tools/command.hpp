@@ -89,6 +89,8 @@ void add_fetch(CLI::App& app, Run& run);
 void add_ps(CLI::App& app, Run& run);
 void add_publish(CLI::App& app, Run& run);
 void add_convert(CLI::App& app, Run& run);
+void add_delta(CLI::App& app, Run& run);
+void add_apply(CLI::App& app, Run& run);
 void add_hold(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_read_ahead(CLI::App& app, Run& run);

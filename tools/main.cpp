@@ -94,7 +94,7 @@ void arrange(CLI::App& app) {
   const std::array<Heading, 6> headings = {{
       {"Look at checkpoints", {"ls", "tree", "cat", "stats", "diff"}},
       {"Check them", {"scan", "verify"}},
-      {"Rewrite them", {"convert", "publish"}},
+      {"Rewrite them", {"convert", "delta", "apply", "publish"}},
       {"Keep them in memory", {"residency", "warm", "hold", "stage", "ps"}},
       {"Start programs", {"run", "doctor"}},
       {"Between machines", {"fetch", "bench"}},
@@ -127,6 +127,8 @@ int run_command_line(int argc, char** argv) {
   add_scan(app, run);
   add_verify(app, run);
   add_convert(app, run);
+  add_delta(app, run);
+  add_apply(app, run);
   add_publish(app, run);
   add_residency(app, run);
   add_warm(app, run);

@@ -1,9 +1,11 @@
 """A server of a model of transformers that changes to each new version under load.
 
     MODEL=/models/llama PORT=8080 python following.py
+    MODEL=/models/llama DELTAS=/mnt/deltas PLACE=/dev/shm PORT=8080 python following.py
 
 MODEL is what `weightmap fetch`, `hold` or `publish` made: a link to the folder of the present
-version. A request is answered by the version that was current as it came; the next one is loaded
+version. With DELTAS it is the first version, the next ones are made from what trainer.py publishes
+there, once for all of these processes, in PLACE. A request is answered by the version that was current as it came; the next one is loaded
 beside it, meanwhile, and exchanged for it by one assignment. Several of these processes may listen
 on one port; they share the memory of each version.
 """
@@ -13,6 +15,7 @@ import json
 import os
 import socket
 import threading
+import time
 import urllib.parse
 
 import torch
@@ -57,18 +60,26 @@ class Server(http.server.ThreadingHTTPServer):
         super().server_bind()
 
 
-def follow(watch):
-    for folder in watch:
+def follow(versions, folder):
+    while True:
         try:
-            Handler.served = Served(folder)  # the old one goes with its last request
+            versions.wait()
+            Handler.served = Served(folder())  # the old one goes with its last request
         except Exception as error:  # it stays, and the next version may be better
-            print(f"{folder}: {error}", flush=True)
+            print(error, flush=True)
+            time.sleep(1)
 
 
 def main():
-    watch = weightmap.watch(os.environ["MODEL"], interval=0.2)
-    Handler.served = Served(watch.path)
-    threading.Thread(target=follow, args=(watch,), daemon=True).start()
+    if "DELTAS" in os.environ:
+        versions = weightmap.follow(os.environ["MODEL"], os.environ["DELTAS"],
+                                    place=os.environ.get("PLACE"))
+        folder = lambda: versions.last.folder
+    else:
+        versions = weightmap.watch(os.environ["MODEL"], interval=0.2)
+        folder = lambda: versions.path
+    Handler.served = Served(folder())
+    threading.Thread(target=follow, args=(versions, folder), daemon=True).start()
     with Server(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Handler) as server:
         print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
         server.serve_forever()

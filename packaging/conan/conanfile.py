@@ -42,13 +42,15 @@ class Weightmap(ConanFile):
         if not self.options.system_dependencies:
             self.requires("tl-expected/[>=1.0]", transitive_headers=True)
             self.requires("libdeflate/[>=1.14]")
+            self.requires("zstd/[>=1.4.8]")
             for headers in ("boost/[>=1.74]", "nlohmann_json/[>=3.9]", "xxhash/[>=0.8]"):
                 self.requires(headers, visible=False)
 
     def system_requirements(self):
         if self.options.system_dependencies:
             Apt(self).install(["libboost-dev", "libdeflate-dev", "libexpected-dev",
-                               "libxxhash-dev", "nlohmann-json3-dev", "pkg-config"])
+                               "libxxhash-dev", "libzstd-dev", "nlohmann-json3-dev",
+                               "pkg-config"])
 
     def validate(self):
         check_min_cppstd(self, 20)

@@ -11,6 +11,7 @@
 namespace weightmap::python {
 
 void bind_cuda(nanobind::module_& module);
+void bind_deltas(nanobind::module_& module);
 void bind_files(nanobind::module_& module);
 void bind_fill(nanobind::module_& module);
 void bind_remote(nanobind::module_& module);

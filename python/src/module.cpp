@@ -24,6 +24,7 @@ NB_MODULE(_core, module) {
   weightmap::python::bind_staging(module);
   weightmap::python::bind_remote(module);
   weightmap::python::bind_files(module);
+  weightmap::python::bind_deltas(module);
   weightmap::python::bind_torch_door(module);
   weightmap::python::bind_writer(module);
   weightmap::python::bind_safetensors_writer(module);

@@ -186,6 +186,36 @@ def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
         served.communicate()
 
 
+def test_servers_follow_a_trainer_and_say_by_which_version_they_answer(llama, tmp_path):
+    shutil.copytree(llama, tmp_path / "model")
+    ports = [free_port() for _ in range(2)]
+    servers = [subprocess.Popen(
+        [sys.executable, SERVER.parent / "following.py"], text=True, stdout=subprocess.PIPE,
+        env={**os.environ, "MODEL": str(tmp_path / "model"), "PORT": str(port),
+             "DELTAS": str(tmp_path / "deltas"), "PLACE": str(tmp_path / "place")},
+    ) for port in ports]  # fmt: skip
+    (tmp_path / "deltas").mkdir()
+    try:
+        for server, port in zip(servers, ports):
+            assert server.stdout.readline() == f"http://127.0.0.1:{port}\n"
+        before = [ask(port, "1,2,3") for port in ports]
+        assert {answer["version"] for answer in before} == {"model"}
+        trainer = [sys.executable, SERVER.parent / "trainer.py", tmp_path / "model",
+                   tmp_path / "deltas", "3"]
+        trained = subprocess.run(trainer, check=True, text=True, stdout=subprocess.PIPE)
+        assert len(trained.stdout.splitlines()) == 3
+        tokens = {"model": before[0]["token"]}
+        for port in ports:
+            while (answer := ask(port, "1,2,3"))["version"] != "model@000003":
+                assert tokens.setdefault(answer["version"], answer["token"]) == answer["token"]
+            assert tokens.setdefault(answer["version"], answer["token"]) == answer["token"]
+        assert len(os.listdir(tmp_path / "place")) <= 2
+    finally:
+        for server in servers:
+            server.terminate()
+            server.communicate()
+
+
 # What rolling.py starts in the place of an engine: it answers with the name of its version, and to
 # /slow only once the file `end` is there; to a POST, with the length of its body. A version may be
 # broken, or never be ready, or have a process that ends after it, as multiprocessing starts one.

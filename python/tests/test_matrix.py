@@ -562,7 +562,9 @@ FUNCTIONS = {
 }
 # Functions that are in no row, and why.
 NOT_OF_A_FILE = {
+    "apply_delta": "is about folders of safetensors; test_deltas.py",
     "empty": "describes a tensor for save(), as in the row of open_for_filling",
+    "follow": "is about versions; test_follow.py",
     "guard_is_active": "is about the process",
     "prefetch": "changes nothing that can be seen; test_read_ahead.py",
     "snapshot_here": "is about the process; test_snapshot.py",
@@ -573,6 +575,7 @@ NOT_OF_A_FILE = {
     "torch.safe_globals": "keeps a list of the process; test_torch_load.py",
     "torch.protect": "is about memory; test_served_model.py",
     "watch": "is about versions; test_watch.py",
+    "write_delta": "compares two checkpoints; test_deltas.py",
 }
 # What is done with brackets, by numpy, by torch and by pickle.
 OPERATORS = {

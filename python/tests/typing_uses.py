@@ -129,6 +129,8 @@ def writing(checkpoint: weightmap.Checkpoint, path: Path) -> None:
     with weightmap.replacing(path) as new:
         assert_type(new, str)
     assert_type(weightmap.publish(path, "target.pt", crc=True), reports.PublishReport)
+    assert_type(weightmap.write_delta(path, path, "delta", sums="adler32"), reports.DeltaReport)
+    assert_type(weightmap.apply_delta(path, [path], "new").files, list[str])
     assert_type(weightmap.evict(path).reason, str)
 
 

@@ -11,7 +11,7 @@ Five ways in: open() gives the tensors of a checkpoint by name, safe_open() does
 safetensors, weightmap.torch.load() answers what torch.load() would, weightmap.transformers.load()
 what from_pretrained() would, and patch() has code that you do not change map its files.
 save() writes a checkpoint, weightmap.torch.save() what torch.save() would, and save_safetensors()
-safetensors files. weightmap.config has the defaults, weightmap.cuda copies tensors to CUDA devices,
+safetensors files; write_delta() and apply_delta() bring new weights as what changed. weightmap.config has the defaults, weightmap.cuda copies tensors to CUDA devices,
 weightmap.remote brings checkpoints from stores.
 """
 
@@ -57,8 +57,10 @@ if TYPE_CHECKING:
         vllm,
     )
     from weightmap._chunked import ChunkedTensor
+    from weightmap._deltas import apply_delta, write_delta
     from weightmap._files import evict, processes, publish, unsafe_globals
     from weightmap._filling import Filling, open_for_filling
+    from weightmap._follow import Follow, Version, follow
     from weightmap._objects import Global, Object
     from weightmap._patching.patch import patch
     from weightmap._read_ahead import prefetch
@@ -85,6 +87,7 @@ __all__ = [
     "FileError",
     "FilePermissionError",
     "Filling",
+    "Follow",
     "Global",
     "InvalidArgumentError",
     "LimitExceededError",
@@ -103,11 +106,14 @@ __all__ = [
     "TensorNotFoundError",
     "UnsafePickleError",
     "UnsupportedError",
+    "Version",
     "Watch",
     "__version__",
+    "apply_delta",
     "config",
     "empty",
     "evict",
+    "follow",
     "guard_is_active",
     "open",
     "open_for_filling",
@@ -124,6 +130,7 @@ __all__ = [
     "stage",
     "unsafe_globals",
     "watch",
+    "write_delta",
 ]
 
 
@@ -132,6 +139,7 @@ _MODULE_OF = {
     "CheckpointTensor": "_typing",
     "ChunkedTensor": "_chunked",
     "Filling": "_filling",
+    "Follow": "_follow",
     "Global": "_objects",
     "Object": "_objects",
     "Replacing": "_replacing",
@@ -141,9 +149,12 @@ _MODULE_OF = {
     "SlicePlan": "_slice_plan",
     "StagedFile": "_staging",
     "Subtree": "_subtree",
+    "Version": "_follow",
     "Watch": "_watch",
+    "apply_delta": "_deltas",
     "empty": "_saving.save",
     "evict": "_files",
+    "follow": "_follow",
     "open_for_filling": "_filling",
     "patch": "_patching.patch",
     "prefetch": "_read_ahead",
@@ -158,6 +169,7 @@ _MODULE_OF = {
     "stage": "_stage",
     "unsafe_globals": "_files",
     "watch": "_watch",
+    "write_delta": "_deltas",
 }
 
 

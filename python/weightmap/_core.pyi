@@ -462,6 +462,9 @@ def runtime_directory() -> bytes:
 def processes(paths: list[bytes], /) -> tuple[list[dict[str, Any]], int]:
     """What each process has mapped, and how many could not be looked at."""
 
+def model_version(folder: bytes, /) -> str: ...
+def write_delta(old: bytes, new: bytes, folder: bytes, encoding: str, sums: str, level: int, version: str | None, base_version: str | None, threads: int, durable: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[str, str, list[bytes], int, int, int, int, int]: ...
+def apply_delta(base: bytes, deltas: list[bytes], folder: bytes, base_version: str | None, threads: int, durable: bool, once: bool, progress: Callable[[int, int], Any] | None, /) -> tuple[str, str, bool, list[bytes], int, int, int, int, int, int]: ...
 def use_torch(importers: tuple[Any, ...], torch: Any, busy: tuple[Any, ...], /) -> None:
     """
     By which functions torch makes tensors of DLPack capsules, the best first, and which ones answer something true while it would do more than that.

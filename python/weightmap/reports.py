@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from weightmap._patching.report import PatchedCall, PatchReport
 
 __all__ = [
+    "ApplyReport",
     "ComposedTensor",
     "CrcReport",
+    "DeltaReport",
     "EvictReport",
     "FetchReport",
     "Generation",
@@ -235,6 +237,34 @@ class PublishReport(Record):
     copied: bool  # the new file is still where it was, too
     bytes: int
     previous: str | None = None  # the folder that a link led to before
+
+
+class DeltaReport(Record):
+    """What write_delta() wrote."""
+
+    version: str
+    base_version: str
+    files: list[str]  # the index last
+    tensors: int
+    changed_tensors: int
+    tensor_bytes: int
+    changed_bytes: int  # that differ
+    bytes: int  # of the files
+
+
+class ApplyReport(Record):
+    """What apply_delta() made."""
+
+    version: str
+    base_version: str
+    made: bool  # False: it was there already
+    files: list[str]  # of the weights
+    deltas: int
+    tensors: int
+    changed_tensors: int
+    bytes: int  # of the files
+    shared_bytes: int  # of these, in files that began as reflinks of the old ones
+    delta_bytes: int  # that were read
 
 
 class MappedCheckpoint(Record):

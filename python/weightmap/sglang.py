@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from sglang.srt.configs.load_config import LoadConfig
+    from weightmap import Version
     from weightmap._engines.sglang_loader import WeightmapModelLoader
 
-__all__ = ["WeightmapModelLoader", "register"]
+__all__ = ["WeightmapModelLoader", "register", "update_weights"]
 
 _is_registered = False
 
@@ -71,6 +72,35 @@ def _loader() -> type[WeightmapModelLoader]:
     HookRegistry.register(target, take_load_config, HookType.AROUND)
     HookRegistry.apply_hooks()
     return WeightmapModelLoader
+
+
+def update_weights(url: str, version: Version, *, timeout: float = 600) -> None:
+    """Gives the weights of a version to a server that runs at this URL.
+
+    It is SGLang's own `/update_weights_from_disk` of the folder, with the version as
+    `weight_version`, which answers then carry: requests wait meanwhile, and what was computed by
+    the weights before is dropped. Raises weightmap.Error with what the server says against it, and
+    OSError if it is not reached within `timeout` seconds.
+    """
+    import json
+    import urllib.error
+    import urllib.request
+
+    from weightmap._errors import Error
+
+    asked = json.dumps({"model_path": version.folder, "weight_version": version.version})
+    request = urllib.request.Request(
+        url.rstrip("/") + "/update_weights_from_disk",
+        asked.encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            answer = json.load(response)
+    except urllib.error.HTTPError as error:
+        answer = json.load(error)
+    if not answer.get("success"):
+        raise Error(f"{url} did not take {version.folder}: {answer.get('message')}")
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from vllm import LLM
+    from weightmap import Version
     from weightmap._engines.vllm_loader import WeightmapModelLoader
 
-__all__ = ["WeightmapModelLoader", "register"]
+__all__ = ["WeightmapModelLoader", "register", "reload_weights"]
 
 _is_registered = False
 
@@ -38,6 +40,17 @@ def register() -> None:
         return
     register_model_loader("weightmap")(WeightmapModelLoader)
     _is_registered = True
+
+
+def reload_weights(llm: LLM, version: Version) -> None:
+    """Gives the weights of a version to a LLM that runs, in all its ranks.
+
+    It is vLLM's own reload_weights() of the folder, and then of the prefixes that were computed by
+    the weights before; with `load_format="weightmap"` these are read from the shared mapping. Call
+    it between two calls of generate().
+    """
+    llm.collective_rpc("reload_weights", kwargs={"weights_path": version.folder})
+    llm.reset_prefix_cache()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What fetch, stage, hold and run --snapshot leave when they are ended, or have no room, at each
+"""What fetch, stage, apply, hold and run --snapshot leave when they are ended, or have no room, at each
 call by which they change a file, or when the system has no more threads for them: what is old or
 what is new, never a mixture, and the next run ends the work.
 
@@ -257,6 +257,41 @@ class StageForCommand(Ended):
                 self.assertEqual(done.stdout, whole if self.ends(how, done) else "")
 
 
+class Apply(Ended):
+    """A delta, and a link that leads to what it makes."""
+
+    def setUp(self):
+        super().setUp()
+        for version in ("old", "new"):
+            self.file(version).unlink()
+        made = self.run_tool("delta", self.folder / "old", self.folder / "new", self.folder / "delta")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.link, self.made = self.here / "now", self.here / "made"
+
+    def shards(self, folder):
+        return [path.read_bytes() for path in sorted(folder.glob("model*.safetensors"))]
+
+    def ended_at_each_call(self, how):
+        arguments = ("apply", self.folder / "old", self.folder / "delta", "--to", self.made,
+                     "--once", "--publish", self.link)
+        versions = {str(self.folder / "old"): self.shards(self.folder / "old"),
+                    str(self.made): self.shards(self.folder / "new")}
+        for _ in self.each_call(how, least=20):
+            shutil.rmtree(self.here, ignore_errors=True)
+            self.here.mkdir()
+            self.link.symlink_to(self.folder / "old")
+            done = self.ends(how, self.run_tool(*arguments, environment=self.plan.environment))
+            self.assertEqual(self.shards(self.link), versions[os.path.realpath(self.link)])
+            if done:
+                self.assertEqual(os.path.realpath(self.link), str(self.made))
+            elif how != KILLED:
+                self.assertNotIn(".made.weightmap-new", os.listdir(self.here))
+            again = self.run_tool(*arguments)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.shards(self.link), versions[str(self.made)])
+            self.assertEqual(sorted(os.listdir(self.here)), ["made", "now"])
+
+
 class Hold(Ended):
     """A daemon that follows a URL: an update to another version."""
 
@@ -425,7 +460,7 @@ def add_tests(case):
         setattr(case, f"test_{name}", test(how))
 
 
-for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Hold, Snapshot):
+for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Apply, Hold, Snapshot):
     add_tests(each)
 
 

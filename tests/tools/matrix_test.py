@@ -299,6 +299,20 @@ def publish(cell):
     cell.equal(cell.out.read_bytes(), cell.path.read_bytes())
 
 
+def delta(cell):
+    report = cell.json("delta", cell.path, cell.path, cell.out)
+    cell.equal((report["tensors"], report["changed_tensors"]), (len(cell.tensors), 0))
+
+
+def apply(cell):
+    made = f"{cell.out}.delta"
+    if cell.form == "shards":
+        cell.json("delta", cell.path, cell.path, made)
+    report = cell.json("apply", cell.path, made, "--to", cell.out)
+    cell.equal(report["tensors"], len(cell.tensors))
+    cell.holds(format_files.read_safetensors(cell.out), cell.tensors)
+
+
 READERS = {".pt": format_files.read_torch, ".safetensors": format_files.read_safetensors}
 # What a dict of tensors has not, where that is for the command to say and no part of the format.
 LEFT_OUT = {"pt": ["array", "text", "lr"], "pt, protocol 5": ["lr"],
@@ -444,7 +458,7 @@ COMMANDS = {
     "residency": residency, "residency --repair": residency_repair, "doctor": doctor,
     "residency --evict": residency_evict, "warm": warm, "warm --crc": warm_crc, "stage": stage, "fetch": fetch,
     "ps": ps, "hold": hold,
-    "publish": publish, "convert": convert, "convert --align": convert_align,
+    "publish": publish, "delta": delta, "apply": apply, "convert": convert, "convert --align": convert_align,
     "convert --to": convert_to, "convert --order": convert_order, "convert --crc": convert_crc,
     "convert --max-shard-size": convert_max_shard_size, "convert --metadata": convert_metadata,
     "convert --shared": convert_shared, "convert --tensors-only": convert_tensors_only,
@@ -478,6 +492,13 @@ REFUSALS = [
     (("stage",), SEVERAL, "is a model of several files, which are staged as a folder"),
     (("publish",), SEVERAL,
      "is a folder, which is published where it is: copy it beside the link first"),
+    (("delta",), ("pt", "pt, protocol 5", "legacy", "torchscript", "pt2", "npz", "pickle"),
+     'the tensor "tied" does not lie as a row of its elements'),
+    (("delta",), ("dcp, two ranks",), 'the tensor "model.transposed" does not lie as a row'),
+    (("apply",), ("pt", "pt, protocol 5", "legacy", "torchscript", "pt2", "safetensors", "gguf",
+                  "npz", "pickle"), "is a file: give the folder of the model"),
+    (("apply",), ("splits",), "is gguf, and deltas are for safetensors"),
+    (("apply",), ("dcp", "dcp, two ranks"), "is dcp, and deltas are for safetensors"),
     (("convert",), ("gguf", "npz", "pickle"), "the target must end in .safetensors, .pt"),
     (("convert",), ("splits",), 'the tensor "blocks" is of q8_0, which safetensors has not'),
     (TO_SAFETENSORS, ("gguf", "splits"),

@@ -160,17 +160,18 @@ Json Keeper::describe() const {
                      [&file](const auto& copy) { return copy->path() == file.path(); }))
       files.push_back(file.describe());
   std::uint64_t file_bytes = 0;
-  std::optional<std::uint64_t> resident_bytes = 0;  // nullopt: of some it is unknown
+  std::uint64_t resident_bytes = 0;
+  bool is_known = true;  // of all of them
   for (const Json& file : files) {
     file_bytes += file["file_bytes"].get<std::uint64_t>();
     const Json& resident = file["resident_bytes"];
-    if (!resident.is_number()) resident_bytes.reset();
-    if (resident_bytes) *resident_bytes += resident.get<std::uint64_t>();
+    is_known = is_known && resident.is_number();
+    if (is_known) resident_bytes += resident.get<std::uint64_t>();
   }
   return {{"pid", ::getpid()},
           {"files", files},
           {"file_bytes", file_bytes},
-          {"resident_bytes", resident_bytes ? Json(*resident_bytes) : Json(nullptr)}};
+          {"resident_bytes", is_known ? Json(resident_bytes) : Json(nullptr)}};
 }
 
 std::string Keeper::summary() const {

@@ -30,7 +30,7 @@ class IndexParser {
       return failure(ErrorCode::not_a_checkpoint,
                      is_xgboost_ ? "is a model of XGBoost as JSON; load it with xgboost"
                                  : "is JSON without a weight_map, so it is no index of shards");
-    if (index_.items.empty())
+    if (index_.items.empty() && !index_.may_be_empty)
       return failure(ErrorCode::corrupt, "the index of shards names no tensor");
     sort_files();
     TRY_ASSIGN(index_.metadata, std::move(build_).finish(metadata_));

@@ -38,6 +38,7 @@ struct ShardIndex {
   std::vector<std::string> files;  // beside the index, or in folders below; sorted
   std::vector<Item> items;         // in the order of the index
   std::unique_ptr<value::Tree> metadata;
+  bool may_be_empty = false;  // set before it is read: without tensors it is no failure
 };
 
 // Fails with corrupt for invalid JSON, a repeated weight_map, an index without tensors, or a file

@@ -1,0 +1,288 @@
+"""weightmap.follow(): versions that are made once for all who follow a model."""
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from safetensors_files import file_of
+
+import weightmap
+
+SIZE = 1 << 16
+
+
+def save(folder, value):
+    folder.mkdir()
+    tensors = {"weight": ("U8", [SIZE], bytes([value]) * SIZE), "bias": ("U8", [4], b"bias")}
+    (folder / "model.safetensors").write_bytes(file_of(tensors))
+    return folder
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    return Trainer(tmp_path)
+
+
+class Trainer:
+    def __init__(self, folder):
+        self.folder = folder
+        self.deltas = folder / "deltas"
+        self.place = folder / "place"
+        self.deltas.mkdir()
+        self.step = 0
+        self.model = save(folder / "model", 0)
+
+    def trained(self, step):
+        """The model after this step."""
+        path = self.folder / f"trained {step}"
+        return path if path.exists() else save(path, step)
+
+    def publish(self):
+        """The delta of one more step."""
+        self.step += 1
+        before = self.model if self.step == 1 else self.trained(self.step - 1)
+        weightmap.write_delta(before, self.trained(self.step),
+                              self.deltas / f"weight_v{self.step:06}",
+                              base_version=f"{self.step - 1:06}")
+
+    def follow(self, **options):
+        return weightmap.follow(self.model, self.deltas, **({"place": self.place} | options))
+
+    def versions(self):
+        return sorted(path.name for path in self.place.iterdir())
+
+
+def value_of(version):
+    with weightmap.open(version.folder) as checkpoint:
+        return checkpoint["weight"].tobytes()[0]
+
+
+def test_each_version_comes_and_an_old_one_goes(trainer):
+    follow = trainer.follow()
+    assert (follow.last.version, value_of(follow.last)) == ("000000", 0)
+    assert not follow.changed()
+    for step in (1, 2, 3):
+        trainer.publish()
+        assert follow.changed()
+        assert (follow.last.version, value_of(follow.last)) == (f"{step:06}", step)
+        assert follow.last.folder == str(trainer.place / f"model@{step:06}")
+        assert not follow.changed()
+        assert len(trainer.versions()) <= 2
+    assert value_of(weightmap.Version("0", str(trainer.model))) == 0
+
+
+def test_versions_in_between_are_passed_over(trainer):
+    follow = trainer.follow()
+    for _ in range(3):
+        trainer.publish()
+    assert next(iter(follow)).version == "000003"
+    assert trainer.versions() == ["model@000003"]
+
+
+def test_who_begins_later_begins_with_the_newest(trainer):
+    first = trainer.follow()
+    trainer.publish()
+    assert first.wait(timeout=10)
+    shutil.rmtree(trainer.deltas / "weight_v000001")
+    second = trainer.follow()
+    assert second.last.folder == first.last.folder
+    assert not second.wait(timeout=0.01)
+
+
+def test_a_version_that_is_served_stays_while_another_follower_goes_on(trainer):
+    slow, quick = trainer.follow(patience=0.1), trainer.follow(patience=0.1)
+    trainer.publish()
+    assert slow.changed() and quick.changed()
+    with weightmap.open(slow.last.folder) as served:
+        for _ in range(2):
+            trainer.publish()
+            assert quick.changed()
+        assert "model@000001" in trainer.versions()
+        assert served["weight"].tobytes()[0] == 1
+    assert slow.changed() and not quick.changed()
+    assert not slow.changed()  # from here on it does not serve the first one any more
+    trainer.publish()
+    assert quick.changed()
+    assert trainer.versions() == ["model@000003", "model@000004"]
+
+
+def test_a_whole_version_is_taken_as_it_is(trainer):
+    follow = trainer.follow()
+    shutil.copytree(trainer.trained(7), trainer.deltas / "weight_v000007")
+    assert not follow.changed()  # without an index it is not published
+    index = '{"metadata": {}, "weight_map": {"weight": "model.safetensors", "bias": "model.safetensors"}}'
+    (trainer.deltas / "weight_v000007" / "model.safetensors.index.json").write_text(index)
+    assert follow.changed()
+    assert (follow.last.version, value_of(follow.last)) == ("000007", 7)
+    weightmap.write_delta(trainer.deltas / "weight_v000007", trainer.trained(8),
+                          trainer.deltas / "weight_v000008")
+    assert follow.changed()
+    assert (follow.last.version, value_of(follow.last)) == ("000008", 8)
+
+
+def test_a_damaged_delta_is_raised_and_the_version_stays(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    shard = next((trainer.deltas / "weight_v000001").glob("*.safetensors"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1])
+    for _ in range(2):
+        with pytest.raises(weightmap.CorruptError):
+            follow.changed()
+    assert follow.last.version == "000000"
+    assert trainer.versions() == []
+    shard.write_bytes(content)
+    assert follow.changed()
+
+
+def test_a_delta_that_is_not_published_yet_waits_and_others_are_passed_by(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    index = trainer.deltas / "weight_v000001" / "model.safetensors.index.json"
+    index.rename(index.with_name("hidden"))
+    (trainer.deltas / "other").mkdir()
+    (trainer.deltas / "other" / "model.safetensors.index.json").write_text("no JSON")
+    (trainer.deltas / "file").write_text("")
+    assert not follow.changed()
+    index.with_name("hidden").rename(index)
+    assert follow.changed()
+
+
+def test_versions_that_lead_in_a_circle_end(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    for base, version in (("a", "b"), ("b", "a")):
+        weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / base,
+                              base_version=base, version=version)
+    assert follow.changed()
+    assert not follow.changed()
+
+
+def test_there_is_no_model(tmp_path):
+    with pytest.raises(weightmap.MissingFileError):
+        weightmap.follow(tmp_path / "none", tmp_path)
+
+
+FOLLOWER = """
+import sys, weightmap
+follow = weightmap.follow(*sys.argv[1:3], place=sys.argv[3], interval=0.01)
+print("ready", flush=True)
+for version in follow:
+    with weightmap.open(version.folder) as checkpoint:
+        content = checkpoint["weight"].tobytes()
+    assert content == content[:1] * len(content), "mixed"
+    print(version.version, content[0], flush=True)
+    if version.version == sys.argv[4]:
+        break
+"""
+
+
+def followers(trainer, count, last):
+    command = [sys.executable, "-c", FOLLOWER, trainer.model, trainer.deltas, trainer.place, last]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    for process in started:
+        assert process.stdout.readline() == "ready\n"
+    return started
+
+
+def test_many_processes_follow_and_no_version_is_mixed(trainer):
+    started = followers(trainer, 4, "000004")
+    for _ in range(4):
+        trainer.publish()
+        time.sleep(0.05)
+    for process in started:
+        told = process.communicate(timeout=60)[0].splitlines()
+        assert process.returncode == 0
+        assert told[-1] == "000004 4"
+        assert all(int(version) == int(value) for version, value in map(str.split, told))
+
+
+def test_followers_that_are_killed_leave_the_others_going(trainer):
+    started = followers(trainer, 3, "000003")
+    trainer.publish()
+    started[0].send_signal(signal.SIGKILL)
+    trainer.publish()
+    started[1].send_signal(signal.SIGKILL)
+    trainer.publish()
+    assert started[2].communicate(timeout=60)[0].splitlines()[-1] == "000003 3"
+    for process in started[:2]:
+        process.wait()
+        process.stdout.close()
+    assert os.listdir(trainer.place)
+
+
+def test_copy_into_a_module(trainer):
+    torch = pytest.importorskip("torch", reason="modules are torch's")
+
+    class Model(torch.nn.Module):
+        def __init__(self, size=4):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(size))
+            self.tied = self.weight
+
+    folder = trainer.folder / "floats"
+    folder.mkdir()
+    weightmap.save_safetensors({"weight": torch.arange(4.0)}, folder / "model.safetensors")
+    model = Model()
+    version = weightmap.Version("1", str(folder))
+    version.copy_into(model)
+    assert model.tied.tolist() == [0, 1, 2, 3]
+    with pytest.raises(weightmap.InvalidArgumentError, match="has the shape"):
+        version.copy_into(Model(5))
+    with pytest.raises(weightmap.InvalidArgumentError, match="has no tensor 'bias'"):
+        version.copy_into(torch.nn.Linear(2, 2))
+
+
+def test_vllm_is_given_a_version_by_its_path(trainer):
+    import weightmap.vllm
+
+    said = []
+
+    class Llm:
+        def collective_rpc(self, name, kwargs):
+            said.append((name, kwargs))
+
+        def reset_prefix_cache(self):
+            said.append("reset")
+
+    weightmap.vllm.reload_weights(Llm(), weightmap.Version("1", str(trainer.model)))
+    assert said == [("reload_weights", {"weights_path": str(trainer.model)}), "reset"]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_sglang_is_given_a_version_by_its_path(trainer, takes):
+    import weightmap.sglang
+
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, self.headers["Content-Type"], json.loads(content)))
+            answer = json.dumps({"success": takes, "message": "no such file"}).encode()
+            self.send_response(200 if takes else 400)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        version = weightmap.Version("000004", str(trainer.model))
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        if takes:
+            weightmap.sglang.update_weights(url, version)
+        else:
+            with pytest.raises(weightmap.Error, match="did not take .*: no such file"):
+                weightmap.sglang.update_weights(url, version)
+    expected = {"model_path": str(trainer.model), "weight_version": "000004"}
+    assert asked == [("/update_weights_from_disk", "application/json", expected)]

@@ -1,0 +1,72 @@
+#include "runtime/system/write/new_folder.hpp"
+
+#include <system_error>
+#include <utility>
+
+#include "runtime/base/try.hpp"
+#include "runtime/system/file/directory.hpp"
+#include "runtime/system/file/version_link.hpp"
+#include "runtime/system/os_error.hpp"
+#include "runtime/system/unique_fd.hpp"
+#include "runtime/system/write/replace.hpp"
+
+namespace weightmap::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+tl::unexpected<Error> failed_to(const char* action, const std::error_code& failed) {
+  return tl::unexpected<Error>(os_error(action, failed.value()));
+}
+
+}  // namespace
+
+Result<std::optional<NewFolder>> NewFolder::begin(const fs::path& path) {
+  NewFolder made;
+  std::error_code failed;
+  made.path_ = fs::absolute(path, failed).lexically_normal();
+  if (!made.path_.has_filename()) made.path_ = made.path_.parent_path();
+  if (failed || !made.path_.has_filename())
+    return failure(ErrorCode::invalid_argument, "cannot be the name of a folder");
+  if (fs::exists(fs::symlink_status(made.path_, failed))) {
+    NameLock::remove_abandoned(made.path_);
+    return name_is_taken();
+  }
+  made.filled_ =
+      made.path_.parent_path() / ("." + made.path_.filename().native() + ".weightmap-new");
+  TRY_ASSIGN(std::optional<NameLock> lock, NameLock::take(made.path_));
+  if (!lock) return std::nullopt;
+  made.lock_.emplace(*std::move(lock));
+  // Another may have finished it since.
+  if (fs::exists(fs::symlink_status(made.path_, failed))) return name_is_taken();
+  fs::remove_all(made.filled_, failed);
+  if (!failed) fs::create_directory(made.filled_, failed);
+  if (failed) return failed_to("make the folder", failed);
+  return made;
+}
+
+Result<NewFolder> NewFolder::create(const fs::path& path) {
+  TRY_ASSIGN(std::optional<NewFolder> begun, begin(path));
+  if (!begun) return failure(ErrorCode::io, "another process makes it now");
+  return *std::move(begun);
+}
+
+NewFolder::NewFolder(NewFolder&& other) noexcept
+    : path_(std::move(other.path_)),
+      filled_(std::move(other.filled_)),
+      lock_(std::exchange(other.lock_, std::nullopt)) {}
+
+NewFolder::~NewFolder() {
+  std::error_code ignored;
+  if (lock_) fs::remove_all(filled_, ignored);
+}
+
+Result<void> NewFolder::commit(bool durable) {
+  if (durable) TRY(sync_folder(filled_));
+  TRY_ASSIGN(const UniqueFd beside, open_directory(path_.parent_path()));
+  TRY(rename_to_free(beside.get(), filled_.filename(), path_.filename()));
+  lock_.reset();
+  return durable ? sync_directory(beside.get()) : Result<void>();
+}
+
+}  // namespace weightmap::os
