@@ -14,13 +14,12 @@ by itself in shared memory. Every round runs each way once, in a fresh process
 import argparse
 import json
 import os
-import shutil
 import struct
 import subprocess
 import tempfile
 
 import numpy
-from samples import duration, interleave, machine, publish, ratio_text, table
+from samples import check_between, interleave, machine, publish, ratio_text, run_json, table
 
 BEGIN, END = "<!-- measured deltas: begin -->", "<!-- measured deltas: end -->"
 TENSOR_BYTES = 64 << 20
@@ -67,6 +66,31 @@ def size_of_zstd(folder):
     return len(packed.stdout)
 
 
+def rate(samples, weight_bytes):
+    seconds = samples.median("taken_us") / 1e6
+    return f"{weight_bytes / seconds / 1e6:,.0f} MB/s, {seconds:.2f} s"
+
+
+WAYS = {"decompress": "decompressor alone, into the same memory", "fresh": "into new memory",
+        "patch": "a change in place"}
+
+
+def compare(build, folder, rounds, weight_bytes):
+    """Rows of the table: of each way the rate, and how many times the time of it ours takes less."""
+    command = [os.path.join(build, "bench", "delta_once")]
+    paths = [os.path.join(folder, name) for name in ("old", "delta", "target")]
+    for threads in (1, 2):
+        ours, options = f"apply {threads}", ["--threads", str(threads)]
+        contenders = {f"{way} {threads}": [*command, way, *paths, *options]
+                      for way in (*WAYS, "apply")}
+        contenders["apply 1"] = [*command, "apply", *paths]
+        taken = interleave(build, contenders, rounds)
+        cells = [f"{rate(other, weight_bytes)}: {ratio_text(other.ratio_to(ours, 'taken_us'))}"
+                 for other in (taken[f"{way} {threads}"] for way in WAYS)]
+        faster = taken["apply 1"].ratio_to(ours, "taken_us") if threads > 1 else None
+        yield [str(threads), rate(taken[ours], weight_bytes), *cells, ratio_text(faster)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", required=True)
@@ -75,40 +99,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--write")
     arguments = parser.parse_args()
-    tool = os.path.join(arguments.build, "tools", "weightmap")
-    program = os.path.join(arguments.build, "bench", "delta_once")
+    check_between(parser, arguments.write, BEGIN, END)
+    build = os.path.abspath(arguments.build)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         weight_bytes = make_versions(folder, arguments.gigabytes)
-        old, new, delta, target = (os.path.join(folder, name)
-                                   for name in ("old", "new", "delta", "target"))
-        written = json.loads(subprocess.run([tool, "delta", "--json", old, new, delta], check=True,
-                                            stdout=subprocess.PIPE).stdout)
-        size_ratio = written["bytes"] / size_of_zstd(folder) if shutil.which("zstd") else None
-        rows = []
-        for threads in (1, 2):
-            ways = {f"{way} {threads}": [program, way, old, delta, target, "--threads", str(threads)]
-                    for way in ("decompress", "patch", "apply")}
-            if threads == 2:
-                ways["apply 1"] = [program, "apply", old, delta, target]
-            taken = interleave(arguments.build, ways, arguments.rounds)
-            ours = taken[f"apply {threads}"]
-            rows.append([str(threads), rate(taken[f"decompress {threads}"], weight_bytes),
-                         rate(ours, weight_bytes),
-                         ratio_text(taken[f"decompress {threads}"].ratio_to(f"apply {threads}", "taken_us")),
-                         duration(taken[f"patch {threads}"].median("taken_us")),
-                         ratio_text(taken[f"patch {threads}"].ratio_to(f"apply {threads}", "taken_us")),
-                         ratio_text(taken["apply 1"].ratio_to("apply 2", "taken_us")) if threads == 2 else ""])
-        head = ["threads", "decompressor alone", "`apply_delta()`", "of the decompressor's rate",
-                "in place", "time in place / `apply_delta()`", "of one thread's rate"]
-        size = (f"The delta has {written['bytes']:,} bytes, {100 * written['bytes'] / weight_bytes:.2f} % of "
-                f"the model's" + (f", {size_ratio:.3f} times those of `zstd -1` of the difference." if size_ratio else "."))
-        lines = [*table(head, rows), "", size, "", machine()]
-        publish(lines, arguments.write, BEGIN, END) if arguments.write else print("\n".join(lines))
-
-
-def rate(samples, weight_bytes):
-    seconds = samples.median("taken_us") / 1e6
-    return f"{weight_bytes / seconds / 1e6:,.0f} MB/s, {seconds:.2f} s"
+        old, new, delta = (os.path.join(folder, name) for name in ("old", "new", "delta"))
+        tool = os.path.join(build, "tools", "weightmap")
+        made = run_json([tool, "delta", "--json", old, new, delta])["bytes"]
+        of_model, of_zstd = 100 * made / weight_bytes, made / size_of_zstd(folder)
+        rows = list(compare(build, folder, arguments.rounds, weight_bytes))
+    lines = [f"{machine()}. A model of {weight_bytes / 1e9:.1f} GB in {arguments.folder}, "
+             f"{arguments.rounds} rounds; behind a rate the time of that over `apply_delta()`'s. The "
+             f"delta has {of_model:.2f} % of the model's bytes, {of_zstd:.3f} times those of "
+             "`zstd -1` of the difference.", "",
+             *table(["threads", "`apply_delta()`", *WAYS.values(), "times the rate of one thread"],
+                    rows)]
+    publish(lines, arguments.write, BEGIN, END)
 
 
 if __name__ == "__main__":

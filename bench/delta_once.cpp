@@ -3,7 +3,8 @@
 //
 //   delta_once WAY BASE DELTA TARGET [--threads 1]
 //
-// The ways: decompress (all frames, each into the same memory, and nothing else); patch (in place:
+// The ways: decompress (all frames, each into the same memory, and nothing else); fresh (the same,
+// each into new memory, as zstd's bindings for Python do it); patch (in place:
 // a copy of BASE's weights in the folder TARGET, made before the clock starts, is mapped writable;
 // each tensor is decompressed, combined in the mapping, and summed there, as the engines that patch
 // files do it); apply (weightmap's apply_delta() to the new folder TARGET). Files are in the page
@@ -23,6 +24,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -136,6 +138,17 @@ double measure(const Arguments& arguments) {
     return taken;
   }
   Decompressors decompressors(arguments.threads, largest);
+  if (arguments.way == "fresh") {
+    const Clock::time_point began = Clock::now();
+    in_threads(arguments.threads, delta.tensors().size(), [&](std::size_t thread, std::size_t i) {
+      const Bytes frame = delta.tensors()[i].view.stored_bytes();
+      const std::unique_ptr<std::byte[]> memory(new std::byte[size_of(frame)]);
+      const std::size_t size = ZSTD_decompressDCtx(decompressors.contexts[thread], memory.get(),
+                                                   size_of(frame), frame.data(), frame.size());
+      if (ZSTD_isError(size) != 0) fail(ZSTD_getErrorName(size));
+    });
+    return since(began);
+  }
   if (arguments.way == "decompress") {
     const Clock::time_point began = Clock::now();
     in_threads(arguments.threads, delta.tensors().size(), [&](std::size_t thread, std::size_t i) {
@@ -165,7 +178,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   app.add_option("WAY", arguments.way)
       ->required()
-      ->check(CLI::IsMember({"decompress", "patch", "apply"}));
+      ->check(CLI::IsMember({"decompress", "fresh", "patch", "apply"}));
   app.add_option("BASE", arguments.base)->required();
   app.add_option("DELTA", arguments.delta)->required();
   app.add_option("TARGET", arguments.target)->required();

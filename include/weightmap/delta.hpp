@@ -149,6 +149,24 @@ WEIGHTMAP_API Result<ApplyReport> apply_delta(const std::filesystem::path& base,
                                               const std::filesystem::path& to,
                                               const ApplyOptions& options = {});
 
+// Does the same in place, for where there is no room for two versions: changes the files of `base`,
+// one window after the other, in this thread. All is proven before a byte is written, as above, so
+// each frame is read twice.
+//
+// Whoever had a file mapped would see two versions mixed, so it is refused while anybody has one of
+// them open (by a lease, fcntl(2)), and while they are changed the folder is called
+// ".NAME.weightmap-in-place", so that nobody opens it. Who opens a file all the same waits for up
+// to 45 seconds. If the process is killed, or a write fails, the next call with the same deltas
+// goes on; until then there is no model of this name. A loss of power may leave what no call can
+// mend.
+//
+// Fails as apply_delta() does; with io if a file is open elsewhere; with unsupported if the file
+// system has no leases, or a file is a link, or has other names. ApplyOptions::threads and ::once
+// are ignored.
+WEIGHTMAP_API Result<ApplyReport> apply_delta_in_place(
+    const std::filesystem::path& base, std::span<const std::filesystem::path> deltas,
+    const ApplyOptions& options = {});
+
 // Returns the version that apply_delta() takes the model in a folder for; see ApplyOptions. Fails
 // as it does for a base.
 WEIGHTMAP_API Result<std::string> model_version(const std::filesystem::path& folder);

@@ -60,8 +60,8 @@ nb::tuple write_delta(const nb::bytes& from, const nb::bytes& to, const nb::byte
 }
 
 nb::tuple apply_delta(const nb::bytes& base, const nb::list& deltas, const nb::bytes& folder,
-                      std::optional<std::string> base_version, std::size_t threads, bool durable,
-                      bool once, nb::handle progress) {
+                      bool in_place, std::optional<std::string> base_version, std::size_t threads,
+                      bool durable, bool once, nb::handle progress) {
   const std::filesystem::path from = text_of(base);
   const std::filesystem::path to = text_of(folder);
   std::vector<std::filesystem::path> paths;
@@ -73,8 +73,10 @@ nb::tuple apply_delta(const nb::bytes& base, const nb::list& deltas, const nb::b
   options.once = once;
   LongCall call(progress);
   options.progress = call.progress();
-  const ApplyReport report =
-      value_or_raise(call.run([&] { return weightmap::apply_delta(from, paths, to, options); }));
+  const ApplyReport report = value_or_raise(call.run([&] {
+    return in_place ? weightmap::apply_delta_in_place(from, paths, options)
+                    : weightmap::apply_delta(from, paths, to, options);
+  }));
   return nb::make_tuple(to_str(report.version), to_str(report.base_version), report.made,
                         to_list(report.files), report.deltas, report.tensors,
                         report.changed_tensors, report.bytes, report.shared_bytes,
@@ -100,13 +102,14 @@ void bind_deltas(nb::module_& module) {
                      "threads: int, durable: bool, progress: "
                      "typing.Callable[[int, int], typing.Any] | None, /) -> "
                      "tuple[str, str, list[bytes], int, int, int, int, int]"));
-  module.def("apply_delta", apply_delta, nb::arg("base"), nb::arg("deltas"), nb::arg("folder"),
-             nb::arg("base_version").none(), nb::arg("threads"), nb::arg("durable"),
-             nb::arg("once"), nb::arg("progress").none(),
-             nb::sig("def apply_delta(base: bytes, deltas: list[bytes], folder: bytes, "
-                     "base_version: str | None, threads: int, durable: bool, once: bool, progress: "
-                     "typing.Callable[[int, int], typing.Any] | None, /) -> "
-                     "tuple[str, str, bool, list[bytes], int, int, int, int, int, int]"));
+  module.def(
+      "apply_delta", apply_delta, nb::arg("base"), nb::arg("deltas"), nb::arg("folder"),
+      nb::arg("in_place"), nb::arg("base_version").none(), nb::arg("threads"), nb::arg("durable"),
+      nb::arg("once"), nb::arg("progress").none(),
+      nb::sig("def apply_delta(base: bytes, deltas: list[bytes], folder: bytes, in_place: bool, "
+              "base_version: str | None, threads: int, durable: bool, once: bool, progress: "
+              "typing.Callable[[int, int], typing.Any] | None, /) -> "
+              "tuple[str, str, bool, list[bytes], int, int, int, int, int, int]"));
 }
 
 }  // namespace weightmap::python

@@ -164,6 +164,21 @@ def test_a_version_is_published_under_a_link_and_followed(models):
         assert after["step"].item() == 2
 
 
+def test_in_place_changes_the_files_that_nobody_has_open(models):
+    tmp_path, old, new, base, expected = models
+    delta = published(tmp_path / "delta", old, new, "xor", "xxh3-128")
+    with weightmap.open(base):
+        with pytest.raises(weightmap.FileError, match="is open or mapped elsewhere"):
+            weightmap.apply_delta(base, delta, in_place=True)
+    for wrong in ({}, {"folder": tmp_path / "made", "in_place": True}):
+        with pytest.raises(weightmap.InvalidArgumentError, match="give the new folder"):
+            weightmap.apply_delta(base, delta, **wrong)
+    report = weightmap.apply_delta(base, delta, in_place=True)
+    assert (report.version, report.files) == ("000001", [str(base / "model.safetensors")])
+    made = (base / "model.safetensors").read_bytes()
+    assert made == (expected / "model.safetensors").read_bytes()
+
+
 def test_what_fails_leaves_nothing(models):
     tmp_path, old, new, base, expected = models
     delta = published(tmp_path / "delta", old, new, "xor", "xxh3-128")

@@ -216,6 +216,45 @@ def test_servers_follow_a_trainer_and_say_by_which_version_they_answer(llama, tm
             server.communicate()
 
 
+def test_a_server_follows_an_adapter_without_a_restart(llama, tmp_path, torch):
+    peft = pytest.importorskip("peft", reason="adapters are its")
+    transformers = pytest.importorskip("transformers", reason="peft adapts its models")
+
+    def trained(seed, folder):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForCausalLM.from_pretrained(llama)
+        adapted = peft.get_peft_model(
+            model, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"]))
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                torch.nn.init.normal_(parameter, std=2.0)
+        adapted.save_pretrained(folder)
+        with torch.inference_mode():
+            return int(adapted(torch.tensor([[1, 2, 3]])).logits[0, -1].argmax())
+
+    expected = [trained(seed, tmp_path / f"adapter-{seed}") for seed in range(2)]
+    port = free_port()
+    served = subprocess.Popen(
+        [sys.executable, SERVER.parent / "following.py"], text=True, stdout=subprocess.PIPE,
+        env={**os.environ, "MODEL": str(llama), "PORT": str(port), "PLACE": str(tmp_path / "place"),
+             "ADAPTER": str(tmp_path / "adapter-0"), "ADAPTER_DELTAS": str(tmp_path / "deltas")},
+    )  # fmt: skip
+    (tmp_path / "deltas").mkdir()
+    try:
+        assert served.stdout.readline() == f"http://127.0.0.1:{port}\n"
+        before = ask(port, "1,2,3")
+        assert (before["adapter"], before["token"]) == ("adapter-0", expected[0])
+        weightmap.write_delta(tmp_path / "adapter-0", tmp_path / "adapter-1",
+                              tmp_path / "deltas" / "weight_v000001")
+        while (after := ask(port, "1,2,3"))["adapter"] == "adapter-0":
+            assert after["token"] == expected[0]
+        assert (after["adapter"], after["token"]) == ("adapter-0@000001", expected[1])
+        assert after["pid"] == before["pid"]
+    finally:
+        served.terminate()
+        served.communicate()
+
+
 # What rolling.py starts in the place of an engine: it answers with the name of its version, and to
 # /slow only once the file `end` is there; to a POST, with the length of its body. A version may be
 # broken, or never be ready, or have a process that ends after it, as multiprocessing starts one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from weightmap import _core
+from weightmap._errors import InvalidArgumentError
 from weightmap.reports import ApplyReport, DeltaReport
 
 TYPE_CHECKING = False
@@ -68,8 +69,9 @@ def write_delta(
 def apply_delta(
     base: PathLike,
     deltas: PathLike | Iterable[PathLike],
-    folder: PathLike,
+    folder: PathLike | None = None,
     *,
+    in_place: bool = False,
     base_version: str | None = None,
     threads: int | None = None,
     durable: bool = True,
@@ -86,6 +88,10 @@ def apply_delta(
     What fails leaves nothing behind: InvalidArgumentError for deltas of another version,
     CorruptError for damage, naming file and tensor, NotACheckpointError for what is no delta.
 
+    in_place: in place of a folder: change the files of `base`, for where there is no room for two
+        versions. FileError if anybody has one of them open or mapped. All is proven before a byte
+        is written, and the folder has another name meanwhile, so that nobody opens what is of two
+        versions; after an end in the midst the same call goes on.
     base_version: of `base`; else what its folder says, or "000000".
     threads: that decompress; else one for each processor.
     durable: wait for the disk.
@@ -97,11 +103,14 @@ def apply_delta(
 
     Any thread may call it, and a forked child. The GIL is released meanwhile.
     """
+    if (folder is None) != in_place:
+        raise InvalidArgumentError("give the new folder, or in_place=True")
     several = [deltas] if isinstance(deltas, (str, bytes, os.PathLike)) else deltas
     version, base_found, made, files, *counts = _core.apply_delta(
         os.fsencode(base),
         [os.fsencode(delta) for delta in several],
-        os.fsencode(folder),
+        b"" if folder is None else os.fsencode(folder),
+        in_place,
         base_version,
         threads or 0,
         durable,

@@ -292,6 +292,33 @@ class Apply(Ended):
             self.assertEqual(sorted(os.listdir(self.here)), ["made", "now"])
 
 
+class ApplyInPlace(Apply):
+    """Nobody finds anything else than the old version or the new one by the name of the model."""
+
+    least_threads = 0
+
+    def ended_at_each_call(self, how):
+        model = self.here / "model"
+        arguments = "apply", model, self.folder / "delta", "--in-place"
+        versions = [self.shards(self.folder / version) for version in ("old", "new")]
+        for _ in self.each_call(how, least=12):
+            shutil.rmtree(self.here, ignore_errors=True)
+            shutil.copytree(self.folder / "old", model)
+            done = self.ends(how, self.run_tool(*arguments, environment=self.plan.environment))
+            if model.exists():
+                self.assertIn(self.shards(model), versions[1:] if done else versions)
+            else:
+                self.assertFalse(done)
+            if not (model / "weightmap_version.json").exists():
+                again = self.run_tool(*arguments)
+                self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.shards(model), versions[1])
+            # The lock of a process that was killed is free, and the next one's.
+            self.assertEqual({"model", ".model.lock"} | set(os.listdir(self.here)),
+                             {"model", ".model.lock"})
+            self.assertNotIn(".weightmap-in-place", os.listdir(model))
+
+
 class Hold(Ended):
     """A daemon that follows a URL: an update to another version."""
 
@@ -460,7 +487,8 @@ def add_tests(case):
         setattr(case, f"test_{name}", test(how))
 
 
-for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Apply, Hold, Snapshot):
+for each in (Fetch, FetchSet, Stage, StageUrl, StageForCommand, Apply, ApplyInPlace, Hold,
+             Snapshot):
     add_tests(each)
 
 

@@ -124,9 +124,23 @@ class Deltas(Case):
                       self.ends(1, "apply", "one", "d", "--to", "new").stderr)
         self.assertEqual(self.names(), before)
 
+    def test_in_place_changes_the_files_unless_they_are_mapped(self):
+        self.text("delta", "one", "two", "d")
+        with open(self.folder / "one" / "model-00001-of-00002.safetensors", "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        refused = self.ends(1, "apply", "one", "d", "--in-place")
+        self.assertIn("one/model-00001-of-00002.safetensors: is open or mapped elsewhere",
+                      refused.stderr)
+        mapped.close()
+        said = self.text("apply", "one", "d", "--in-place")
+        self.assertRegex(said, r"^one: version 000001 from 000000 by 1 delta, 2 of 3 tensors changed; ")
+        self.assertEqual(self.bytes_of("one"), self.bytes_of("two"))
+        self.assertEqual(self.names(), ["d", "one", "two"])
+
     def test_wrong_usage(self):
         for words in (("delta", "one", "two"), ("apply", "one", "--to", "new"),
-                      ("apply", "one", "d"), ("delta", "one", "two", "d", "--level", "20"),
+                      ("apply", "one", "d"), ("apply", "one", "d", "--to", "x", "--in-place"),
+                      ("delta", "one", "two", "d", "--level", "20"),
                       ("delta", "one", "two", "d", "--sums", "md5")):
             self.ends(2, *words)
 

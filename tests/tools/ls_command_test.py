@@ -481,7 +481,7 @@ class Help(Case):
         self.assertEqual(listed, [
             ("Look at checkpoints:", ["ls", "tree", "cat", "stats", "diff"]),
             ("Check them:", ["scan", "verify"]),
-            ("Rewrite them:", ["convert", "publish"]),
+            ("Rewrite them:", ["convert", "delta", "apply", "publish"]),
             ("Keep them in memory:", ["residency", "warm", "hold", "stage", "ps"]),
             ("Start programs:", ["run", "doctor"]),
             ("Between machines:", ["fetch", "bench"]),

@@ -106,13 +106,17 @@ struct ApplyCommand {
   std::vector<std::string> deltas;
   std::string to;
   std::string link;  // empty: none
+  bool in_place = false;
   ApplyOptions how;
   bool json = false;
+
+  // That has the new version.
+  const std::string& folder() const { return in_place ? base : to; }
 };
 
 std::string applied_line(const ApplyCommand& command, const ApplyReport& report) {
   std::string line =
-      printable(command.to) + (report.made ? ": version " : ": was there, version ") +
+      printable(command.folder()) + (report.made ? ": version " : ": was there, version ") +
       printable(report.version) + " from " + printable(report.base_version) + " by " +
       count(report.deltas, "delta") + ", " + changed_text(report.changed_tensors, report.tensors) +
       "; " + human_bytes(report.bytes);
@@ -126,11 +130,13 @@ Result<int> run_apply(Output& out, ApplyCommand& command) {
   ProgressBar bar;
   command.how.progress = follow(bar);
   const std::vector<std::filesystem::path> deltas(command.deltas.begin(), command.deltas.end());
-  TRY_ASSIGN(const ApplyReport report, apply_delta(command.base, deltas, command.to, command.how));
+  TRY_ASSIGN(const ApplyReport report,
+             command.in_place ? apply_delta_in_place(command.base, deltas, command.how)
+                              : apply_delta(command.base, deltas, command.to, command.how));
   if (!command.link.empty()) TRY(publish(command.to, command.link));
   if (command.json)
     out.write(to_text(Json{{"base", command.base},
-                           {"folder", command.to},
+                           {"folder", command.folder()},
                            {"published", command.link.empty() ? Json(nullptr) : Json(command.link)},
                            {"version", report.version},
                            {"base_version", report.base_version},
@@ -204,11 +210,17 @@ void add_apply(CLI::App& app, Run& run) {
   command.add_option("DELTA", options->deltas, "Folders of deltas, each for the version before it")
       ->required()
       ->type_name("");
-  command.add_option("--to", options->to, "The new folder")->required()->type_name("FOLDER");
-  command
-      .add_option("--publish", options->link,
-                  "A symbolic link, which leads to the new folder then, as `publish` makes it")
-      ->type_name("LINK");
+  CLI::Option* const to =
+      command.add_option("--to", options->to, "The new folder")->type_name("FOLDER");
+  CLI::Option* const in_place = command.add_flag(
+      "--in-place", options->in_place,
+      "Change the files of BASE, which nobody may have open, and which has another name meanwhile");
+  CLI::Option* const link =
+      command
+          .add_option("--publish", options->link,
+                      "A symbolic link, which leads to the new folder then, as `publish` makes it")
+          ->type_name("LINK");
+  in_place->excludes(to)->excludes(link);
   command
       .add_option("--base-version", options->how.base_version,
                   "Of BASE; default: what its folder says, else 000000")
@@ -226,8 +238,10 @@ void add_apply(CLI::App& app, Run& run) {
       "Examples:\n"
       "  weightmap apply llama deltas/weight_v000002 --to llama@2 --publish llama\n"
       "  weightmap apply /models/llama deltas/weight_v00000[1-5] --to /dev/shm/llama@5");
-  command.callback(
-      [options, &run] { run = [options](Output& out) { return run_apply(out, *options); }; });
+  command.callback([options, &run] {
+    if (options->to.empty() && !options->in_place) throw CLI::RequiredError("--to or --in-place");
+    run = [options](Output& out) { return run_apply(out, *options); };
+  });
 }
 
 }  // namespace weightmap::cli

@@ -3,12 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -19,12 +16,10 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/sets/model_files.hpp"
-#include "runtime/services/delta/delta_folder.hpp"
+#include "runtime/services/delta/chain.hpp"
 #include "runtime/services/delta/encoding.hpp"
 #include "runtime/services/delta/model_version.hpp"
-#include "runtime/services/delta/sums.hpp"
 #include "runtime/system/file/directory.hpp"
 #include "runtime/system/write/new_folder.hpp"
 #include "runtime/system/write/replace.hpp"
@@ -36,90 +31,11 @@ namespace weightmap {
 namespace {
 
 namespace fs = std::filesystem;
-using delta::Change;
-using delta::DeltaFolder;
-
-// The model that deltas are applied to.
-struct Base {
-  static Result<Base> open(const fs::path& folder, const ApplyOptions& options) {
-    std::error_code unknown;
-    if (fs::exists(folder, unknown) && !fs::is_directory(folder, unknown))
-      return failure(ErrorCode::invalid_argument,
-                     "is a file: give the folder of the model, whose version it then has");
-    TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder, options.open));
-    const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
-    if (state.info.format != Format::safetensors)
-      return failure(ErrorCode::unsupported,
-                     "is " + std::string(to_string(state.info.format)) +
-                         ", and deltas are for safetensors: convert it first");
-    fs::path real = state.sources.front().info.path.parent_path();
-    TRY_ASSIGN(std::string version, options.base_version
-                                        ? Result<std::string>(*options.base_version)
-                                        : delta::version_of(real, checkpoint));
-    return Base{std::move(checkpoint), std::move(real), std::move(version)};
-  }
-
-  const Checkpoint::State& state() const noexcept { return Checkpoint::Access::state(checkpoint); }
-  const Sources& sources() const noexcept { return state().sources; }
-
-  Checkpoint checkpoint;
-  fs::path folder;
-  std::string version;
-};
-
-// Fails unless each delta is for the version that the one before it makes.
-Result<void> check_chain(const Base& base, const std::vector<DeltaFolder>& deltas) {
-  std::string_view version = base.version;
-  for (const DeltaFolder& next : deltas) {
-    if (!delta::is_same_version(next.base_version, version))
-      return about_file({ErrorCode::invalid_argument,
-                         "is for version " + bytes::quote(next.base_version) + ", and " +
-                             (&next == &deltas.front() ? "the base is" : "the delta before makes") +
-                             " version " + bytes::quote(version)},
-                        next.index);
-    version = next.version;
-  }
-  return {};
-}
-
-// One frame of the chain.
-struct Step {
-  const DeltaFolder* folder;
-  const DeltaFolder::Tensor* tensor;
-};
-
-// A tensor that changes.
-struct ChangedTensor {
-  std::size_t source;  // its file
-  ByteRange range;     // in it
-  std::vector<Step> steps;
-};
-
-using ChangedTensors = std::map<std::size_t, ChangedTensor>;  // by the index in the base
-
-// Finds the tensors of the base that the deltas change.
-Result<ChangedTensors> find_changed(const Base& base, const std::vector<DeltaFolder>& deltas) {
-  ChangedTensors changed;
-  const Checkpoint::State& state = base.state();
-  for (const DeltaFolder& folder : deltas)
-    for (const DeltaFolder::Tensor& tensor : folder.tensors) {
-      const Result<std::uint32_t> index = state.index_of(tensor.name);
-      if (!index) {
-        Error missing = index.error();
-        missing.message.insert(0, "changes a tensor that the base has not: ");
-        return about_file({ErrorCode::corrupt, missing.message}, folder.files[tensor.file].path);
-      }
-      const NamedTensor found = base.checkpoint.tensors()[*index];
-      ChangedTensor& entry = changed[*index];
-      entry.source = found.source;
-      entry.range = {found.file_offset, found.view.nbytes()};
-      entry.steps.push_back({&folder, &tensor});
-      Result<void> fits = delta::check_frame(folder.encoding, folder.files[tensor.file].file,
-                                             tensor.frame, entry.range.length);
-      if (!fits) return tl::unexpected<Error>(folder.about(tensor, std::move(fits).error()));
-    }
-  return changed;
-}
+using delta::Base;
+using delta::Chain;
+using delta::ChangedTensor;
+using delta::ChangedTensors;
+using delta::TensorChange;
 
 // A range of a file of the new version: copied, or a tensor that changes.
 struct Piece {
@@ -148,10 +64,7 @@ class NewWeights {
       TRY(about_file(create(source), source.info.path));
     const std::vector<Piece> pieces = plan(changed);
     for (const Piece& piece : pieces) all_ += piece.range.length;
-    const std::size_t threads = options_.threads != 0
-                                    ? options_.threads
-                                    : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-    TRY(parallel_for(pieces.size(), threads,
+    TRY(parallel_for(pieces.size(), delta::threads_of(options_.threads),
                      [&](std::size_t number) { return write(pieces[number]); }));
     for (File& file : files_) TRY(about_file(file.file.commit(NewFile::Existing::refuse), folder_));
     return {};
@@ -228,47 +141,11 @@ class NewWeights {
     return {};
   }
 
-  // Applies all steps to each window, so that no version between is written, and compares the
-  // tensor with the sum of each.
   Result<void> change(const ChangedTensor& tensor) {
-    struct Running {
-      const Step* step;
-      std::unique_ptr<Change> change;
-      delta::RunningSum sum;
-    };
-    std::vector<Running> running;
-    const auto of_step = [](const Step& step, Error error) {
-      return passed_on(step.folder->about(*step.tensor, std::move(error)));
-    };
-    for (const Step& step : tensor.steps) {
-      Result<std::unique_ptr<Change>> change =
-          Change::open(step.folder->encoding, step.folder->files[step.tensor->file].file,
-                       step.tensor->frame, tensor.range.length);
-      if (!change) return of_step(step, std::move(change).error());
-      running.push_back({&step, *std::move(change), delta::RunningSum(step.folder->sum)});
-    }
-    TRY(each_window(tensor.source, tensor.range, [&](std::span<std::byte> window) -> Result<void> {
-      for (Running& next : running) {
-        Result<void> applied = next.change->apply(window);
-        if (!applied) return of_step(*next.step, std::move(applied).error());
-        next.sum.add(window);
-      }
-      return {};
-    }));
-    for (Running& next : running) {
-      Result<void> finished = next.change->finish();
-      if (finished) finished = compare(*next.step, next.sum.text());
-      if (!finished) return of_step(*next.step, std::move(finished).error());
-    }
-    return {};
-  }
-
-  static Result<void> compare(const Step& step, const std::string& sum) {
-    if (sum == step.tensor->sum) return {};
-    return failure(ErrorCode::corrupt,
-                   "would have the sum " + sum + ", and version " +
-                       bytes::quote(step.folder->version) + " has " + step.tensor->sum +
-                       ": the base is not what this delta was made for, or one of them is damaged");
+    TRY_ASSIGN(TensorChange change, TensorChange::open(tensor));
+    TRY(each_window(tensor.source, tensor.range,
+                    [&](std::span<std::byte> window) { return change.apply(window); }));
+    return change.finish();
   }
 
   Result<void> advance(std::uint64_t bytes) {
@@ -325,62 +202,28 @@ Result<std::optional<os::NewFolder>> begin(const fs::path& to, const std::string
                                                   bytes::quote(version));
 }
 
-Result<void> write_text(const fs::path& path, const std::string& text) {
-  TRY_ASSIGN(NewFile file, NewFile::create(path, {.durable = false}));
-  TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit();
-}
-
-// Fails with io if what was read has changed meanwhile.
-Result<void> check_unchanged(const Base& base, const std::vector<DeltaFolder>& deltas) {
-  for (const SourceFile& source : base.sources())
-    TRY(about_file(source.file.check_unchanged(), source.info.path));
-  for (const DeltaFolder& folder : deltas) TRY(folder.check_unchanged());
-  return {};
-}
-
 }  // namespace
 
 Result<std::string> model_version(const fs::path& folder) {
-  TRY_ASSIGN(Base base, about_file(Base::open(folder, {}), folder));
+  TRY_ASSIGN(delta::Base base, about_file(delta::Base::open(folder, folder, {}), folder));
   return std::move(base.version);
 }
 
-Result<ApplyReport> apply_delta(const fs::path& base_folder, std::span<const fs::path> folders,
+Result<ApplyReport> apply_delta(const fs::path& base, std::span<const fs::path> deltas,
                                 const fs::path& to, const ApplyOptions& options) {
-  if (folders.empty()) return failure(ErrorCode::invalid_argument, "there is no delta to apply");
-  TRY_ASSIGN(const Base base, about_file(Base::open(base_folder, options), base_folder));
-  std::vector<DeltaFolder> deltas;
-  for (const fs::path& folder : folders) {
-    TRY_ASSIGN(DeltaFolder opened, DeltaFolder::open(folder, options.open.limits));
-    deltas.push_back(std::move(opened));
-  }
-  TRY(check_chain(base, deltas));
-  TRY_ASSIGN(const ChangedTensors changed, find_changed(base, deltas));
-
-  ApplyReport report;
-  report.version = deltas.back().version;
-  report.base_version = base.version;
-  report.deltas = deltas.size();
-  report.tensors = base.checkpoint.tensors().size();
-  report.changed_tensors = changed.size();
-  for (const DeltaFolder& folder : deltas) report.delta_bytes += folder.bytes;
+  TRY_ASSIGN(const Chain chain, Chain::open(base, base, deltas, options));
+  ApplyReport report = chain.report(to);
   TRY_ASSIGN(std::optional<os::NewFolder> folder,
              about_file(begin(to, report.version, options), to));
   report.made = folder.has_value();
-  for (const SourceFile& source : base.sources()) {
-    report.bytes += source.file.size();
-    report.files.push_back(to / source.info.path.lexically_relative(base.folder));
-  }
   if (!folder) return report;
-  NewWeights weights(base, folder->filled(), options);
-  TRY(weights.write(changed));
+  NewWeights weights(chain.base, folder->filled(), options);
+  TRY(weights.write(chain.changed));
   report.shared_bytes = weights.shared_bytes();
-  TRY(copy_beside(base, folder->filled()));
-  TRY(about_file(write_text(folder->filled() / delta::version_name,
-                            delta::version_text(report.version, report.base_version)),
-                 to));
-  TRY(check_unchanged(base, deltas));
+  TRY(copy_beside(chain.base, folder->filled()));
+  TRY(about_file(
+      delta::record_version(folder->filled(), report.version, report.base_version, false), to));
+  TRY(chain.check_unchanged());
   TRY(about_file(folder->commit(options.durable), to));
   return report;
 }

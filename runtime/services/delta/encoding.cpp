@@ -11,6 +11,7 @@
 #include "runtime/base/try.hpp"
 #include "runtime/base/words.hpp"
 #include "runtime/services/delta/frame.hpp"
+#include "runtime/services/delta/sums.hpp"
 
 namespace weightmap {
 namespace {
@@ -142,34 +143,47 @@ class Overwriting final : public Change {
   std::size_t known_ = 0;
 };
 
-Result<EncodedTensor> encode_combination(std::span<const std::byte> from,
-                                         std::span<const std::byte> to, int level) {
-  EncodedTensor made;
-  FrameWriter frame(level, to.size());
-  std::vector<std::byte> part(std::min(window_bytes, to.size()));
-  for (std::size_t done = 0; done < to.size(); done += part.size()) {
-    part.resize(std::min(part.size(), to.size() - done));
-    std::memcpy(part.data(), from.data() + done, part.size());
-    made.changed_bytes += count_differences(part.data(), to.data() + done, part.size());
-    combine(part.data(), to.data() + done, part.size());
-    TRY(frame.add(part));
-  }
-  TRY_ASSIGN(made.frame, frame.finish());
-  return made;
-}
+using Bytes = std::span<const std::byte>;
 
-// Calls visit(position) for each byte that differs.
+// Calls visit(begin, from, to) for each window of two tensors; their bytes stay until the next.
 template <class Visit>
-Result<void> visit_differences(std::span<const std::byte> from, std::span<const std::byte> to,
-                               const Visit& visit) {
-  constexpr std::size_t block = 64;
-  for (std::size_t begin = 0; begin < to.size(); begin += block) {
-    const std::size_t count = std::min(block, to.size() - begin);
-    if (std::memcmp(from.data() + begin, to.data() + begin, count) == 0) continue;
-    for (std::size_t i = begin; i < begin + count; ++i)
-      if (from[i] != to[i]) TRY(visit(i));
+Result<void> each_window(const bytes::ByteSource& from, const bytes::ByteSource& to,
+                         const Visit& visit) {
+  const std::size_t most = std::min<std::uint64_t>(window_bytes, to.size());
+  std::vector<std::byte> old_memory(most), new_memory(most);
+  for (std::uint64_t begin = 0; begin < to.size(); begin += most) {
+    const std::size_t count = std::min<std::uint64_t>(most, to.size() - begin);
+    const std::span old_part = std::span(old_memory).first(count);
+    const std::span new_part = std::span(new_memory).first(count);
+    TRY(from.read(begin, old_part));
+    TRY(to.read(begin, new_part));
+    TRY(visit(begin, old_part, new_part));
   }
   return {};
+}
+
+Result<void> combine(const bytes::ByteSource& from, const bytes::ByteSource& to,
+                     FrameWriter& frame) {
+  return each_window(from, to, [&](std::uint64_t, std::span<std::byte> old, Bytes now) {
+    combine(old.data(), now.data(), now.size());
+    return frame.add(old);
+  });
+}
+
+// Calls visit(position, byte) for each byte that differs.
+template <class Visit>
+Result<void> each_difference(const bytes::ByteSource& from, const bytes::ByteSource& to,
+                             const Visit& visit) {
+  constexpr std::size_t block = 64;
+  return each_window(from, to, [&](std::uint64_t begin, Bytes old, Bytes now) -> Result<void> {
+    for (std::size_t at = 0; at < now.size(); at += block) {
+      const std::size_t end = std::min(at + block, now.size());
+      if (std::memcmp(old.data() + at, now.data() + at, end - at) == 0) continue;
+      for (std::size_t i = at; i < end; ++i)
+        if (old[i] != now[i]) TRY(visit(begin + i, now[i]));
+    }
+    return {};
+  });
 }
 
 // Collects small parts of a frame.
@@ -177,7 +191,7 @@ class GatheredParts {
  public:
   explicit GatheredParts(FrameWriter& frame) : frame_(frame) {}
 
-  Result<void> add(std::span<const std::byte> part) {
+  Result<void> add(Bytes part) {
     if (parts_.size() + part.size() > window_bytes) TRY(flush());
     parts_.insert(parts_.end(), part.begin(), part.end());
     return {};
@@ -193,23 +207,20 @@ class GatheredParts {
   std::vector<std::byte> parts_;
 };
 
-Result<EncodedTensor> encode_overwriting(std::span<const std::byte> from,
-                                         std::span<const std::byte> to, int level) {
-  EncodedTensor made;
-  made.changed_bytes = count_differences(from.data(), to.data(), to.size());
-  FrameWriter frame(level, overwrite_bytes(made.changed_bytes));
+Result<void> overwrite(const bytes::ByteSource& from, const bytes::ByteSource& to,
+                       std::uint64_t changed, FrameWriter& frame) {
   GatheredParts parts(frame);
   std::array<std::byte, number_bytes> number;
   const auto add_number = [&](std::uint64_t value) {
     bytes::store_le(number.data(), static_cast<std::uint32_t>(value));
     return parts.add(number);
   };
-  TRY(add_number(made.changed_bytes));
-  TRY(visit_differences(from, to, add_number));
-  TRY(visit_differences(from, to, [&](std::size_t at) { return parts.add(to.subspan(at, 1)); }));
-  TRY(parts.flush());
-  TRY_ASSIGN(made.frame, frame.finish());
-  return made;
+  TRY(add_number(changed));
+  TRY(each_difference(from, to, [&](std::uint64_t at, std::byte) { return add_number(at); }));
+  TRY(each_difference(from, to, [&](std::uint64_t, std::byte byte) {
+    return parts.add({&byte, 1});
+  }));
+  return parts.flush();
 }
 
 }  // namespace
@@ -246,11 +257,22 @@ Result<std::unique_ptr<Change>> Change::open(DeltaEncoding encoding,
   return change;
 }
 
-Result<EncodedTensor> encode(DeltaEncoding encoding, std::span<const std::byte> from,
-                             std::span<const std::byte> to, int level) {
-  if (from.empty() || std::memcmp(from.data(), to.data(), from.size()) == 0) return EncodedTensor();
-  return encoding == DeltaEncoding::xor_bytes ? encode_combination(from, to, level)
-                                              : encode_overwriting(from, to, level);
+Result<EncodedTensor> encode(const DeltaOptions& options, const bytes::ByteSource& from,
+                             const bytes::ByteSource& to) {
+  EncodedTensor made;
+  RunningSum sum(options.sum);
+  TRY(each_window(from, to, [&](std::uint64_t, Bytes old, Bytes now) -> Result<void> {
+    made.changed_bytes += count_differences(old.data(), now.data(), now.size());
+    sum.add(now);
+    return {};
+  }));
+  if (made.changed_bytes == 0) return made;
+  const bool is_xor = options.encoding == DeltaEncoding::xor_bytes;
+  FrameWriter frame(options.level, is_xor ? to.size() : overwrite_bytes(made.changed_bytes));
+  TRY(is_xor ? combine(from, to, frame) : overwrite(from, to, made.changed_bytes, frame));
+  TRY_ASSIGN(made.frame, frame.finish());
+  made.sum = sum.text();
+  return made;
 }
 
 }  // namespace weightmap::delta

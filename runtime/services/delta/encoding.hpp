@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -46,9 +47,11 @@ Result<void> check_frame(DeltaEncoding encoding, const bytes::ByteSource& source
 struct EncodedTensor {
   std::vector<std::byte> frame;     // empty: nothing differs
   std::uint64_t changed_bytes = 0;  // that differ
+  std::string sum;                  // of the new bytes; empty without a frame
 };
-// Precondition: `from` and `to` have as many bytes, and with `overwrite` less than 4 GiB.
-Result<EncodedTensor> encode(DeltaEncoding encoding, std::span<const std::byte> from,
-                             std::span<const std::byte> to, int level);
+// Reads both window by window, some times. Precondition: `from` and `to` have as many bytes, and
+// with `overwrite` less than 4 GiB. Fails as the sources do.
+Result<EncodedTensor> encode(const DeltaOptions& options, const bytes::ByteSource& from,
+                             const bytes::ByteSource& to);
 
 }  // namespace weightmap::delta

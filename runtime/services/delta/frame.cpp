@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t input_bytes = 128 << 10;
 constexpr std::size_t longest_header = 18;  // RFC 8878, 3.1.1
-constexpr std::array magic = {std::byte{0x28}, std::byte{0xb5}, std::byte{0x2f}, std::byte{0xfd}};
+constexpr std::array frame_magic = {std::byte{0x28}, std::byte{0xb5}, std::byte{0x2f},
+                                    std::byte{0xfd}};
 
 tl::unexpected<Error> corrupt(const std::string& why, std::uint64_t offset) {
   return failure(ErrorCode::corrupt, "the frame " + why, offset);
@@ -41,7 +42,8 @@ Result<std::optional<std::uint64_t>> FrameReader::stated_bytes() const {
       std::span(head).first(std::min<std::uint64_t>(longest_header, end_ - next_));
   TRY(source_->read(next_, begin));
   // What libzstd also reads: formats of before 0.8, and frames to be skipped.
-  if (begin.size() < magic.size() || !std::ranges::equal(begin.first<magic.size()>(), magic))
+  if (begin.size() < frame_magic.size() ||
+      !std::ranges::equal(begin.first<frame_magic.size()>(), frame_magic))
     return corrupt("does not begin as one of zstd does", next_);
   const unsigned long long stated = ZSTD_getFrameContentSize(begin.data(), begin.size());
   if (stated == ZSTD_CONTENTSIZE_ERROR) return corrupt("has a damaged header", next_);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <system_error>
 
 #include "runtime/base/bytes/about_file.hpp"
@@ -11,6 +12,7 @@
 #include "runtime/base/json/json_text.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/system/file/file.hpp"
+#include "weightmap/new_file.hpp"
 
 namespace weightmap::delta {
 namespace {
@@ -77,12 +79,16 @@ std::optional<std::string> version_in_name(const fs::path& folder) {
   return number_of(version) ? std::optional(std::move(version)) : std::nullopt;
 }
 
-std::string version_text(std::string_view version, std::string_view base_version) {
+Result<void> record_version(const fs::path& folder, std::string_view version,
+                            std::string_view base_version, bool durable) {
   std::string text = "{\"version\": ";
   json::append_string(text, version);
   text += ", \"base_version\": ";
   json::append_string(text, base_version);
-  return text + "}\n";
+  text += "}\n";
+  TRY_ASSIGN(NewFile file, NewFile::create(folder / version_name, {.durable = durable}));
+  TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit();
 }
 
 Result<std::string> recorded_version(const fs::path& folder) {
@@ -90,14 +96,15 @@ Result<std::string> recorded_version(const fs::path& folder) {
   return about_file(read_version(path), path);
 }
 
-Result<std::string> version_of(const fs::path& folder, const Checkpoint& checkpoint) {
+Result<std::string> version_of(const fs::path& folder, const fs::path& name,
+                               const Checkpoint& checkpoint) {
   std::error_code unknown;
   if (fs::exists(folder / version_name, unknown)) return recorded_version(folder);
   const std::optional<Value> stated = checkpoint.root().find("version");
   if (stated && stated->string() && number_of(*stated->string()))
     return std::string(*stated->string());
-  const fs::path real = fs::weakly_canonical(folder, unknown);
-  return version_in_name(unknown ? folder : real).value_or(std::string(first_version));
+  const fs::path real = fs::weakly_canonical(name, unknown);
+  return version_in_name(unknown ? name : real).value_or(std::string(first_version));
 }
 
 }  // namespace weightmap::delta

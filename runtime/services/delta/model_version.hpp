@@ -31,10 +31,14 @@ inline constexpr const char* version_name = "weightmap_version.json";
 // What the file in this folder says. Fails with corrupt if it does not, with io if it cannot be
 // read.
 Result<std::string> recorded_version(const std::filesystem::path& folder);
-std::string version_text(std::string_view version, std::string_view base_version);
+// Writes it.
+Result<void> record_version(const std::filesystem::path& folder, std::string_view version,
+                            std::string_view base_version, bool durable);
 
-// Returns the version of the model in a folder, which was opened as `checkpoint`: see ApplyOptions.
-// Fails with corrupt for a file of versions that is none, with io if it cannot be read.
-Result<std::string> version_of(const std::filesystem::path& folder, const Checkpoint& checkpoint);
+// Returns the version of the model in a folder, which was opened as `checkpoint`, and is or was
+// called `name`: see ApplyOptions. Fails with corrupt for a file of versions that is none, with io
+// if it cannot be read.
+Result<std::string> version_of(const std::filesystem::path& folder,
+                               const std::filesystem::path& name, const Checkpoint& checkpoint);
 
 }  // namespace weightmap::delta

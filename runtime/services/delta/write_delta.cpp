@@ -7,17 +7,20 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/byte_source.hpp"
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/json/json_text.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/checkpoint/state.hpp"
 #include "runtime/formats/sets/file_names.hpp"
+#include "runtime/services/delta/chain.hpp"
 #include "runtime/services/delta/delta_folder.hpp"
 #include "runtime/services/delta/encoding.hpp"
 #include "runtime/services/delta/model_version.hpp"
@@ -33,23 +36,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The bytes of a tensor, read from its file, so that one that is truncated meanwhile is an error.
+class TensorBytes final : public bytes::ByteSource {
+ public:
+  TensorBytes(const Sources& sources, std::uint64_t position, std::uint64_t size) noexcept
+      : sources_(&sources), position_(position), size_(size) {}
+
+  std::uint64_t size() const noexcept override { return size_; }
+  Result<void> read(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (!bytes::contains(size_, offset, out.size()))
+      return bytes::leaves_source(*this, offset, out.size());
+    return sources_->read(position_ + offset, out);
+  }
+
+ private:
+  const Sources* sources_;
+  std::uint64_t position_;
+  std::uint64_t size_;
+};
+
 // A tensor in both versions.
 struct Pair {
   std::string_view name;
-  std::span<const std::byte> from;
-  std::span<const std::byte> to;
+  TensorBytes from;
+  TensorBytes to;
 };
 
 tl::unexpected<Error> refuse(ErrorCode code, std::string_view name, const std::string& why) {
   return failure(code, "the tensor " + bytes::quote(name) + " " + why);
 }
 
-Result<std::span<const std::byte>> bytes_of(const NamedTensor& tensor) {
+Result<TensorBytes> bytes_of(const Checkpoint& checkpoint, const NamedTensor& tensor) {
   if (!tensor.view.is_contiguous() || tensor.view.is_foreign_byte_order() ||
       tensor.view.fault() != nullptr || tensor.view.is_conjugate() || tensor.view.is_negative())
     return refuse(ErrorCode::unsupported, tensor.name,
                   "does not lie as a row of its elements: convert the checkpoint first");
-  return tensor.view.stored_bytes();
+  const Sources& sources = Checkpoint::Access::state(checkpoint).sources;
+  return TensorBytes(sources, sources[tensor.source].base() + tensor.file_offset,
+                     tensor.view.nbytes());
 }
 
 // Returns the tensors of both. Fails if they have not the same ones.
@@ -67,8 +91,8 @@ Result<std::vector<Pair>> pairs_of(const Checkpoint& from, const Checkpoint& to)
         !std::ranges::equal(before.shape(), tensor.view.shape()))
       return refuse(ErrorCode::invalid_argument, tensor.name,
                     "has another type or shape than in the old version");
-    TRY_ASSIGN(const std::span<const std::byte> old_bytes, bytes_of(found->second));
-    TRY_ASSIGN(const std::span<const std::byte> new_bytes, bytes_of(tensor));
+    TRY_ASSIGN(const TensorBytes old_bytes, bytes_of(from, found->second));
+    TRY_ASSIGN(const TensorBytes new_bytes, bytes_of(to, tensor));
     pairs.push_back({tensor.name, old_bytes, new_bytes});
     old.erase(found);
   }
@@ -90,13 +114,6 @@ Result<void> check_options(const DeltaOptions& options, const std::vector<Pair>&
                         " bytes, and the positions of overwrite have 32 bits: use xor");
   return {};
 }
-
-// A tensor that changed, in a file that is not written yet.
-struct Encoded {
-  std::vector<std::byte> frame;
-  std::string sum;
-  std::uint64_t changed_bytes = 0;
-};
 
 class DeltaWriting {
  public:
@@ -123,18 +140,17 @@ class DeltaWriting {
  private:
   // Encodes the tensors [begin, end), and writes those that changed to one file.
   Result<void> write_file(std::size_t begin, std::size_t end) {
-    std::vector<Encoded> encoded(end - begin);
-    const std::size_t threads = options_.threads != 0
-                                    ? options_.threads
-                                    : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-    TRY(parallel_for(encoded.size(), threads, [&](std::size_t number) -> Result<void> {
-      TRY_ASSIGN(encoded[number], encode(pairs_[begin + number]));
-      return advance(pairs_[begin + number].to.size());
-    }));
+    std::vector<delta::EncodedTensor> encoded(end - begin);
+    TRY(parallel_for(encoded.size(), delta::threads_of(options_.threads),
+                     [&](std::size_t number) -> Result<void> {
+                       const Pair& pair = pairs_[begin + number];
+                       TRY_ASSIGN(encoded[number], delta::encode(options_, pair.from, pair.to));
+                       return advance(pair.to.size());
+                     }));
     std::vector<SafetensorsTensor> tensors;
     SafetensorsMetadata sums;
     for (std::size_t i = 0; i < encoded.size(); ++i) {
-      const Encoded& tensor = encoded[i];
+      const delta::EncodedTensor& tensor = encoded[i];
       if (tensor.frame.empty()) continue;
       const std::string name(pairs_[begin + i].name);
       tensors.push_back({.name = name,
@@ -153,17 +169,6 @@ class DeltaWriting {
     report_.bytes += written.bytes;
     ++files_;
     return {};
-  }
-
-  Result<Encoded> encode(const Pair& pair) const {
-    TRY_ASSIGN(delta::EncodedTensor made,
-               delta::encode(options_.encoding, pair.from, pair.to, options_.level));
-    Encoded encoded{std::move(made.frame), {}, made.changed_bytes};
-    if (encoded.frame.empty()) return encoded;
-    delta::RunningSum sum(options_.sum);
-    sum.add(pair.to);
-    encoded.sum = sum.text();
-    return encoded;
   }
 
   static std::string unnamed(std::size_t number) { return "file-" + std::to_string(number); }
@@ -235,11 +240,15 @@ Result<void> check_current(const Checkpoint& checkpoint, const fs::path& path) {
   return about_file({ErrorCode::io, "was replaced or written to while it was compared"}, path);
 }
 
+Result<std::string> version_of_source(const Checkpoint& checkpoint) {
+  const fs::path folder = checkpoint.source(0).path.parent_path();
+  return delta::version_of(folder, folder, checkpoint);
+}
+
 Result<void> settle_versions(const DeltaOptions& options, const Checkpoint& from,
                              const fs::path& folder, DeltaReport& report) {
-  TRY_ASSIGN(report.base_version, options.base_version
-                                      ? Result<std::string>(*options.base_version)
-                                      : delta::version_of(from.source(0).path.parent_path(), from));
+  TRY_ASSIGN(report.base_version, options.base_version ? Result<std::string>(*options.base_version)
+                                                       : version_of_source(from));
   std::optional<std::string> version = options.version;
   if (!version) version = delta::version_in_name(folder);
   if (!version) version = delta::version_after(report.base_version);

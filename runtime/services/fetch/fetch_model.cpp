@@ -110,6 +110,22 @@ Result<void> make_current(const os::VersionLink& link, const fs::path& incoming,
   return link.lead_to(report.folder);
 }
 
+// The version that the link led to before, as far as times tell: a fetch that was killed may have
+// led it to the present one, and have removed none.
+fs::path newest_beside(const os::VersionLink& link) {
+  fs::path newest;
+  fs::file_time_type time = fs::file_time_type::min();
+  const fs::path current = link.current();
+  for (const fs::path& version : link.versions()) {
+    std::error_code failed;
+    const fs::file_time_type own = fs::last_write_time(version, failed);
+    if (version == current || failed || own < time) continue;
+    newest = version;
+    time = own;
+  }
+  return newest;
+}
+
 }  // namespace
 
 Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::path& named,
@@ -143,7 +159,8 @@ Result<ModelReport> fetch_model(std::unique_ptr<RangeSource> source, const fs::p
   TRY(os::sync_folder(incoming));
   report.version = version_of(report.files, incoming);
   TRY(about_file(make_current(link, incoming, options, report), named));
-  if (report.is_new) TRY(about_file(link.remove_others({report.previous}), named));
+  const fs::path kept = report.is_new ? report.previous : newest_beside(link);
+  TRY(about_file(link.remove_others({kept}), named));
   return report;
 }
 

@@ -347,6 +347,99 @@ TEST_SUITE("apply_delta") {
   }
 }
 
+TEST_SUITE("apply_delta_in_place") {
+  Result<ApplyReport> change(const Model& model) {
+    return apply_delta_in_place(model.base, {{model.changes}});
+  }
+
+  TEST_CASE("the files of the model have the new bytes") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    const Result<ApplyReport> report = change(model);
+    REQUIRE_OK(report);
+    CHECK(report->version == "000001");
+    CHECK(report->files == std::vector{model.base / "model.safetensors"});
+    CHECK(read_file(model.base / "model.safetensors") ==
+          safetensors({{"a", "0x23"}, {"b", "4567"}}));
+    CHECK(model.names() == std::set<std::string>{"base", "change"});
+    CHECK_FAILS(change(model), ErrorCode::invalid_argument, "the base is version \"000001\"");
+  }
+
+  TEST_CASE("nothing is written before all is proven") {
+    const Model model;
+    HandMade delta = change_of("0123", "0x23");
+    delta.frames.emplace_back("b", frame("abcd"));
+    delta.sums.emplace_back("b", sum_of("other"));
+    delta.write(model.changes);
+    CHECK_FAILS(change(model), ErrorCode::corrupt, "the tensor \"b\": would have the sum");
+    CHECK(read_file(model.base / "model.safetensors") ==
+          safetensors({{"a", "0123"}, {"b", "4567"}}));
+    CHECK(model.names() == std::set<std::string>{"base", "change"});
+  }
+
+  TEST_CASE("a file that is mapped, a link, or has other names is refused") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    const fs::path file = model.base / "model.safetensors";
+    {
+      const Checkpoint mapped = test::opened(model.base);
+      CHECK_FAILS_IN(change(model), ErrorCode::io, "is open or mapped elsewhere", file.native());
+    }
+    fs::create_hard_link(file, model.path() / "other");
+    CHECK_FAILS_IN(change(model), ErrorCode::unsupported, "has other names", file.native());
+    fs::remove(file);
+    fs::create_symlink("../other", file);
+    CHECK_FAILS_IN(change(model), ErrorCode::unsupported, "is a symbolic link", file.native());
+    CHECK(read_file(file) == safetensors({{"a", "0123"}, {"b", "4567"}}));
+  }
+
+  TEST_CASE("a change that was stopped anywhere is gone on with, by the same deltas only") {
+    const Model model;
+    std::string old(500'000, 'o'), now = old;
+    for (std::size_t i = 0; i < now.size(); i += 100) now[i] = 'n';
+    Model::write_model(model.base, {{"a", old}, {"b", old}});
+    Model::write_model(model.path() / "next", {{"a", now}, {"b", now}});
+    REQUIRE_OK(write_delta(model.base, model.path() / "next", model.changes));
+    const std::string expected = read_file(model.path() / "next" / "model.safetensors");
+    int calls = 0, stop_at = 0, resumed = 0;
+    const ApplyOptions stopping{
+        .progress = [&](std::uint64_t, std::uint64_t) { return calls++ != stop_at; }};
+    for (;; ++stop_at) {
+      calls = 0;
+      const auto stopped = apply_delta_in_place(model.base, {{model.changes}}, stopping);
+      if (stopped) break;
+      REQUIRE(stopped.error().code == ErrorCode::cancelled);
+      if (fs::exists(model.base)) continue;  // it was proving
+      ++resumed;
+      CHECK(stopped.error().message.find("until this is run again") != std::string::npos);
+      HandMade other = change_of("0123", "0x23");
+      other.write(model.path() / "other");
+      CHECK_FAILS(apply_delta_in_place(model.base, {{model.path() / "other"}}), ErrorCode::corrupt,
+                  "");
+      REQUIRE_OK(apply_delta_in_place(model.base, {{model.changes}}));
+      CHECK(read_file(model.base / "model.safetensors") == expected);
+      fs::remove_all(model.base);
+      Model::write_model(model.base, {{"a", old}, {"b", old}});
+    }
+    CHECK(resumed >= 4);
+    CHECK(read_file(model.base / "model.safetensors") == expected);
+  }
+
+  TEST_CASE("what stands beside a change that was not ended is told") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    fs::copy(model.base, model.path() / ".base.weightmap-in-place");
+    CHECK_FAILS(change(model), ErrorCode::invalid_argument, "remove one of them");
+    fs::remove_all(model.base);
+    std::ofstream(model.path() / ".base.weightmap-in-place" / ".weightmap-in-place")
+        << "no journal";
+    CHECK_FAILS(change(model), ErrorCode::corrupt, "is no journal of a change");
+    fs::remove(model.path() / ".base.weightmap-in-place" / ".weightmap-in-place");
+    REQUIRE_OK(change(model));
+    CHECK(Model::bytes(model.base, "a") == "0x23");
+  }
+}
+
 TEST_SUITE("a damaged delta") {
   TEST_CASE("a frame that ends early") {
     HandMade delta = change_of("0123", "0x23");
