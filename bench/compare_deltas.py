@@ -9,16 +9,16 @@ The model is made here: tensors of bfloat16, of which 1 % of the elements change
 the next numbers. It lies in FOLDER,
 by itself in shared memory. Every round runs each way once, in a fresh process
 (bench/delta_once.cpp). Prints the table as Markdown; --write puts it between the markers in FILE
-(docs/deltas.md). numpy must be importable.
+(docs/deltas.md). numpy and zstandard must be importable.
 """
 import argparse
 import json
 import os
 import struct
-import subprocess
 import tempfile
 
 import numpy
+import zstandard
 from samples import check_between, interleave, machine, publish, ratio_text, run_json, table
 
 BEGIN, END = "<!-- measured deltas: begin -->", "<!-- measured deltas: end -->"
@@ -61,9 +61,7 @@ def size_of_zstd(folder):
     old, new = (open(os.path.join(folder, each, "model.safetensors"), "rb").read()
                 for each in ("old", "new"))
     difference = numpy.frombuffer(old, numpy.uint8) ^ numpy.frombuffer(new, numpy.uint8)
-    packed = subprocess.run(["zstd", "-1", "-c"], input=difference.tobytes(), check=True,
-                            stdout=subprocess.PIPE)
-    return len(packed.stdout)
+    return len(zstandard.ZstdCompressor(level=1).compress(difference.tobytes()))
 
 
 def rate(samples, weight_bytes):

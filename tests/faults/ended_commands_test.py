@@ -25,6 +25,7 @@ import unittest
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("tools", "support")]
 
 from safetensors_files import file_of  # noqa: E402
+from mounts import need_leases  # noqa: E402
 from tool_case import ENVIRONMENT, FolderCase  # noqa: E402
 
 FOLDER, TOOL, LIBRARY = (pathlib.Path(argument).resolve() for argument in sys.argv[1:4])
@@ -298,6 +299,7 @@ class ApplyInPlace(Apply):
     least_threads = 0
 
     def ended_at_each_call(self, how):
+        need_leases(self)
         model = self.here / "model"
         arguments = "apply", model, self.folder / "delta", "--in-place"
         versions = [self.shards(self.folder / version) for version in ("old", "new")]

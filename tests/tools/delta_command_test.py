@@ -12,6 +12,7 @@ import signal
 import time
 import unittest
 
+from mounts import need_leases
 from tool_case import ToolCase
 
 from safetensors_files import file_of
@@ -125,6 +126,7 @@ class Deltas(Case):
         self.assertEqual(self.names(), before)
 
     def test_in_place_changes_the_files_unless_they_are_mapped(self):
+        need_leases(self)
         self.text("delta", "one", "two", "d")
         with open(self.folder / "one" / "model-00001-of-00002.safetensors", "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)

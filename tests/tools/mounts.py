@@ -1,9 +1,11 @@
-"""File systems that tests mount, which only root can."""
+"""File systems that tests mount, which only root can, and what tests need of them."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 
@@ -20,6 +22,14 @@ def need(case, *programs, device=None):
     missing = [program for program in programs if not shutil.which(program)]
     if os.geteuid() != 0 or missing or (device and not os.path.exists(device)):
         case.skipTest(f"needs root, {', '.join((*programs, device or ''))}")
+
+
+def need_leases(case):
+    with tempfile.TemporaryFile(dir=case.folder) as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            case.skipTest(f"needs leases of the file system: {error}")
 
 
 def bindfs(case, lower, upper, *options):
