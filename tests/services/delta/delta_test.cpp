@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/services/delta/encoding.hpp"
 #include "runtime/services/delta/sums.hpp"
 #include "runtime/system/file/write_lease.hpp"
 #include "runtime/system/unique_fd.hpp"
@@ -443,6 +444,25 @@ TEST_SUITE("apply_delta_in_place") {
     CHECK(read_file(model.base / "model.safetensors") == expected);
   }
 
+  TEST_CASE("what was changed meanwhile by others is told, when a change is gone on with") {
+    const Model model;
+    if (!has_leases(model)) return;
+    const std::string old(500'000, 'o');
+    Model::write_model(model.base, {{"a", old}, {"b", old}});
+    Model::write_model(model.path() / "next",
+                       {{"a", std::string(old.size(), 'n')}, {"b", std::string(old.size(), 'n')}});
+    REQUIRE_OK(write_delta(model.base, model.path() / "next", model.changes));
+    const ApplyOptions stopping{.progress = [&](std::uint64_t done, std::uint64_t all) {
+      return done < all * 3 / 4;  // in the second pass
+    }};
+    CHECK_FAILS(apply_delta_in_place(model.base, {{model.changes}}, stopping), ErrorCode::cancelled,
+                "");
+    const fs::path file = model.path() / ".base.weightmap-in-place" / "model.safetensors";
+    std::fstream(file, std::ios::binary | std::ios::in | std::ios::out).seekp(1000) << "x";
+    CHECK_FAILS(change(model), ErrorCode::corrupt, "the tensor \"a\": would have the sum");
+    CHECK_FALSE(fs::exists(model.base));
+  }
+
   TEST_CASE("what stands beside a change that was not ended is told") {
     const Model model;
     if (!has_leases(model)) return;
@@ -684,6 +704,10 @@ TEST_SUITE("write_delta") {
     for (std::size_t i = 0; i < now.size(); i += 1 + i % 977)
       now[i] = static_cast<char>(now[i] + 1);
     now.back() = static_cast<char>(now.back() ^ 1);
+    // At the ends of windows, which are at multiples of their size in the file.
+    const std::size_t begin = safetensors({{"a", old}, {"b", old}, {"c", "x"}}).find(old);
+    for (const std::size_t at : {delta::window_bytes - 1, delta::window_bytes})
+      now[at - begin] = static_cast<char>(old[at - begin] ^ 2);
     Model::write_model(model.base, {{"a", old}, {"b", old}, {"c", "x"}});
     Model::write_model(model.path() / "next", {{"a", now}, {"b", old}, {"c", "y"}});
     for (const DeltaEncoding encoding : {DeltaEncoding::xor_bytes, DeltaEncoding::overwrite}) {
