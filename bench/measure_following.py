@@ -14,6 +14,7 @@ mean; and the largest sum of their PSS of all versions at a time, over the same.
 must be importable (PYTHONPATH), and numpy.
 """
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -57,8 +58,7 @@ class Memory(threading.Thread):
 
     def run(self):
         while not self.ends.wait(0.02):
-            files = [os.path.join(self._place, name, "model.safetensors")
-                     for name in os.listdir(self._place) if not name.startswith(".")]
+            files = glob.glob(os.path.join(self._place, "*", "*", "model.safetensors"))
             self.largest = max(self.largest, sum(pss_of(pid, file) for pid in self._pids
                                                  for file in files))
 
@@ -105,7 +105,7 @@ def main():
             assert all(version == f"{number:06}" for version, _ in answers), answers
             answered.append(max(float(at) for _, at in answers) - began)
             assert all(follower.stdout.readline() == "read\n" for follower in followers)
-            base = os.path.join(place, f"old@{number:06}")
+            [base] = glob.glob(os.path.join(place, "*", f"old@{number:06}"))
         written = sum(written_by(follower.pid) for follower in followers) - before
         memory.ends.set()
         memory.join()

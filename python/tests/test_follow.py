@@ -56,7 +56,7 @@ class Trainer:
         return weightmap.follow(self.model, self.deltas, **({"place": self.place} | options))
 
     def versions(self):
-        return sorted(path.name for path in self.place.iterdir())
+        return sorted(path.name for path in self.place.glob("model.followed-*/*"))
 
 
 def value_of(version):
@@ -72,7 +72,7 @@ def test_each_version_comes_and_an_old_one_goes(trainer):
         trainer.publish()
         assert follow.changed()
         assert (follow.last.version, value_of(follow.last)) == (f"{step:06}", step)
-        assert follow.last.folder == str(trainer.place / f"model@{step:06}")
+        assert os.path.basename(follow.last.folder) == f"model@{step:06}"
         assert not follow.changed()
         assert len(trainer.versions()) <= 2
     assert value_of(weightmap.Version("0", str(trainer.model))) == 0
@@ -165,6 +165,68 @@ def test_versions_that_lead_in_a_circle_end(trainer):
     assert not follow.changed()
 
 
+def test_what_others_have_made_stays(trainer):
+    mine = trainer.folder / "model@mine"
+    trainer.publish()
+    weightmap.apply_delta(trainer.model, trainer.deltas / "weight_v000001", mine)
+    link = trainer.folder / "now"
+    weightmap.publish(mine, link)
+    follow = weightmap.follow(link, trainer.deltas)
+    for _ in range(3):
+        trainer.publish()
+        assert follow.changed()
+    assert value_of(weightmap.Version("1", str(mine))) == 1
+    assert weightmap.follow(link, trainer.deltas).last.version == "000004"
+
+
+def test_another_model_of_the_same_name_is_another_one(trainer, tmp_path):
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    save(other / "model", 99)
+    trainer.publish()
+    assert trainer.follow().changed()
+    follow = weightmap.follow(other / "model", other, place=trainer.place)
+    assert (follow.last.version, value_of(follow.last)) == ("000000", 99)
+
+
+def test_a_version_that_is_no_name_stays_in_its_folder(trainer):
+    follow = trainer.follow()
+    weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / "d",
+                          base_version="000000", version="x/../../../escaped")
+    assert follow.changed()
+    assert os.path.dirname(os.path.dirname(follow.last.folder)) == str(trainer.place)
+    assert value_of(follow.last) == 1
+
+
+def test_indexes_that_say_nothing_are_passed_by(trainer):
+    follow = trainer.follow()
+    for number, text in enumerate((
+        '{"metadata": [1]}', '{"metadata": "x"}', "[]", "[" * 100_000, "{}",
+        '{"metadata": {"version": 7, "base_version": null, "delta_encoding": "xor"}}',
+        '{"metadata": {"version": "%s", "base_version": "0", "delta_encoding": "xor"}}' % ("9" * 5000),
+    )):
+        folder = trainer.deltas / f"a{number}"
+        folder.mkdir()
+        (folder / "model.safetensors.index.json").write_text(text)
+    (trainer.deltas / "fifo").mkdir()
+    os.mkfifo(trainer.deltas / "fifo" / "model.safetensors.index.json")
+    (trainer.deltas / "a6").rename(trainer.folder / "long")  # which is a delta, and refused by name
+    trainer.publish()
+    assert follow.changed()
+    assert follow.last.version == "000001"
+
+
+def test_who_is_behind_takes_what_others_have_made(trainer):
+    slow, quick = trainer.follow(), trainer.follow()
+    for _ in range(2):
+        trainer.publish()
+        assert quick.changed()
+    for delta in trainer.deltas.iterdir():
+        shutil.rmtree(delta)
+    assert slow.changed() and slow.last.version == "000002"
+    assert not slow.changed()
+
+
 def test_there_is_no_model(tmp_path):
     with pytest.raises(weightmap.MissingFileError):
         weightmap.follow(tmp_path / "none", tmp_path)
@@ -215,7 +277,7 @@ def test_followers_that_are_killed_leave_the_others_going(trainer):
     for process in started[:2]:
         process.wait()
         process.stdout.close()
-    assert os.listdir(trainer.place)
+    assert trainer.versions()
 
 
 def test_copy_into_a_module(trainer):

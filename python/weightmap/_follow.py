@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import time
 
 from weightmap import _core
@@ -71,7 +74,10 @@ class Follow:
         model = os.path.abspath(os.fsdecode(model))
         self._name = os.path.basename(model)
         self._deltas = os.fsdecode(deltas)
-        self._place = os.path.dirname(model) if place is None else os.fsdecode(place)
+        beside = os.path.dirname(model) if place is None else os.fsdecode(place)
+        # A folder of this model alone, for what is in it is removed.
+        of_model = hashlib.sha256(os.fsencode(model)).hexdigest()[:16]
+        self._place = os.path.join(beside, f"{self._name}.followed-{of_model}")
         self._interval = interval
         self._patience = patience
         self._read: dict[str, tuple[int, dict[str, str]]] = {}  # indexes, which stay as they are
@@ -99,7 +105,7 @@ class Follow:
             self._make_room({self.last.folder, folder})
             apply_delta(base, chain, folder, once=True, durable=False)
         hold = _Hold.take(folder)
-        if hold is None and chain:  # removed meanwhile, for a later one
+        if hold is None and folder.startswith(self._place):  # removed meanwhile, for a later one
             return False
         self._past, self._hold = self._hold, hold
         self.last = Version(version, folder)
@@ -124,16 +130,16 @@ class Follow:
         return f"<weightmap.Follow of {self._name}, at version {self.last.version}>"
 
     def _folder_of(self, version: str) -> str:
-        return os.path.join(self._place, f"{self._name}@{version}")
+        is_name = re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", version)
+        shown = version if is_name else hashlib.sha256(version.encode()).hexdigest()
+        return os.path.join(self._place, f"{self._name}@{shown}")
 
     def _made(self) -> Iterator[tuple[str, str]]:
         """The versions that followers have made here: version and folder."""
-        beginning = f"{self._name}@"
-        with os.scandir(self._place) as entries:
-            for entry in entries:
-                record = _json(os.path.join(entry.path, _RECORD))
-                if entry.name.startswith(beginning) and "version" in record:
-                    yield record["version"], entry.path
+        for name in os.listdir(self._place):
+            version = _json(os.path.join(self._place, name, _RECORD)).get("version")
+            if isinstance(version, str) and not name.startswith("."):
+                yield version, os.path.join(self._place, name)
 
     def _begin_with_newest(self) -> None:
         for version, folder in self._made():
@@ -145,6 +151,7 @@ class Follow:
         """The latest version that can be had: what it is, its base, and the deltas in between."""
         deltas: dict[Key, tuple[str, str]] = {}  # by the version that they are for
         starts = [(self.last.version, self.last.folder)]
+        starts += [made for made in self._made() if _is_later(made[0], self.last.version)]
         for path, facts in self._indexes():
             version = facts.get("version", "")
             if "delta_encoding" in facts:
@@ -159,7 +166,7 @@ class Follow:
             while _key(version) in deltas and len(chain) < len(deltas):
                 version, path = deltas[_key(version)]
                 chain.append(path)
-            is_new = chain or folder != self.last.folder
+            is_new = folder != self.last.folder if not chain else version != self.last.version
             if is_new and (found is None or _is_later(version, found[0])):
                 found = version, folder, chain
         return found
@@ -177,9 +184,9 @@ class Follow:
                 continue
             known = self._read.get(path)
             if known is None or known[0] != written:
-                facts = _json(index).get("metadata") or {}
+                facts = _texts(_json(index).get("metadata"))
                 if "delta_encoding" not in facts:
-                    facts["version"] = _version_in(path, facts)
+                    facts = {"version": _version_in(path)}
                 self._read[path] = known = written, facts
             yield path, known[1]
 
@@ -205,8 +212,9 @@ def follow(model: PathLike, deltas: PathLike, *, place: PathLike | None = None,
         followers of this node have made a later one.
     deltas: the folder in which the trainer publishes: weight_v000001 and so on, deltas or whole
         versions, each complete once its index is there.
-    place: a folder for the versions, say one in /dev/shm; else they are made beside `model`, as
-        NAME@VERSION. A version that no follower holds any more is removed there before the next
+    place: a folder for the versions, say /dev/shm; else that of `model`. They are made in a folder
+        of their own there, NAME.followed-..., which followers share that give `model` by the same
+        path, and in which nothing else belongs. A version that no follower holds any more is removed there before the next
         one is made, so that there are two at a time.
     interval: seconds between two looks of wait() and of an iteration.
     patience: seconds to wait for the followers of older versions before a third one is made.
@@ -259,15 +267,25 @@ def _remove_unheld(folder: str) -> bool:
 
 
 def _json(path: str) -> dict[str, Any]:
+    """Empty for what is no regular file of at most 100 MB with an object."""
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > 100_000_000:
+            return {}
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _version_in(path: str, facts: dict[str, str]) -> str:
+def _texts(metadata: object) -> dict[str, str]:
+    if not isinstance(metadata, dict):
+        return {}
+    return {key: text for key, text in metadata.items() if isinstance(text, str)}
+
+
+def _version_in(path: str) -> str:
     """Of a whole version; empty if it cannot be told, or opened."""
     try:
         return _core.model_version(os.fsencode(path))
@@ -276,7 +294,8 @@ def _version_in(path: str, facts: dict[str, str]) -> str:
 
 
 def _key(version: str) -> Key:
-    return int(version) if version.isdecimal() else version
+    is_number = version.isascii() and version.isdecimal() and len(version) < 20
+    return int(version) if is_number else version
 
 
 def _is_later(version: str, than: str) -> bool:

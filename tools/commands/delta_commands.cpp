@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "runtime/base/try.hpp"
@@ -125,10 +126,24 @@ std::string applied_line(const ApplyCommand& command, const ApplyReport& report)
   return line + "\n";
 }
 
+// Before the work, so that a new folder is not left without its link.
+Result<void> check_link(const std::string& link) {
+  std::error_code unknown;
+  const auto type = std::filesystem::symlink_status(link, unknown).type();
+  if (link.empty() || type == std::filesystem::file_type::not_found ||
+      type == std::filesystem::file_type::symlink)
+    return {};
+  return failure(ErrorCode::invalid_argument,
+                 printable(link) +
+                     " is there already, and is no symbolic link that could lead to "
+                     "the new folder");
+}
+
 Result<int> run_apply(Output& out, ApplyCommand& command) {
   const Interruptible interruptible;
   ProgressBar bar;
   command.how.progress = follow(bar);
+  TRY(check_link(command.link));
   const std::vector<std::filesystem::path> deltas(command.deltas.begin(), command.deltas.end());
   TRY_ASSIGN(const ApplyReport report,
              command.in_place ? apply_delta_in_place(command.base, deltas, command.how)

@@ -171,6 +171,8 @@ Result<void> copy_beside(const Base& base, const fs::path& folder) {
   for (fs::directory_iterator entry(base.folder, failed), end; !failed && entry != end;
        entry.increment(failed)) {
     std::error_code refused;
+    const std::string name = entry->path().filename();
+    if (name == sets::sums_name || name == sets::signature_name) continue;  // of the old weights
     if (!entry->is_regular_file(refused) ||
         !sets::lies_beside_weights(entry->path().filename().native(), entry->file_size(refused)))
       continue;
@@ -196,7 +198,7 @@ Result<std::optional<os::NewFolder>> begin(const fs::path& to, const std::string
     std::this_thread::sleep_for(pause);
   }
   TRY_ASSIGN(const std::string found, delta::recorded_version(to));
-  if (found == version) return std::nullopt;
+  if (delta::is_same_version(found, version)) return std::nullopt;
   return failure(ErrorCode::invalid_argument, "is there already, with version " +
                                                   bytes::quote(found) + " and not " +
                                                   bytes::quote(version));

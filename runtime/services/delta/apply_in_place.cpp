@@ -41,13 +41,10 @@ struct Names {
   // A link leads to a folder that may have the other name now.
   static Result<Names> of(const fs::path& base) {
     std::error_code failed;
-    fs::path shown = fs::absolute(base, failed).lexically_normal();
-    if (!shown.has_filename()) shown = shown.parent_path();
-    for (int links = 0; links < most_links && fs::is_symlink(shown, failed); ++links)
-      shown = (shown.parent_path() / fs::read_symlink(shown, failed)).lexically_normal();
-    if (!shown.has_filename()) shown = shown.parent_path();
-    if (!shown.has_filename())
-      return failure(ErrorCode::invalid_argument, "cannot be the name of a folder");
+    TRY_ASSIGN(fs::path shown, os::resolved_name(base));
+    for (int links = 0; links < most_links && fs::is_symlink(shown, failed); ++links) {
+      TRY_ASSIGN(shown, os::resolved_name(shown.parent_path() / fs::read_symlink(shown, failed)));
+    }
     fs::path hidden =
         shown.parent_path() / ("." + shown.filename().native() + ".weightmap-in-place");
     return Names{std::move(shown), std::move(hidden)};
@@ -98,10 +95,11 @@ struct LeasedFile {
 
 // Without `same`, the file may have changed since then.
 Result<LeasedFile> lease(const fs::path& path, const std::optional<Generation>& same) {
-  std::error_code unknown;
-  if (!fs::is_regular_file(fs::symlink_status(path, unknown)))
+  std::error_code failed;
+  if (fs::canonical(path, failed) != path || failed)
     return failure(ErrorCode::unsupported,
-                   "is a symbolic link, and a change in place would be one of what it leads to");
+                   "is, or lies in, a symbolic link, and a change in place would be one of what it "
+                   "leads to");
   TRY_ASSIGN(os::File file, os::File::open(path, true));
   if (os::has_other_names(file.descriptor()))
     return failure(ErrorCode::unsupported,
@@ -137,21 +135,26 @@ class InPlace {
     return chain.check_unchanged();
   }
 
-  // From the journal's position on. Of what was begun before this process the sums are compared in
-  // the end.
-  Result<void> change(const std::vector<LeasedFile>& files, ChangeJournal& journal) {
-    const bool goes_on = journal.position().tensor != 0 || journal.position().offset != 0;
-    if (const auto& begun = journal.begun()) {
-      const ChangedTensor* const tensor = tensor_at(begun->position.tensor);
-      if (tensor == nullptr ||
-          !bytes::contains(tensor->range.length, begun->position.offset, begun->old_bytes.size()))
-        return failure(ErrorCode::corrupt, "the journal of the change is damaged");
-      TRY(os::write_at(files[tensor->source].file.descriptor(),
-                       tensor->range.offset + begun->position.offset, begun->old_bytes));
+  // The same of what a process has begun that was killed: what is changed has the sums, and the
+  // rest will have them. First restores the window that this process had begun.
+  Result<void> prove_rest(const std::vector<LeasedFile>& files, const ChangeJournal& journal) {
+    if (const auto& begun = journal.begun()) TRY(restore(files, *begun));
+    for (std::size_t number = 0; number < tensors_.size(); ++number) {
+      const ChangedTensor& tensor = tensors_[number];
+      const std::uint64_t at = journal.position().tensor;
+      const std::uint64_t changed = number < at    ? tensor.range.length
+                                    : number == at ? journal.position().offset
+                                                   : 0;
+      TRY(prove_rest(files[tensor.source].file, tensor, changed));
     }
+    return {};
+  }
+
+  // From the journal's position on.
+  Result<void> change(const std::vector<LeasedFile>& files, ChangeJournal& journal) {
     while (const ChangedTensor* const tensor = tensor_at(journal.position().tensor))
       TRY(change(files[tensor->source].file, *tensor, journal));
-    return goes_on || journal.begun() ? check_sums(files) : Result<void>();
+    return {};
   }
 
  private:
@@ -177,29 +180,45 @@ class InPlace {
     return journal.end({number + 1, 0});
   }
 
-  Result<void> check_sums(const std::vector<LeasedFile>& files) {
-    for (const ChangedTensor& tensor : tensors_) {
-      const delta::Step& last = tensor.steps.back();
-      delta::RunningSum sum(last.folder->sum);
-      const auto add = [&sum](std::uint64_t, std::span<std::byte> window) -> Result<void> {
-        sum.add(window);
-        return {};
-      };
-      TRY(each_window(files[tensor.source].file, tensor, 0, add));
-      Result<void> same = delta::compare_sum(last, sum.text());
-      if (!same) return passed_on(last.folder->about(*last.tensor, std::move(same).error()));
-    }
+  Result<void> restore(const std::vector<LeasedFile>& files, const ChangeJournal::Begun& begun) {
+    const ChangedTensor* const tensor = tensor_at(begun.position.tensor);
+    if (tensor == nullptr ||
+        !bytes::contains(tensor->range.length, begun.position.offset, begun.old_bytes.size()))
+      return failure(ErrorCode::corrupt, "the journal of the change is damaged");
+    return os::write_at(files[tensor->source].file.descriptor(),
+                        tensor->range.offset + begun.position.offset, begun.old_bytes);
+  }
+
+  // The first `changed` bytes are new ones.
+  Result<void> prove_rest(const os::File& file, const ChangedTensor& tensor,
+                          std::uint64_t changed) {
+    const delta::Step& last = tensor.steps.back();
+    delta::RunningSum sum(last.folder->sum);
+    TRY_ASSIGN(TensorChange change, TensorChange::open(tensor));
+    TRY(change.skip(changed));
+    const auto add = [&](std::uint64_t done, std::span<std::byte> window) -> Result<void> {
+      // Windows begin anew at what is not changed, so none has bytes of both.
+      if (done >= changed) TRY(change.apply(window));
+      sum.add(window);
+      return {};
+    };
+    TRY(each_window(file, tensor, 0, add, changed));
+    TRY(change.finish());
+    Result<void> same = delta::compare_sum(last, sum.text());
+    if (!same) return passed_on(last.folder->about(*last.tensor, std::move(same).error()));
     return {};
   }
 
+  // Windows end at `border`, too.
   template <class Work>
   Result<void> each_window(const os::File& file, const ChangedTensor& tensor, std::uint64_t done,
-                           const Work& work) {
+                           const Work& work, std::uint64_t border = 0) {
     std::vector<std::byte> memory(
         std::min<std::uint64_t>(delta::window_bytes, tensor.range.length));
     while (done < tensor.range.length) {
-      const std::span window = std::span(memory).first(
-          std::min<std::uint64_t>(memory.size(), tensor.range.length - done));
+      const std::uint64_t end = done < border ? border : tensor.range.length;
+      const std::span window =
+          std::span(memory).first(std::min<std::uint64_t>(memory.size(), end - done));
       TRY(file.read(tensor.range.offset + done, window));
       TRY(work(done, window));
       done += window.size();
@@ -228,21 +247,23 @@ std::vector<BaseFile> files_of(const delta::Base& base) {
   return files;
 }
 
-// A folder that has a journal may have the version already that the deltas lead to.
-Result<Chain> open_chain(const Names& names, const fs::path& present,
-                         std::span<const fs::path> deltas, ApplyOptions options) {
-  if (present == names.hidden && !deltas.empty()) {
-    TRY_ASSIGN(const DeltaFolder first, DeltaFolder::open(deltas.front(), options.open.limits));
-    options.base_version = first.base_version;
-  }
-  return Chain::open(present, names.shown, deltas, options);
-}
-
 // True if a process was killed after all else, before it gave the folder its name again.
 bool is_ended(const Names& names, const fs::path& present, const std::string& version) {
   if (present != names.hidden) return false;
   const Result<std::string> recorded = delta::recorded_version(present);
   return recorded && *recorded == version;
+}
+
+// A folder with a journal has bytes of two versions, and may say either.
+Result<Chain> open_chain(const Names& names, const fs::path& present,
+                         std::span<const fs::path> deltas, ApplyOptions options) {
+  if (!deltas.empty() && present == names.hidden) {
+    TRY_ASSIGN(const DeltaFolder first, DeltaFolder::open(deltas.front(), options.open.limits));
+    TRY_ASSIGN(const DeltaFolder last, DeltaFolder::open(deltas.back(), options.open.limits));
+    if (ChangeJournal::is_in(present) || is_ended(names, present, last.version))
+      options.base_version = first.base_version;
+  }
+  return Chain::open(present, names.shown, deltas, options);
 }
 
 // Opens none of the files, which would wait for their leases.
@@ -299,6 +320,7 @@ Result<ApplyReport> apply_delta_in_place(const fs::path& base, std::span<const f
     else
       changed = passed_on(std::move(made).error());
   }
+  if (changed && goes_on) changed = work.prove_rest(files, *journal);
   if (changed) changed = work.change(files, *journal);
   if (changed) changed = finish(names, files, *journal, report, options.durable);
   if (changed) return report;

@@ -47,8 +47,7 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
 Result<std::optional<ChangeJournal>> ChangeJournal::open(const fs::path& folder,
                                                          const std::string& chain) {
   const fs::path path = folder / journal_name;
-  std::error_code unknown;
-  if (!fs::exists(path, unknown)) return std::nullopt;
+  if (!is_in(folder)) return std::nullopt;
   TRY_ASSIGN(os::File file, about_file(os::File::open(path, true), path));
   const auto refuse = [&path](ErrorCode code, const char* why) {
     return about_file(Error{code, why}, path);
@@ -74,6 +73,11 @@ Result<std::optional<ChangeJournal>> ChangeJournal::open(const fs::path& folder,
   journal.begun_ = Begun{journal.position_, std::vector<std::byte>(begun)};
   TRY(about_file(journal.file_.read(window_at, journal.begun_->old_bytes), path));
   return journal;
+}
+
+bool ChangeJournal::is_in(const fs::path& folder) {
+  std::error_code unknown;
+  return fs::exists(folder / journal_name, unknown);
 }
 
 Result<ChangeJournal> ChangeJournal::create(const fs::path& folder, const std::string& chain) {

@@ -32,6 +32,7 @@ class ChangeJournal {
   // fails with invalid_argument if the journal is of something else, with corrupt if it is none.
   static Result<std::optional<ChangeJournal>> open(const std::filesystem::path& folder,
                                                    const std::string& chain);
+  static bool is_in(const std::filesystem::path& folder);
   static Result<ChangeJournal> create(const std::filesystem::path& folder,
                                       const std::string& chain);
 

@@ -111,7 +111,7 @@ class FolderReading {
       TRY(about_file(read_file(path, named[i]), path));
     }
     folder_.bytes += file.size();
-    return {};
+    return check_all_named(index);
   }
 
   Result<void> read_facts(const IndexFacts& facts) {
@@ -126,6 +126,20 @@ class FolderReading {
     TRY_ASSIGN(folder_.version, facts.text("version"));
     TRY_ASSIGN(folder_.base_version, facts.text("base_version"));
     return check_ascends(folder_.base_version, folder_.version);
+  }
+
+  // What the index does not name would be left out without a word.
+  Result<void> check_all_named(const sets::ShardIndex& index) const {
+    std::error_code failed;
+    const fs::path folder = folder_.index.parent_path();
+    for (fs::directory_iterator entry(folder.empty() ? "." : folder, failed), end;
+         !failed && entry != end; entry.increment(failed)) {
+      const std::string name = entry->path().filename();
+      if (name.ends_with(".safetensors") && !name.starts_with(".") &&
+          !std::ranges::binary_search(index.files, name))
+        return corrupt("does not name " + bytes::quote(name) + ", which lies beside it");
+    }
+    return {};
   }
 
   using Names = std::map<std::string_view, bool>;  // true: the file has it

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <system_error>
 
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
@@ -30,6 +31,20 @@ Result<UniqueFd> open_again(int directory) {
 }
 
 }  // namespace
+
+Result<std::filesystem::path> resolved_name(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  fs::path absolute = fs::absolute(path, failed);
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  const fs::path name = absolute.filename();
+  if (failed || !absolute.has_filename())
+    return failure(ErrorCode::invalid_argument, "cannot be the name of a folder");
+  const bool is_dots = name == "." || name == "..";
+  const fs::path folder = fs::canonical(is_dots ? absolute : absolute.parent_path(), failed);
+  if (failed) return tl::unexpected<Error>(os_error("look at its folder", failed.value()));
+  return is_dots ? folder : folder / name;
+}
 
 Result<UniqueFd> open_directory(const std::filesystem::path& path) {
   UniqueFd opened(

@@ -11,6 +11,11 @@
 
 namespace weightmap::os {
 
+// Returns the absolute path of a name that need not exist, with the folder that it is in as the
+// system finds it: links and ".." are resolved, but for the name itself. A slash behind it is taken
+// off. Fails with invalid_argument if it is no name, with io if its folder is not there.
+Result<std::filesystem::path> resolved_name(const std::filesystem::path& path);
+
 // Opens it for the other functions. Fails with io if there is none.
 Result<UniqueFd> open_directory(const std::filesystem::path& path);
 

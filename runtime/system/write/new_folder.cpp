@@ -24,10 +24,7 @@ tl::unexpected<Error> failed_to(const char* action, const std::error_code& faile
 Result<std::optional<NewFolder>> NewFolder::begin(const fs::path& path) {
   NewFolder made;
   std::error_code failed;
-  made.path_ = fs::absolute(path, failed).lexically_normal();
-  if (!made.path_.has_filename()) made.path_ = made.path_.parent_path();
-  if (failed || !made.path_.has_filename())
-    return failure(ErrorCode::invalid_argument, "cannot be the name of a folder");
+  TRY_ASSIGN(made.path_, resolved_name(path));
   if (fs::exists(fs::symlink_status(made.path_, failed))) {
     NameLock::remove_abandoned(made.path_);
     return name_is_taken();

@@ -95,7 +95,9 @@ struct HandMade {
                 std::to_string(payload.size() + bytes.size()) + "]}";
       payload += bytes;
     }
-    std::ofstream(folder / "shard.safetensors", std::ios::binary) << framed(header + "}", payload);
+    if (!frames.empty())
+      std::ofstream(folder / "shard.safetensors", std::ios::binary)
+          << framed(header + "}", payload);
     std::ofstream(folder / "model.safetensors.index.json")
         << "{\"metadata\": {" + facts + "}, \"weight_map\": {" + map + "}}";
   }
@@ -117,6 +119,7 @@ struct Model : TemporaryFolder {
     fs::create_directories(folder);
     std::ofstream(folder / "model.safetensors", std::ios::binary) << safetensors(tensors);
     std::ofstream(folder / "config.json") << "{}";
+    std::ofstream(folder / "SHA256SUMS") << "";
   }
   Result<ApplyReport> apply(const ApplyOptions& options = {}) const {
     return apply_delta(base, {{changes}}, made, options);
@@ -182,6 +185,7 @@ TEST_SUITE("apply_delta") {
     CHECK(read_file(model.made / "model.safetensors") ==
           safetensors({{"a", "0x23"}, {"b", "4567"}}));
     CHECK(read_file(model.made / "config.json") == "{}");
+    CHECK_FALSE(fs::exists(model.made / "SHA256SUMS"));  // of the old weights
     CHECK(Model::bytes(model.base, "a") == "0123");
     CHECK(read_file(model.made / "weightmap_version.json") ==
           "{\"version\": \"000001\", \"base_version\": \"000000\"}\n");
@@ -407,7 +411,8 @@ TEST_SUITE("apply_delta_in_place") {
     CHECK_FAILS_IN(change(model), ErrorCode::unsupported, "has other names", file.native());
     fs::remove(file);
     fs::create_symlink("../other", file);
-    CHECK_FAILS_IN(change(model), ErrorCode::unsupported, "is a symbolic link", file.native());
+    CHECK_FAILS_IN(change(model), ErrorCode::unsupported, "is, or lies in, a symbolic link",
+                   file.native());
     CHECK(read_file(file) == safetensors({{"a", "0123"}, {"b", "4567"}}));
   }
 
@@ -461,6 +466,54 @@ TEST_SUITE("apply_delta_in_place") {
     std::fstream(file, std::ios::binary | std::ios::in | std::ios::out).seekp(1000) << "x";
     CHECK_FAILS(change(model), ErrorCode::corrupt, "the tensor \"a\": would have the sum");
     CHECK_FALSE(fs::exists(model.base));
+  }
+
+  TEST_CASE("a delta that was damaged since a change began is told, and the whole one ends it") {
+    const Model model;
+    if (!has_leases(model)) return;
+    const std::string old(500'000, 'o'), now(500'000, 'n');
+    Model::write_model(model.base, {{"a", old}, {"b", old}});
+    Model::write_model(model.path() / "next", {{"a", now}, {"b", now}});
+    REQUIRE_OK(write_delta(model.base, model.path() / "next", model.changes));
+    const ApplyOptions stopping{.progress = [&](std::uint64_t done, std::uint64_t all) {
+      return done < all * 5 / 8;  // in the second pass, and in the first tensor
+    }};
+    CHECK_FAILS(apply_delta_in_place(model.base, {{model.changes}}, stopping), ErrorCode::cancelled,
+                "");
+    const fs::path shard = model.changes / "model-00001-of-00001.safetensors";
+    const std::string whole = read_file(shard);
+    std::string damaged = whole;
+    damaged.back() = static_cast<char>(damaged.back() ^ 1);
+    test::replace(shard, damaged);
+    CHECK_FAILS(change(model), ErrorCode::corrupt, "the tensor \"");
+    test::replace(shard, whole);
+    REQUIRE_OK(change(model));
+    CHECK(read_file(model.base / "model.safetensors") ==
+          read_file(model.path() / "next" / "model.safetensors"));
+  }
+
+  TEST_CASE("without a journal a folder has the version that it says") {
+    const Model model;
+    if (!has_leases(model)) return;
+    HandMade later = change_of("0123", "0x23");
+    later.facts = R"("version": "000002", "base_version": "000001", "delta_encoding": "xor", )"
+                  R"("compression_format": "zstd", "checksum_format": "adler32")";
+    later.write(model.changes);
+    fs::rename(model.base, model.path() / ".base.weightmap-in-place");
+    CHECK_FAILS(change(model), ErrorCode::invalid_argument, "the base is version \"000000\"");
+  }
+
+  TEST_CASE("names are what the system finds by them") {
+    const Model model;
+    if (!has_leases(model)) return;
+    change_of("0123", "0x23").write(model.changes);
+    fs::create_directories(model.path() / "a" / "deep");
+    fs::copy(model.base, model.path() / "a" / "model");
+    fs::create_symlink("a/deep", model.path() / "link");
+    REQUIRE_OK(apply_delta_in_place(model.path() / "link" / ".." / "model", {{model.changes}}));
+    CHECK(Model::bytes(model.path() / "a" / "model", "a") == "0x23");
+    REQUIRE_OK(apply_delta(model.base, {{model.changes}}, model.path() / "link" / ".." / "made"));
+    CHECK(Model::bytes(model.path() / "a" / "made", "a") == "0x23");
   }
 
   TEST_CASE("what stands beside a change that was not ended is told") {
@@ -594,6 +647,13 @@ TEST_SUITE("a damaged delta") {
     Model().refuses(delta, ErrorCode::corrupt, "names the tensor \"a\" twice", index);
     delta.weight_map = R"("b": "shard.safetensors")";
     Model().refuses(delta, ErrorCode::corrupt, "has a tensor \"a\", which the index has not in it");
+  }
+
+  TEST_CASE("a shard that the index does not name") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    std::ofstream(model.changes / "other.safetensors") << "";
+    CHECK_FAILS(model.apply(), ErrorCode::corrupt, "does not name \"other.safetensors\"");
   }
 
   TEST_CASE("a tensor that the base has not") {
