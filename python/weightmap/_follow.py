@@ -13,7 +13,8 @@ import time
 
 from weightmap import _core
 from weightmap._deltas import apply_delta
-from weightmap._errors import Error, InvalidArgumentError
+from weightmap._errors import Error
+from weightmap._watch import check_interval, wait_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ class Follow:
 
     def __init__(self, model: PathLike, deltas: PathLike, place: PathLike | None, interval: float,
                  patience: float) -> None:
-        if not interval > 0:
-            raise InvalidArgumentError(f"interval is {interval}, expected seconds above 0")
+        check_interval(interval)
         model = os.path.abspath(os.fsdecode(model))
         self._name = os.path.basename(model)
         self._deltas = os.fsdecode(deltas)
@@ -105,7 +105,7 @@ class Follow:
             self._make_room({self.last.folder, folder})
             apply_delta(base, chain, folder, once=True, durable=False)
         hold = _Hold.take(folder)
-        if hold is None and folder.startswith(self._place):  # removed meanwhile, for a later one
+        if hold is None and os.path.dirname(folder) == self._place:  # removed meanwhile, for a later one
             return False
         self._past, self._hold = self._hold, hold
         self.last = Version(version, folder)
@@ -113,13 +113,7 @@ class Follow:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for a later version; False after `timeout` seconds without one."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self.changed():
-            left = self._interval if end is None else min(self._interval, end - time.monotonic())
-            if left <= 0:
-                return False
-            time.sleep(left)
-        return True
+        return wait_until(self.changed, self._interval, timeout)
 
     def __iter__(self) -> Iterator[Version]:
         while True:

@@ -10,7 +10,7 @@ from weightmap._open import open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from weightmap._typing import PathLike
 
@@ -29,8 +29,7 @@ class Watch:
     """
 
     def __init__(self, model: PathLike, interval: float) -> None:
-        if not interval > 0:
-            raise InvalidArgumentError(f"interval is {interval}, expected seconds above 0")
+        check_interval(interval)
         self._model = os.fsdecode(model)
         self._interval = interval
         open(self._model).close()  # what it is, or that it is nothing
@@ -54,13 +53,7 @@ class Watch:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for another version; False after `timeout` seconds without one."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self.changed():
-            left = self._interval if end is None else min(self._interval, end - time.monotonic())
-            if left <= 0:
-                return False
-            time.sleep(left)
-        return True
+        return wait_until(self.changed, self._interval, timeout)
 
     def __iter__(self) -> Iterator[str]:
         while True:
@@ -86,6 +79,22 @@ def watch(model: PathLike, *, interval: float = 1.0) -> Watch:
     Raises weightmap.Error if there is no model now. Any thread may call it, and a forked child.
     """
     return Watch(model, interval)
+
+
+def check_interval(interval: float) -> None:
+    if not interval > 0:
+        raise InvalidArgumentError(f"interval is {interval}, expected seconds above 0")
+
+
+def wait_until(changed: Callable[[], bool], interval: float, timeout: float | None) -> bool:
+    """Calls `changed` over and over until it is true; False after `timeout` seconds."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while not changed():
+        left = interval if end is None else min(interval, end - time.monotonic())
+        if left <= 0:
+            return False
+        time.sleep(left)
+    return True
 
 
 def _opens(model: str) -> bool:
