@@ -3,12 +3,14 @@ tests/data and of the files of tests/hostile. Nothing but Python's standard libr
 """
 
 import hashlib
+import json
 import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LONGEST = 32768  # scripts/fuzz has the same
@@ -99,7 +101,37 @@ def dcp_inputs(hostile):
                 yield struct.pack("<I", len(content)) + content + file.read_bytes()
 
 
+def frame(content):
+    """A frame of zstd with one block that is not compressed (RFC 8878, 3.1.1)."""
+    return struct.pack("<IBB", 0xFD2FB528, 0x20, len(content)) + struct.pack(
+        "<I", 1 | len(content) << 3)[:3] + content
+
+
+def delta_inputs():
+    """Makes inputs of fuzz_delta.cpp, whose model has 64 bytes."""
+    tensor = bytes(i * 7 % 256 for i in range(32))
+    changed = b"0" + tensor[1:31] + b"1"
+    difference = bytes(a ^ b for a, b in zip(tensor, changed))
+    overwriting = struct.pack("<3I", 2, 0, 31) + b"01"
+    yield b"\0\2" + frame(difference)
+    yield b"\1\2" + frame(overwriting)
+    yield b"\2\2" + overwriting
+    for encoding, content in (("xor", difference), ("overwrite", overwriting)):
+        index = json.dumps({
+            "metadata": {"version": "000001", "base_version": "000000", "delta_encoding": encoding,
+                         "compression_format": "zstd", "checksum_format": "adler32"},
+            "weight_map": {"a": "s.safetensors"}}).encode()
+        whole = frame(content)
+        header = json.dumps({
+            "__metadata__": {"a": f"{zlib.adler32(changed):08x}"},
+            "a": {"dtype": "U8", "shape": [len(whole)], "data_offsets": [0, len(whole)]}}).encode()
+        yield (b"\3" + struct.pack("<H", len(index)) + index + struct.pack("<Q", len(header))
+               + header + whole)
+
+
 def seeds(hostile):
+    for made in delta_inputs():
+        yield "delta", made
     for number in range(64):
         noise = hashlib.shake_128(bytes([number])).digest(16 + 8 * number)
         yield "offsets", noise

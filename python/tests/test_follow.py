@@ -165,6 +165,28 @@ def test_versions_that_lead_in_a_circle_end(trainer):
     assert not follow.changed()
 
 
+def test_a_version_does_not_come_again(trainer):
+    follow = trainer.follow()
+    for step, (base, version) in enumerate((("000000", "a"), ("a", "b"), ("b", "a"))):
+        before = trainer.trained(step) if step else trainer.model
+        weightmap.write_delta(before, trainer.trained(step + 1), trainer.deltas / f"to {step}",
+                              base_version=base, version=version)
+        assert follow.changed() == (step < 2)
+    assert (follow.last.version, value_of(follow.last)) == ("b", 2)
+
+
+@pytest.mark.parametrize("version", ["00000000000000000000000000000001", str(2**64)])
+def test_versions_are_numbers_as_the_library_has_them(trainer, version):
+    follow = trainer.follow()
+    weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / "first",
+                          version=version, base_version="0")
+    assert follow.changed()
+    weightmap.write_delta(trainer.trained(1), trainer.trained(2), trainer.deltas / "second",
+                          version="2", base_version=version.lstrip("0"))
+    assert follow.changed()
+    assert value_of(follow.last) == 2
+
+
 def test_what_others_have_made_stays(trainer):
     mine = trainer.folder / "model@mine"
     trainer.publish()
@@ -230,6 +252,17 @@ def test_who_is_behind_takes_what_others_have_made(trainer):
 def test_there_is_no_model(tmp_path):
     with pytest.raises(weightmap.MissingFileError):
         weightmap.follow(tmp_path / "none", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_is_no_folder_of_deltas(trainer):
+    trainer.deltas.rmdir()
+    with pytest.raises(weightmap.MissingFileError, match="cannot list the deltas: No such file"):
+        trainer.follow()
+    trainer.deltas.write_text("")
+    with pytest.raises(weightmap.FileError, match="deltas: cannot list the deltas: Not a directory"):
+        trainer.follow()
+    assert not trainer.place.exists()
 
 
 FOLLOWER = """

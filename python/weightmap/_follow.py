@@ -13,7 +13,7 @@ import time
 
 from weightmap import _core
 from weightmap._deltas import apply_delta
-from weightmap._errors import Error
+from weightmap._errors import Error, FileError, MissingFileError
 from weightmap._watch import check_interval, wait_until
 
 TYPE_CHECKING = False
@@ -81,9 +81,12 @@ class Follow:
         self._interval = interval
         self._patience = patience
         self._read: dict[str, tuple[int, dict[str, str]]] = {}  # indexes, which stay as they are
-        os.makedirs(self._place, exist_ok=True)
         base = os.path.realpath(model)
         self.last = Version(_core.model_version(os.fsencode(base)), base)
+        self._had = {_key(self.last.version)}  # versions, which do not come again
+        for _ in self._indexes():  # a folder that cannot be listed is told now
+            pass
+        os.makedirs(self._place, exist_ok=True)
         self._hold: _Hold | None = None  # of `last`
         self._past: _Hold | None = None  # of the one before, which may still be served
         self._begin_with_newest()
@@ -107,8 +110,8 @@ class Follow:
         hold = _Hold.take(folder)
         if hold is None and os.path.dirname(folder) == self._place:  # removed meanwhile, for a later one
             return False
-        self._past, self._hold = self._hold, hold
-        self.last = Version(version, folder)
+        self._past = self._hold
+        self._serve(Version(version, folder), hold)
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -122,6 +125,10 @@ class Follow:
 
     def __repr__(self) -> str:
         return f"<weightmap.Follow of {self._name}, at version {self.last.version}>"
+
+    def _serve(self, version: Version, hold: _Hold | None) -> None:
+        self.last, self._hold = version, hold
+        self._had.add(_key(version.version))
 
     def _folder_of(self, version: str) -> str:
         is_name = re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", version)
@@ -139,7 +146,7 @@ class Follow:
         for version, folder in self._made():
             hold = _Hold.take(folder)
             if hold is not None and _is_later(version, self.last.version):
-                self.last, self._hold = Version(version, folder), hold
+                self._serve(Version(version, folder), hold)
 
     def _newest(self) -> tuple[str, str, list[str]] | None:
         """The latest version that can be had: what it is, its base, and the deltas in between."""
@@ -157,8 +164,10 @@ class Follow:
         found: tuple[str, str, list[str]] | None = None
         for version, folder in starts:
             chain: list[str] = []
-            while _key(version) in deltas and len(chain) < len(deltas):
-                version, path = deltas[_key(version)]
+            passed = {*self._had}
+            while (step := deltas.get(_key(version))) and _key(step[0]) not in passed:
+                version, path = step
+                passed.add(_key(version))
                 chain.append(path)
             is_new = folder != self.last.folder if not chain else version != self.last.version
             if is_new and (found is None or _is_later(version, found[0])):
@@ -167,9 +176,13 @@ class Follow:
 
     def _indexes(self) -> Iterator[tuple[str, dict[str, str]]]:
         """The folders of deltas and of whole versions, each with the metadata of its index."""
-        with os.scandir(self._deltas) as entries:
-            paths = sorted(entry.path for entry in entries
-                           if entry.is_dir() and not entry.name.startswith("."))
+        try:
+            names = os.listdir(self._deltas)
+        except OSError as error:
+            kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
+            raise kind(f"cannot list the deltas: {error.strerror}", file=self._deltas,
+                       errno=error.errno) from None
+        paths = sorted(os.path.join(self._deltas, name) for name in names if not name.startswith("."))
         for path in paths:
             index = os.path.join(path, _INDEX)
             try:
@@ -208,12 +221,12 @@ def follow(model: PathLike, deltas: PathLike, *, place: PathLike | None = None,
         versions, each complete once its index is there.
     place: a folder for the versions, say /dev/shm; else that of `model`. They are made in a folder
         of their own there, NAME.followed-..., which followers share that give `model` by the same
-        path, and in which nothing else belongs. A version that no follower holds any more is removed there before the next
-        one is made, so that there are two at a time.
+        path, and in which nothing else belongs. A version that no follower holds any more is
+        removed there before the next one is made, so that there are two at a time.
     interval: seconds between two looks of wait() and of an iteration.
     patience: seconds to wait for the followers of older versions before a third one is made.
 
-    Raises weightmap.Error if there is no model now. Any thread may call it; a forked child makes its
+    Raises weightmap.Error if there is no model now, or no folder of deltas. Any thread may call it; a forked child makes its
     own.
     """
     return Follow(model, deltas, place, interval, patience)
@@ -288,8 +301,10 @@ def _version_in(path: str) -> str:
 
 
 def _key(version: str) -> Key:
-    is_number = version.isascii() and version.isdecimal() and len(version) < 20
-    return int(version) if is_number else version
+    """As the library compares versions: numbers are of 64 bits."""
+    is_number = version.isascii() and version.isdecimal() and len(version) <= 200
+    number = int(version) if is_number else 1 << 64
+    return number if number < 1 << 64 else version
 
 
 def _is_later(version: str, than: str) -> bool:

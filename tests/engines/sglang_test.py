@@ -7,12 +7,19 @@ stand-in of python/tests takes it for. rolling_test.py has it serve.
 
 import argparse
 import concurrent.futures
+import contextlib
 import inspect
+import json
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
+import urllib.request
 from dataclasses import fields
 from importlib import import_module
 from unittest import mock
@@ -20,6 +27,7 @@ from unittest import mock
 import small_llama
 import torch
 import torchvision_stub  # noqa: F401
+from rolling_test import COMMANDS, ENVIRONMENT, PROMPTS, free_port
 from sglang.srt.configs.load_config import LoadConfig, LoadFormat
 from sglang.srt.model_loader.loader import DefaultModelLoader, get_model_loader
 from sglang.srt.model_loader.utils import maybe_executor_submit, should_async_load
@@ -29,6 +37,7 @@ from sglang.srt.runtime_context import get_context
 
 import weightmap
 import weightmap._engines.load
+import weightmap.sglang
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "python" / "tests"), str(HERE.parent / "support")]
@@ -157,6 +166,77 @@ class Loading(unittest.TestCase):
 
 def refused(_file, **_options):
     raise weightmap.UnsupportedError("is refused")
+
+
+class Server:
+    """A SGLang that serves a folder."""
+
+    def __init__(self, model):
+        self.url = f"http://127.0.0.1:{free_port()}"
+        words = [str(word).format(model=model) for word in COMMANDS["sglang"]]
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, *words, "--port", self.url.rpartition(":")[2], "--dtype", "float32",
+             "--load-format", "weightmap"],
+            stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, **ENVIRONMENT},
+        )
+
+    def __enter__(self):
+        deadline = time.monotonic() + 600
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__()
+                self.log.seek(0)
+                raise AssertionError(f"SGLang does not serve:\n{self.log.read()[-8000:]}")
+            time.sleep(0.5)
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def is_ready(self):
+        try:
+            with urllib.request.urlopen(f"{self.url}/health") as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def answers(self):
+        """Tokens and version of the answer to each prompt."""
+        asked = {"input_ids": PROMPTS, "sampling_params": {
+            "max_new_tokens": 8, "temperature": 0, "ignore_eos": True}}
+        request = urllib.request.Request(f"{self.url}/generate", json.dumps(asked).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            made = json.load(answer)
+        return [(each["output_ids"], each["meta_info"]["weight_version"]) for each in made]
+
+
+class Following(unittest.TestCase):
+    """That a server takes a version, by update_weights()."""
+
+    def test_answers_are_those_of_a_server_of_that_version(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="weightmap-")))
+        for seed, name in ((1, "A"), (2, "B")):
+            small_llama.write_sharded(folder / name, small_llama.weights(seed))
+            small_llama.write_tokenizer(folder / name)
+        with Server(folder / "B") as server:
+            expected = [(tokens, "000001") for tokens, _ in server.answers()]
+        with Server(folder / "A") as server:
+            before = server.answers()
+            versions = weightmap.follow(folder / "A", folder)
+            weightmap.write_delta(folder / "A", folder / "B", folder / "weight_v000001")
+            self.assertTrue(versions.changed())
+            weightmap.sglang.update_weights(server.url, versions.last)
+            self.assertEqual(server.answers(), expected)
+            self.assertNotEqual([tokens for tokens, _ in before], [tokens for tokens, _ in expected])
+            with self.assertRaisesRegex(weightmap.Error, "did not take .*/none"):
+                weightmap.sglang.update_weights(
+                    server.url, weightmap.Version("000002", str(folder / "none")))
+            self.assertEqual(server.answers(), expected)
 
 
 class Contract(unittest.TestCase):

@@ -1,6 +1,9 @@
 """One vLLM: loads, generates, reloads, generates. Prints what came out as a line of JSON.
 
     vllm_session.py MODEL LOAD_FORMAT [--extra JSON] [--tp N] [--ray] [--reload FOLDER]...
+                    [--follow DELTAS]
+
+--follow: takes what the deltas in a folder make of the model, as weightmap.vllm does it.
 
 --ray: the ranks are actors of Ray, each on a node of its own: all of them on this machine, on
 addresses of the loopback. It needs a platform of vLLM that Ray knows: ray_platform.py.
@@ -24,6 +27,9 @@ os.environ.update(
 
 from vllm import LLM, SamplingParams
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+import weightmap
+import weightmap.vllm
 
 PROMPTS = [{"prompt_token_ids": ids} for ids in ([1, 5, 9, 13], [1, 4000, 17, 8191, 23])]
 
@@ -103,6 +109,7 @@ def main():
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--reload", action="append", default=[])
+    parser.add_argument("--follow")
     arguments = parser.parse_args()
     with ray_nodes(arguments.tp) if arguments.ray else contextlib.nullcontext():
         print(json.dumps(answers(arguments)), flush=True)
@@ -131,6 +138,11 @@ def answers(arguments):
     for folder in arguments.reload:
         llm.collective_rpc("reload_weights", kwargs={"weights_path": folder})
         llm.reset_prefix_cache()
+        made.append(tokens())
+    if arguments.follow:
+        versions = weightmap.follow(arguments.model, arguments.follow)
+        assert versions.changed()
+        weightmap.vllm.reload_weights(llm, versions.last)
         made.append(tokens())
     if arguments.ray:
         llm.llm_engine.engine_core.shutdown()  # which asks Ray to end the ranks

@@ -131,6 +131,15 @@ class Serving(unittest.TestCase):
         extra = '{"warm": "off", "release": "node", "upload": "mapped"}'
         self.check(self.folder / "sharded", "weightmap", "--extra", extra)
 
+    def test_a_version_that_is_followed(self):
+        deltas = self.folder / "deltas"
+        weightmap.write_delta(self.folder / "single", self.folder / "other",
+                              deltas / "weight_v000001")
+        for ranks in (1, 2):
+            session = Session(self.folder / "single", "weightmap", "--tp", ranks,
+                              "--follow", deltas)
+            self.assertEqual(session.tokens, self.stock().tokens)
+
     def test_two_ranks(self):
         session = Session(
             *(self.folder / "sharded", "weightmap", "--tp", 2, "--reload", self.folder / "other")

@@ -184,8 +184,28 @@ Result<void> copy_beside(const Base& base, const fs::path& folder) {
   return {};
 }
 
+// Fails unless the folder has the version and the files of the report.
+Result<void> check_made(const Base& base, const fs::path& folder, const ApplyReport& report) {
+  TRY_ASSIGN(const std::string found, delta::recorded_version(folder));
+  if (!delta::is_same_version(found, report.version))
+    return failure(ErrorCode::invalid_argument, "is there already, with version " +
+                                                    bytes::quote(found) + " and not " +
+                                                    bytes::quote(report.version));
+  for (std::size_t i = 0; i < report.files.size(); ++i) {
+    std::error_code missing;
+    const std::uint64_t size = fs::file_size(report.files[i], missing);
+    if (missing || size != base.sources()[i].file.size())
+      return about_file({ErrorCode::corrupt,
+                         "is not as version " + bytes::quote(found) +
+                             " has it, whose folder is there already; remove that"},
+                        report.files[i]);
+  }
+  return {};
+}
+
 // Begins the new folder; nullopt: it is there already, of this version.
-Result<std::optional<os::NewFolder>> begin(const fs::path& to, const std::string& version,
+Result<std::optional<os::NewFolder>> begin(const Base& base, const fs::path& to,
+                                           const ApplyReport& report,
                                            const ApplyOptions& options) {
   if (!options.once) return os::NewFolder::create(to);
   constexpr std::chrono::milliseconds pause(10);
@@ -197,11 +217,8 @@ Result<std::optional<os::NewFolder>> begin(const fs::path& to, const std::string
     TRY(go_on(options.progress, 0, 1));
     std::this_thread::sleep_for(pause);
   }
-  TRY_ASSIGN(const std::string found, delta::recorded_version(to));
-  if (delta::is_same_version(found, version)) return std::nullopt;
-  return failure(ErrorCode::invalid_argument, "is there already, with version " +
-                                                  bytes::quote(found) + " and not " +
-                                                  bytes::quote(version));
+  TRY(check_made(base, to, report));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -216,7 +233,7 @@ Result<ApplyReport> apply_delta(const fs::path& base, std::span<const fs::path> 
   TRY_ASSIGN(const Chain chain, Chain::open(base, base, deltas, options));
   ApplyReport report = chain.report(to);
   TRY_ASSIGN(std::optional<os::NewFolder> folder,
-             about_file(begin(to, report.version, options), to));
+             about_file(begin(chain.base, to, report, options), to));
   report.made = folder.has_value();
   if (!folder) return report;
   NewWeights weights(chain.base, folder->filled(), options);

@@ -138,6 +138,8 @@ class InPlace {
   // The same of what a process has begun that was killed: what is changed has the sums, and the
   // rest will have them. First restores the window that this process had begun.
   Result<void> prove_rest(const std::vector<LeasedFile>& files, const ChangeJournal& journal) {
+    if (!is_of_these(journal))
+      return failure(ErrorCode::corrupt, "the journal of the change is damaged");
     if (const auto& begun = journal.begun()) TRY(restore(files, *begun));
     for (std::size_t number = 0; number < tensors_.size(); ++number) {
       const ChangedTensor& tensor = tensors_[number];
@@ -180,13 +182,18 @@ class InPlace {
     return journal.end({number + 1, 0});
   }
 
+  bool is_of_these(const ChangeJournal& journal) const noexcept {
+    const auto [number, offset] = journal.position();
+    const std::uint64_t begun = journal.begun() ? journal.begun()->old_bytes.size() : 0;
+    if (const ChangedTensor* const tensor = tensor_at(number))
+      return bytes::contains(tensor->range.length, offset, begun);
+    return number == tensors_.size() && offset == 0 && begun == 0;
+  }
+
   Result<void> restore(const std::vector<LeasedFile>& files, const ChangeJournal::Begun& begun) {
-    const ChangedTensor* const tensor = tensor_at(begun.position.tensor);
-    if (tensor == nullptr ||
-        !bytes::contains(tensor->range.length, begun.position.offset, begun.old_bytes.size()))
-      return failure(ErrorCode::corrupt, "the journal of the change is damaged");
-    return os::write_at(files[tensor->source].file.descriptor(),
-                        tensor->range.offset + begun.position.offset, begun.old_bytes);
+    const ChangedTensor& tensor = tensors_[begun.position.tensor];
+    return os::write_at(files[tensor.source].file.descriptor(),
+                        tensor.range.offset + begun.position.offset, begun.old_bytes);
   }
 
   // The first `changed` bytes are new ones.

@@ -31,6 +31,25 @@ Result<void> check_chain(const Base& base, const std::vector<DeltaFolder>& delta
   return {};
 }
 
+// Of the frames of one tensor, which are decompressed at once. Writers of this format use windows
+// of 0.5 to 8 MiB, and none is read that has more than 128 MiB, zstd's own limit.
+constexpr std::uint64_t most_memory = std::uint64_t{512} << 20;
+
+// Checks the last step of the tensor.
+Result<void> add_memory(ChangedTensor& changed) {
+  const auto& [folder, tensor] = changed.steps.back();
+  TRY_ASSIGN(const std::uint64_t needed,
+             check_frame(folder->encoding, folder->files[tensor->file].file, tensor->frame,
+                         changed.range.length));
+  changed.memory += needed;
+  if (changed.memory <= most_memory) return {};
+  return failure(ErrorCode::limit_exceeded,
+                 "its frames in " + std::to_string(changed.steps.size()) + " deltas need " +
+                     std::to_string(changed.memory) + " bytes of memory at once, more than " +
+                     std::to_string(most_memory) + "; apply fewer deltas at a time",
+                 tensor->frame.offset);
+}
+
 // Finds the tensors of the base that the deltas change.
 Result<ChangedTensors> find_changed(const Base& base, const std::vector<DeltaFolder>& deltas) {
   ChangedTensors changed;
@@ -48,8 +67,7 @@ Result<ChangedTensors> find_changed(const Base& base, const std::vector<DeltaFol
       entry.source = found.source;
       entry.range = {found.file_offset, found.view.nbytes()};
       entry.steps.push_back({&folder, &tensor});
-      Result<void> fits = check_frame(folder.encoding, folder.files[tensor.file].file, tensor.frame,
-                                      entry.range.length);
+      Result<void> fits = add_memory(entry);
       if (!fits) return tl::unexpected<Error>(folder.about(tensor, std::move(fits).error()));
     }
   return changed;

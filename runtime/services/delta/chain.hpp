@@ -48,13 +48,14 @@ struct ChangedTensor {
   std::size_t source;  // its file in the base
   ByteRange range;     // in it
   std::vector<Step> steps;
+  std::uint64_t memory = 0;  // bytes that their frames need at once
 };
 
 using ChangedTensors = std::map<std::size_t, ChangedTensor>;  // by the index in the base
 
 struct Chain {
   // Fails unless each delta is for the version that the one before it makes, and each frame is one
-  // for its tensor in the base.
+  // for its tensor in the base; with limit_exceeded if those of one tensor need too much memory.
   static Result<Chain> open(const std::filesystem::path& base, const std::filesystem::path& name,
                             std::span<const std::filesystem::path> deltas,
                             const ApplyOptions& options);

@@ -47,6 +47,13 @@ std::uint64_t overwrite_bytes(std::uint64_t changed) noexcept {
   return number_bytes + (number_bytes + 1) * changed;
 }
 
+bool is_size_of_change(bool is_xor, std::uint64_t bytes, std::uint64_t tensor_bytes) noexcept {
+  if (is_xor) return bytes == tensor_bytes;
+  if (bytes < number_bytes) return false;
+  const std::uint64_t changes = bytes - number_bytes;
+  return changes % (number_bytes + 1) == 0 && changes / (number_bytes + 1) <= tensor_bytes;
+}
+
 class Combination final : public Change {
  public:
   explicit Combination(FrameReader frame) : frame_(std::move(frame)), part_(window_bytes) {}
@@ -231,19 +238,18 @@ std::optional<DeltaEncoding> encoding_named(std::string_view word) noexcept {
   return static_cast<DeltaEncoding>(found - encoding_words);
 }
 
-Result<void> check_frame(DeltaEncoding encoding, const bytes::ByteSource& source, ByteRange frame,
-                         std::uint64_t tensor_bytes) {
-  TRY_ASSIGN(const std::optional<std::uint64_t> stated, FrameReader(source, frame).stated_bytes());
-  if (!stated) return {};
+Result<std::uint64_t> check_frame(DeltaEncoding encoding, const bytes::ByteSource& source,
+                                  ByteRange frame, std::uint64_t tensor_bytes) {
+  TRY_ASSIGN(const FrameReader::Head head, FrameReader(source, frame).head());
   const bool is_xor = encoding == DeltaEncoding::xor_bytes;
-  if (is_xor ? *stated == tensor_bytes
-             : *stated >= number_bytes && (*stated - number_bytes) % (number_bytes + 1) == 0 &&
-                   (*stated - number_bytes) / (number_bytes + 1) <= tensor_bytes)
-    return {};
-  return failure(ErrorCode::corrupt,
-                 "the frame states " + std::to_string(*stated) + " bytes, and a tensor of " +
-                     std::to_string(tensor_bytes) + " bytes cannot have such a change",
-                 frame.offset);
+  if (head.stated_bytes && !is_size_of_change(is_xor, *head.stated_bytes, tensor_bytes))
+    return failure(ErrorCode::corrupt,
+                   "the frame states " + std::to_string(*head.stated_bytes) +
+                       " bytes, and a tensor of " + std::to_string(tensor_bytes) +
+                       " bytes cannot have such a change",
+                   frame.offset);
+  const std::uint64_t readers = is_xor ? 1 : 2;
+  return readers * head.window_bytes;
 }
 
 Result<std::unique_ptr<Change>> Change::open(DeltaEncoding encoding,

@@ -40,9 +40,9 @@ class Change {
 };
 
 // Fails with corrupt if the frame states another number of bytes than one for this tensor has.
-// Reads the beginning of the frame alone.
-Result<void> check_frame(DeltaEncoding encoding, const bytes::ByteSource& source, ByteRange frame,
-                         std::uint64_t tensor_bytes);
+// Returns the bytes of memory that its Change needs. Reads the beginning of the frame alone.
+Result<std::uint64_t> check_frame(DeltaEncoding encoding, const bytes::ByteSource& source,
+                                  ByteRange frame, std::uint64_t tensor_bytes);
 
 struct EncodedTensor {
   std::vector<std::byte> frame;     // empty: nothing differs

@@ -22,6 +22,16 @@ tl::unexpected<Error> corrupt(const std::string& why, std::uint64_t offset) {
   return failure(ErrorCode::corrupt, "the frame " + why, offset);
 }
 
+// Of a complete header (RFC 8878, 3.1.1.1). A frame of a single segment has all of its content as
+// its window.
+std::uint64_t window_of(std::span<const std::byte> header, std::uint64_t content) noexcept {
+  constexpr std::byte single_segment{0x20};
+  if ((header[4] & single_segment) != std::byte{}) return content;
+  const auto descriptor = std::to_integer<unsigned>(header[5]);
+  const std::uint64_t base = std::uint64_t{1024} << (descriptor >> 3);
+  return base + base / 8 * (descriptor & 7);
+}
+
 }  // namespace
 
 void FrameReader::FreeContext::operator()(ZSTD_DCtx_s* context) const noexcept {
@@ -36,7 +46,7 @@ FrameReader::FrameReader(const bytes::ByteSource& source, ByteRange range)
   if (context_ == nullptr) throw std::bad_alloc();
 }
 
-Result<std::optional<std::uint64_t>> FrameReader::stated_bytes() const {
+Result<FrameReader::Head> FrameReader::head() const {
   std::array<std::byte, longest_header> head;
   const std::span begin =
       std::span(head).first(std::min<std::uint64_t>(longest_header, end_ - next_));
@@ -47,13 +57,15 @@ Result<std::optional<std::uint64_t>> FrameReader::stated_bytes() const {
     return corrupt("does not begin as one of zstd does", next_);
   const unsigned long long stated = ZSTD_getFrameContentSize(begin.data(), begin.size());
   if (stated == ZSTD_CONTENTSIZE_ERROR) return corrupt("has a damaged header", next_);
-  if (stated == ZSTD_CONTENTSIZE_UNKNOWN) return std::nullopt;
-  return stated;
+  Head found;
+  if (stated != ZSTD_CONTENTSIZE_UNKNOWN) found.stated_bytes = stated;
+  found.window_bytes = std::min<std::uint64_t>(window_of(begin, stated), stated);
+  return found;
 }
 
 Result<void> FrameReader::fill() {
   if (input_.empty()) {
-    TRY(stated_bytes());
+    TRY(head());
     input_.resize(std::min<std::uint64_t>(input_bytes, end_ - next_));
   }
   const std::size_t count = std::min<std::uint64_t>(input_.size(), end_ - next_);

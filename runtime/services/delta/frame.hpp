@@ -25,8 +25,12 @@ class FrameReader {
   // The source must outlive it.
   FrameReader(const bytes::ByteSource& source, ByteRange range);
 
-  // Returns what the frame says is in it, if it does. Fails with corrupt if no frame begins there.
-  Result<std::optional<std::uint64_t>> stated_bytes() const;
+  struct Head {
+    std::optional<std::uint64_t> stated_bytes;  // what the frame says is in it, if it does
+    std::uint64_t window_bytes;                 // so much memory is needed to decompress it
+  };
+  // Fails with corrupt if no frame begins there.
+  Result<Head> head() const;
 
   // Fills `out` with the next bytes. Fails with corrupt if the frame is damaged, or ends before.
   Result<void> read(std::span<std::byte> out);

@@ -311,6 +311,19 @@ TEST_SUITE("apply_delta") {
                    "is there already, with version \"7\" and not \"000001\"", model.made.native());
   }
 
+  TEST_CASE("with once a folder whose weights were removed or cut is no answer") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    REQUIRE_OK(model.apply());
+    const fs::path weights = model.made / "model.safetensors";
+    fs::resize_file(weights, fs::file_size(weights) - 1);
+    CHECK_FAILS_IN(model.apply({.once = true}), ErrorCode::corrupt,
+                   "is not as version \"000001\" has it", weights.native());
+    fs::remove(weights);
+    CHECK_FAILS_IN(model.apply({.once = true}), ErrorCode::corrupt, "remove that",
+                   weights.native());
+  }
+
   TEST_CASE("permissions of the weights are kept") {
     const Model model;
     fs::permissions(model.base / "model.safetensors", fs::perms::owner_read);
@@ -492,6 +505,35 @@ TEST_SUITE("apply_delta_in_place") {
           read_file(model.path() / "next" / "model.safetensors"));
   }
 
+  TEST_CASE("a journal that is of no place in the model is told") {
+    const Model model;
+    if (!has_leases(model)) return;
+    change_of("0123", "0x23").write(model.changes);
+    const ApplyOptions stopping{
+        .progress = [&](std::uint64_t done, std::uint64_t all) { return done < all; }};
+    CHECK_FAILS(apply_delta_in_place(model.base, {{model.changes}}, stopping), ErrorCode::cancelled,
+                "");
+    const fs::path journal = model.path() / ".base.weightmap-in-place" / ".weightmap-in-place";
+    const std::string whole = read_file(journal);
+    REQUIRE(whole.size() >= 128);
+    struct Numbers {
+      std::uint32_t tensor, offset, begun;
+    };
+    for (const auto& [tensor, offset, begun] :
+         {Numbers{2, 0, 0}, Numbers{0, 5, 0}, Numbers{0, 2, 3}, Numbers{1, 1, 0},
+          Numbers{1, 0, 1}}) {
+      std::string changed = whole;
+      changed.replace(96, 4, number(tensor));
+      changed.replace(104, 4, number(offset));
+      changed.replace(112, 4, number(begun));
+      test::replace(journal, changed);
+      CHECK_FAILS(change(model), ErrorCode::corrupt, "the journal of the change is damaged");
+    }
+    test::replace(journal, whole);
+    REQUIRE_OK(change(model));
+    CHECK(Model::bytes(model.base, "a") == "0x23");
+  }
+
   TEST_CASE("without a journal a folder has the version that it says") {
     const Model model;
     if (!has_leases(model)) return;
@@ -574,6 +616,27 @@ TEST_SUITE("a damaged delta") {
     delta.frames[0].second = silent_frame(combined("0x23", "0123"));
     delta.frames[0].second[5] = static_cast<char>(0x98);  // a window of 512 MiB
     Model().refuses(delta, ErrorCode::corrupt, "the frame is damaged");
+  }
+
+  TEST_CASE("frames of a chain that need too much memory at once") {
+    const Model model;
+    std::vector<fs::path> chain;
+    for (int step = 0; step < 5; ++step) {
+      HandMade delta = change_of("0123", step % 2 == 0 ? "0x23" : "0123");
+      delta.frames[0].second = silent_frame(combined("0x23", "0123"));
+      delta.frames[0].second[5] = static_cast<char>(0x88);  // a window of 128 MiB
+      delta.facts = R"("version": ")" + std::to_string(step + 1) + R"(", "base_version": ")" +
+                    std::to_string(step) + R"(", "delta_encoding": "xor", )" +
+                    R"("compression_format": "zstd", "checksum_format": "adler32")";
+      chain.push_back(model.path() / std::to_string(step));
+      delta.write(chain.back());
+    }
+    CHECK_FAILS_IN(apply_delta(model.base, chain, model.made), ErrorCode::limit_exceeded,
+                   "the tensor \"a\": its frames in 5 deltas need 671088640 bytes",
+                   (chain.back() / "shard.safetensors").native());
+    chain.pop_back();
+    REQUIRE_OK(apply_delta(model.base, chain, model.made));
+    CHECK(Model::bytes(model.made, "a") == "0123");
   }
 
   HandMade overwriting(const std::string& content, bool says_size = true) {
