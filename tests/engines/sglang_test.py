@@ -186,9 +186,10 @@ class Server:
         deadline = time.monotonic() + 600
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__()
                 self.log.seek(0)
-                raise AssertionError(f"SGLang does not serve:\n{self.log.read()[-8000:]}")
+                written = self.log.read()[-8000:]
+                self.__exit__()
+                raise AssertionError(f"SGLang does not serve:\n{written}")
             time.sleep(0.5)
         return self
 
@@ -196,6 +197,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.log.close()
 
     def is_ready(self):
         try:

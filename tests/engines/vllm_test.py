@@ -133,6 +133,7 @@ class Serving(unittest.TestCase):
 
     def test_a_version_that_is_followed(self):
         deltas = self.folder / "deltas"
+        deltas.mkdir()
         weightmap.write_delta(self.folder / "single", self.folder / "other",
                               deltas / "weight_v000001")
         for ranks in (1, 2):
