@@ -5,15 +5,15 @@ decompressor alone; and the size of the delta with that of zstd -1 of the differ
     compare_deltas.py --build build/release [--gigabytes 1] [--folder FOLDER] [--rounds 7]
                       [--write FILE]
 
-The model is made here: tensors of bfloat16, of which 1 % of the elements change to one of
-the next numbers. It lies in FOLDER,
-by itself in shared memory. Every round runs each way once, in a fresh process
-(bench/delta_once.cpp). Prints the table as Markdown; --write puts it between the markers in FILE
-(docs/deltas.md). numpy and zstandard must be importable.
+The model is made here: four files of tensors of bfloat16, of which 1 % of the elements change to
+one of the next numbers. It lies in FOLDER, by itself in shared memory. Every round runs each way
+once, in a fresh process (bench/delta_once.cpp). Prints the table as Markdown; --write puts it
+between the markers in FILE (docs/deltas.md). numpy and zstandard must be importable.
 """
 import argparse
 import json
 import os
+import pathlib
 import struct
 import tempfile
 
@@ -23,11 +23,21 @@ from samples import check_between, interleave, machine, publish, ratio_text, run
 
 BEGIN, END = "<!-- measured deltas: begin -->", "<!-- measured deltas: end -->"
 TENSOR_BYTES = 64 << 20
+FILES = [f"model-{number:05}-of-00004.safetensors" for number in range(1, 5)]
 
 
 def write_model(folder, tensors):
     """safetensors of bfloat16, whose elements are given as numbers of 16 bits."""
     os.makedirs(folder)
+    names = {name: FILES[number * len(FILES) // len(tensors)] for number, name in enumerate(tensors)}
+    for file in FILES:
+        write_file(os.path.join(folder, file),
+                   {name: tensors[name] for name in tensors if names[name] == file})
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="ascii") as file:
+        json.dump({"metadata": {}, "weight_map": names}, file)
+
+
+def write_file(path, tensors):
     header, end = {}, 0
     for name, elements in tensors.items():
         header[name] = {"dtype": "BF16", "shape": [len(elements)],
@@ -35,7 +45,7 @@ def write_model(folder, tensors):
         end += elements.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+    with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for elements in tensors.values():
             file.write(elements.tobytes())
@@ -58,7 +68,7 @@ def make_versions(folder, gigabytes):
 
 def size_of_zstd(folder):
     """Of the whole difference, in one frame."""
-    old, new = (open(os.path.join(folder, each, "model.safetensors"), "rb").read()
+    old, new = (b"".join(pathlib.Path(folder, each, file).read_bytes() for file in FILES)
                 for each in ("old", "new"))
     difference = numpy.frombuffer(old, numpy.uint8) ^ numpy.frombuffer(new, numpy.uint8)
     return len(zstandard.ZstdCompressor(level=1).compress(difference.tobytes()))
@@ -106,7 +116,7 @@ def main():
         made = run_json([tool, "delta", "--json", old, new, delta])["bytes"]
         of_model, of_zstd = 100 * made / weight_bytes, made / size_of_zstd(folder)
         rows = list(compare(build, folder, arguments.rounds, weight_bytes))
-    lines = [f"{machine()}. A model of {weight_bytes / 1e9:.1f} GB in {arguments.folder}, "
+    lines = [f"{machine()}. A model of {weight_bytes / 1e9:.1f} GB, in four files in {arguments.folder}, "
              f"{arguments.rounds} rounds; behind a rate the time of that over `apply_delta()`'s. The "
              f"delta has {of_model:.2f} % of the model's bytes, {of_zstd:.3f} times those of "
              "`zstd -1` of the difference.", "",

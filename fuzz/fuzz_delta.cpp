@@ -1,5 +1,5 @@
-// Applies any bytes as a frame to a tensor, in windows of two sizes, and any index with any shard as
-// a delta to a model: refused, or the result is that of a simple reader.
+// Applies any bytes as a frame to a tensor, in windows of two sizes, and any index with any shard
+// as a delta to a model: refused, or the result is that of a simple reader.
 //
 // The first byte chooses: 0 a frame of `xor` or 1 of `overwrite`, behind a byte with the number of
 // 16 bytes that the tensor has; 2 what such a frame of `overwrite` holds; 3 an index, behind its
@@ -65,8 +65,7 @@ Result<void> apply(DeltaEncoding encoding, const bytes::ByteSource& frame, std::
 
 // zstd's own call for whole frames; nullopt if it refuses the frame, or more than `most` come.
 std::optional<Bytes> content_of(std::span<const std::byte> frame, std::size_t most) {
-  if (ZSTD_findFrameCompressedSize(frame.data(), frame.size()) != frame.size())
-    return std::nullopt;
+  if (ZSTD_findFrameCompressedSize(frame.data(), frame.size()) != frame.size()) return std::nullopt;
   Bytes content(most + 1);
   const std::size_t size =
       ZSTD_decompress(content.data(), content.size(), frame.data(), frame.size());
@@ -86,8 +85,7 @@ std::optional<Bytes> overwritten_by(const Bytes& content, Bytes tensor) {
   const auto number = [&content](std::size_t index) {
     return bytes::load_le<std::uint32_t>(content.data() + 4 * index);
   };
-  if (content.size() < 4 || content.size() != 4 + 5 * std::uint64_t{number(0)})
-    return std::nullopt;
+  if (content.size() < 4 || content.size() != 4 + 5 * std::uint64_t{number(0)}) return std::nullopt;
   const std::size_t count = number(0);
   for (std::size_t i = 0; i < count; ++i) {
     if (number(1 + i) >= tensor.size() || (i > 0 && number(1 + i) <= number(i)))
@@ -137,9 +135,8 @@ class Files {
     fs::create_directories(base());
     fs::create_directories(delta());
     Bytes content;
-    const std::string_view header =
-        R"({"a":{"dtype":"U8","shape":[32],"data_offsets":[0,32]},)"
-        R"("b":{"dtype":"F32","shape":[2,4],"data_offsets":[32,64]}})";
+    const std::string_view header = R"({"a":{"dtype":"U8","shape":[32],"data_offsets":[0,32]},)"
+                                    R"("b":{"dtype":"F32","shape":[2,4],"data_offsets":[32,64]}})";
     bytes::ByteSink(content).u64(header.size());
     bytes::ByteSink(content).text(header);
     const Bytes tensors = pattern(64);

@@ -6,9 +6,11 @@
 MODEL is what `weightmap fetch`, `hold` or `publish` made: a link to the folder of the present
 version. With DELTAS it is the first version, the next ones are made from what trainer.py publishes
 there, once for all of these processes, in PLACE. With ADAPTER and ADAPTER_DELTAS a LoRA adapter is
-followed in the same way; it changes between two requests, and the model stays. A request is answered by the version that was current as it came; the next one is loaded
-beside it, meanwhile, and exchanged for it by one assignment. Several of these processes may listen
-on one port; they share the memory of each version.
+followed in the same way; it changes between two requests, and the model stays.
+
+A request is answered by the version that was current as it came; the next one is loaded beside it,
+meanwhile, and exchanged for it by one assignment. Several of these processes may listen on one
+port; they share the memory of each version.
 """
 
 import http.server

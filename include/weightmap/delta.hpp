@@ -106,8 +106,8 @@ struct ApplyOptions {
   std::size_t threads = 0;  // that decompress; 0: one for each processor
   bool durable = true;      // wait for the disk; without meaning for shared memory
   // Makes it once for all who ask for the same `to`: one that is there already, of the version that
-  // the deltas lead to and with its files, is the answer. While another process makes it, this one waits, and takes
-  // over from one that dies.
+  // the deltas lead to and with its files, is the answer. While another process makes it, this one
+  // waits, and takes over from one that dies.
   bool once = false;
   OpenOptions open = OpenOptions::to_look();
   Progress progress = {};  // with bytes of the new files; by one thread at a time
@@ -141,10 +141,10 @@ struct ApplyReport {
 // Fails as Checkpoint::open() does; with invalid_argument if `base` is no folder, `to` exists, or a
 // delta is for another version; with not_a_checkpoint for a folder that is no delta; with
 // unsupported for a base of another format, an unknown encoding or sum, another compression; with
-// corrupt for damage, naming file, tensor and offset; with limit_exceeded if the frames of one tensor
-// in all the deltas need more than 512 MiB at once to be decompressed; with io if the system refuses,
-// or if a file was written to meanwhile, or, unless with `once`, if another process makes the same
-// version now; with cancelled.
+// corrupt for damage, naming file, tensor and offset; with limit_exceeded if the frames of one
+// tensor in all the deltas need more than 512 MiB at once to be decompressed; with io if the system
+// refuses, or if a file was written to meanwhile, or, unless with `once`, if another process makes
+// the same version now; with cancelled.
 WEIGHTMAP_API Result<ApplyReport> apply_delta(const std::filesystem::path& base,
                                               std::span<const std::filesystem::path> deltas,
                                               const std::filesystem::path& to,

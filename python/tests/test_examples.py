@@ -189,12 +189,12 @@ def test_a_server_changes_to_the_next_version_of_its_model(llama, tmp_path):
 def test_servers_follow_a_trainer_and_say_by_which_version_they_answer(llama, tmp_path):
     shutil.copytree(llama, tmp_path / "model")
     ports = [free_port() for _ in range(2)]
+    (tmp_path / "deltas").mkdir()
     servers = [subprocess.Popen(
         [sys.executable, SERVER.parent / "following.py"], text=True, stdout=subprocess.PIPE,
         env={**os.environ, "MODEL": str(tmp_path / "model"), "PORT": str(port),
              "DELTAS": str(tmp_path / "deltas"), "PLACE": str(tmp_path / "place")},
     ) for port in ports]  # fmt: skip
-    (tmp_path / "deltas").mkdir()
     try:
         for server, port in zip(servers, ports):
             assert server.stdout.readline() == f"http://127.0.0.1:{port}\n"
@@ -209,7 +209,7 @@ def test_servers_follow_a_trainer_and_say_by_which_version_they_answer(llama, tm
             while (answer := ask(port, "1,2,3"))["version"] != "model@000003":
                 assert tokens.setdefault(answer["version"], answer["token"]) == answer["token"]
             assert tokens.setdefault(answer["version"], answer["token"]) == answer["token"]
-        assert len(list((tmp_path / "place").glob("model.followed-*/*"))) <= 2
+        assert len(list((tmp_path / "place").glob("model.followed-*/*/*"))) <= 2
     finally:
         for server in servers:
             server.terminate()
@@ -234,12 +234,12 @@ def test_a_server_follows_an_adapter_without_a_restart(llama, tmp_path, torch):
 
     expected = [trained(seed, tmp_path / f"adapter-{seed}") for seed in range(2)]
     port = free_port()
+    (tmp_path / "deltas").mkdir()
     served = subprocess.Popen(
         [sys.executable, SERVER.parent / "following.py"], text=True, stdout=subprocess.PIPE,
         env={**os.environ, "MODEL": str(llama), "PORT": str(port), "PLACE": str(tmp_path / "place"),
              "ADAPTER": str(tmp_path / "adapter-0"), "ADAPTER_DELTAS": str(tmp_path / "deltas")},
     )  # fmt: skip
-    (tmp_path / "deltas").mkdir()
     try:
         assert served.stdout.readline() == f"http://127.0.0.1:{port}\n"
         before = ask(port, "1,2,3")

@@ -55,8 +55,14 @@ class Trainer:
     def follow(self, **options):
         return weightmap.follow(self.model, self.deltas, **({"place": self.place} | options))
 
+    @property
+    def own(self):
+        """The folder of the versions."""
+        (folder,) = self.place.glob("model.followed-*/*")
+        return folder
+
     def versions(self):
-        return sorted(path.name for path in self.place.glob("model.followed-*/*"))
+        return sorted(path.name for path in self.place.glob("model.followed-*/*/*"))
 
 
 def value_of(version):
@@ -216,7 +222,7 @@ def test_a_version_that_is_no_name_stays_in_its_folder(trainer):
     weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / "d",
                           base_version="000000", version="x/../../../escaped")
     assert follow.changed()
-    assert os.path.dirname(os.path.dirname(follow.last.folder)) == str(trainer.place)
+    assert os.path.dirname(follow.last.folder) == str(trainer.own)
     assert value_of(follow.last) == 1
 
 
@@ -236,6 +242,164 @@ def test_indexes_that_say_nothing_are_passed_by(trainer):
     trainer.publish()
     assert follow.changed()
     assert follow.last.version == "000001"
+
+
+def test_who_is_behind_goes_on_from_what_others_have_made(trainer):
+    behind, quick = trainer.follow(), trainer.follow()
+    for _ in range(2):
+        trainer.publish()
+        assert quick.changed()
+    for delta in trainer.deltas.iterdir():
+        shutil.rmtree(delta)
+    del quick  # as if it had been killed
+    trainer.publish()
+    assert behind.changed() and value_of(behind.last) == 2
+    assert behind.changed() and value_of(behind.last) == 3
+    assert trainer.versions() == ["model@000002", "model@000003"]
+
+
+def test_versions_of_an_earlier_model_by_the_same_path_are_not_used_and_go(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    assert follow.changed()
+    shutil.rmtree(trainer.model)
+    shutil.rmtree(trainer.deltas / "weight_v000001")
+    save(trainer.model, 100)
+    other = trainer.follow()
+    assert (other.last.version, value_of(other.last)) == ("000000", 100)
+    weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / "weight_v000001")
+    del follow
+    assert other.changed()
+    assert value_of(other.last) == 1
+    assert trainer.versions() == ["model@000001"]
+
+
+def test_a_version_that_is_half_there_is_made_anew(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    assert follow.changed()
+    folder = follow.last.folder
+    for missing in ("weightmap_version.json", "model.safetensors"):
+        os.remove(os.path.join(folder, missing))
+        follow = trainer.follow()
+        assert follow.last.version == "000000"
+        assert follow.changed()
+        assert (follow.last.folder, value_of(follow.last)) == (folder, 1)
+
+
+MAKER = """
+import fcntl, sys
+lock = open(sys.argv[1], "r+")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+print("locked", flush=True)
+input()
+"""
+
+
+def test_what_killed_processes_have_left_is_removed_and_what_others_make_is_not(trainer):
+    follow = trainer.follow()
+    for name in (".model@000007.removed-1", ".model@000008.weightmap-new",
+                 ".model@000009.weightmap-new"):
+        (trainer.own / name).mkdir()
+    for name in (".model@000008.weightmap-lock", ".model@000009.weightmap-lock"):
+        (trainer.own / name).touch()
+    lock = trainer.own / ".model@000009.weightmap-lock"
+    with subprocess.Popen([sys.executable, "-c", MAKER, lock], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        trainer.publish()
+        assert follow.changed()
+        process.kill()
+    hidden = sorted(path.name for path in trainer.own.iterdir() if path.name.startswith("."))
+    assert hidden == [".model@000009.weightmap-lock", ".model@000009.weightmap-new"]
+
+
+def test_links_in_the_place_lead_to_nothing_that_is_removed(trainer):
+    prod = save(trainer.folder / "prod", 7)
+    (prod / "weightmap_version.json").write_text('{"version": "000007"}')
+    follow = trainer.follow()
+    (trainer.own / "model@000007-link").symlink_to(prod)
+    trainer.publish()
+    assert follow.changed()
+    assert follow.last.version == "000001"
+    assert len(list(prod.iterdir())) == 2
+    own = trainer.own.parent
+    shutil.rmtree(own)
+    own.symlink_to(trainer.folder)
+    with pytest.raises(weightmap.FileError, match="is a symbolic link"):
+        trainer.follow()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's folder needs root")
+def test_another_users_versions_are_not_taken_where_all_may_write(trainer):
+    trainer.follow()
+    trainer.place.chmod(0o1777)
+    trainer.follow()
+    os.chown(trainer.own.parent, 65534, 65534)
+    with pytest.raises(weightmap.FileError, match="is another user's"):
+        trainer.follow()
+
+
+def test_a_delta_that_leads_back_is_passed_by(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    weightmap.write_delta(trainer.trained(1), trainer.trained(2), trainer.deltas / "back",
+                          base_version="000001", version="000002")
+    index = trainer.deltas / "back" / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"000002"', '"000000"'))
+    assert follow.changed()
+    assert follow.last.version == "000001"
+    assert not follow.changed()
+
+
+def test_a_place_that_was_removed_is_made_again(trainer):
+    follow = trainer.follow()
+    shutil.rmtree(trainer.place)
+    trainer.publish()
+    assert follow.changed()
+    assert value_of(follow.last) == 1
+
+
+def test_a_place_that_cannot_be_is_told(trainer):
+    trainer.place.write_text("")
+    with pytest.raises(weightmap.FileError, match="cannot use it for versions: Not a directory"):
+        trainer.follow()
+
+
+def test_an_index_that_is_replaced_is_read_again_whatever_its_time(trainer):
+    follow = trainer.follow()
+    trainer.publish()
+    index = trainer.deltas / "weight_v000001" / "model.safetensors.index.json"
+    text, time_of = index.read_text(), os.stat(index).st_mtime_ns
+    index.write_text("{" + " " * (len(text) - 1))
+    os.utime(index, ns=(time_of, time_of))
+    assert not follow.changed()
+    whole = index.with_name("new")
+    whole.write_text(text)
+    os.utime(whole, ns=(time_of, time_of))
+    whole.rename(index)
+    assert follow.changed()
+
+
+def test_a_whole_version_may_come_after_its_index(trainer):
+    follow = trainer.follow()
+    folder = trainer.deltas / "weight_v000007"
+    folder.mkdir()
+    index = '{"metadata": {}, "weight_map": {"weight": "model.safetensors", "bias": "model.safetensors"}}'
+    (folder / "model.safetensors.index.json").write_text(index)
+    assert not follow.changed()
+    shutil.copy(trainer.trained(7) / "model.safetensors", folder)
+    assert follow.changed()
+    assert value_of(follow.last) == 7
+
+
+def test_paths_are_those_of_the_time_of_the_call(trainer, monkeypatch):
+    monkeypatch.chdir(trainer.folder)
+    follow = weightmap.follow("model", "deltas", place="place")
+    trainer.publish()
+    monkeypatch.chdir("/")
+    assert follow.changed()
+    assert value_of(follow.last) == 1
 
 
 def test_who_is_behind_takes_what_others_have_made(trainer):

@@ -82,6 +82,13 @@ class FilePermissionError(FileError, PermissionError):
     """The file may not be read, or not be written to."""
 
 
+def file_error(error: OSError, message: str, file: str) -> FileError:
+    """What the system said, as an exception of weightmap."""
+    kinds = {errno.ENOENT: MissingFileError, errno.EACCES: FilePermissionError}
+    kind = kinds.get(error.errno or 0, FileError)
+    return kind(f"{message}: {error.strerror}", file=file, errno=error.errno)
+
+
 class NotACheckpointError(Error, ValueError):
     """The file is something else; the message names it where it can."""
 

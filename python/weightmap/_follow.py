@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import os
-import re
-import shutil
-import stat
-import time
 
 from weightmap import _core
 from weightmap._deltas import apply_delta
-from weightmap._errors import Error, FileError, MissingFileError
+from weightmap._made_versions import Hold, MadeVersions
+from weightmap._published import Published, is_later, key_of
 from weightmap._watch import check_interval, wait_until
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     import torch
 
+    from weightmap._published import Key
     from weightmap._typing import PathLike
-
-    Key = int | str  # of a version: equal for "7" and "000007"
-
-_INDEX = "model.safetensors.index.json"
-_RECORD = "weightmap_version.json"  # apply_delta() writes it last of all
 
 
 class Version:
@@ -72,24 +61,24 @@ class Follow:
                  patience: float) -> None:
         check_interval(interval)
         model = os.path.abspath(os.fsdecode(model))
+        published = os.path.abspath(os.fsdecode(deltas))
+        beside = os.path.dirname(model) if place is None else os.path.abspath(os.fsdecode(place))
+        base = os.path.realpath(model)
+        version = _core.model_version(os.fsencode(base))
         self._name = os.path.basename(model)
-        self._deltas = os.fsdecode(deltas)
-        beside = os.path.dirname(model) if place is None else os.fsdecode(place)
-        # A folder of this model alone, for what is in it is removed.
-        of_model = hashlib.sha256(os.fsencode(model)).hexdigest()[:16]
-        self._place = os.path.join(beside, f"{self._name}.followed-{of_model}")
+        self._published = Published(published)
+        for _ in self._published:  # a folder that cannot be listed is told now
+            pass
+        self._made = MadeVersions(model, base, published, beside)
         self._interval = interval
         self._patience = patience
-        self._read: dict[str, tuple[int, dict[str, str]]] = {}  # indexes, which stay as they are
-        base = os.path.realpath(model)
-        self.last = Version(_core.model_version(os.fsencode(base)), base)
-        self._had = {_key(self.last.version)}  # versions, which do not come again
-        for _ in self._indexes():  # a folder that cannot be listed is told now
-            pass
-        os.makedirs(self._place, exist_ok=True)
-        self._hold: _Hold | None = None  # of `last`
-        self._past: _Hold | None = None  # of the one before, which may still be served
-        self._begin_with_newest()
+        self._past: Hold | None = None  # of the one before `last`, which may still be served
+        self._had: set[Key] = set()  # versions, which do not come again
+        self._serve(version, base, None)
+        for made, folder in self._made:
+            hold = Hold.take(folder)
+            if hold is not None and is_later(made, self.last.version):
+                self._serve(made, folder, hold)
 
     def changed(self) -> bool:
         """Whether a later version is there: then it is `last`.
@@ -102,16 +91,16 @@ class Follow:
         found = self._newest()
         if found is None:
             return False
-        version, base, chain = found
-        folder = base if not chain else self._folder_of(version)
+        version, folder, chain = found
         if chain:
-            self._make_room({self.last.folder, folder})
+            base, folder = folder, self._made.folder_of(version)
+            self._made.make_room({self.last.folder, base, folder}, self._patience, self._interval)
             apply_delta(base, chain, folder, once=True, durable=False)
-        hold = _Hold.take(folder)
-        if hold is None and os.path.dirname(folder) == self._place:  # removed meanwhile, for a later one
+        hold = Hold.take(folder) if folder in self._made else None
+        if hold is None and folder in self._made:  # removed meanwhile, for a later one
             return False
         self._past = self._hold
-        self._serve(Version(version, folder), hold)
+        self._serve(version, folder, hold)
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -126,85 +115,49 @@ class Follow:
     def __repr__(self) -> str:
         return f"<weightmap.Follow of {self._name}, at version {self.last.version}>"
 
-    def _serve(self, version: Version, hold: _Hold | None) -> None:
-        self.last, self._hold = version, hold
-        self._had.add(_key(version.version))
-
-    def _folder_of(self, version: str) -> str:
-        is_name = re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}", version)
-        shown = version if is_name else hashlib.sha256(version.encode()).hexdigest()
-        return os.path.join(self._place, f"{self._name}@{shown}")
-
-    def _made(self) -> Iterator[tuple[str, str]]:
-        """The versions that followers have made here: version and folder."""
-        for name in os.listdir(self._place):
-            version = _json(os.path.join(self._place, name, _RECORD)).get("version")
-            if isinstance(version, str) and not name.startswith("."):
-                yield version, os.path.join(self._place, name)
-
-    def _begin_with_newest(self) -> None:
-        for version, folder in self._made():
-            hold = _Hold.take(folder)
-            if hold is not None and _is_later(version, self.last.version):
-                self._serve(Version(version, folder), hold)
+    def _serve(self, version: str, folder: str, hold: Hold | None) -> None:
+        self.last, self._hold = Version(version, folder), hold
+        self._had.add(key_of(version))
 
     def _newest(self) -> tuple[str, str, list[str]] | None:
-        """The latest version that can be had: what it is, its base, and the deltas in between."""
+        """The latest version that can be had: what it is, its base, and the deltas in between.
+
+        What other followers have made is taken as it is: a third version beside it and `last` would
+        need more memory.
+        """
         deltas: dict[Key, tuple[str, str]] = {}  # by the version that they are for
-        starts = [(self.last.version, self.last.folder)]
-        starts += [made for made in self._made() if _is_later(made[0], self.last.version)]
-        for path, facts in self._indexes():
+        wholes = [(self.last.version, self.last.folder)]
+        for path, facts in self._published:
             version = facts.get("version", "")
             if "delta_encoding" in facts:
-                base = _key(facts.get("base_version", ""))
-                if base not in deltas or _is_later(version, deltas[base][0]):
+                base = key_of(facts.get("base_version", ""))
+                if base not in deltas or is_later(version, deltas[base][0]):
                     deltas[base] = version, path
-            elif _is_later(version, self.last.version):
-                starts.append((version, path))
-        found: tuple[str, str, list[str]] | None = None
-        for version, folder in starts:
-            chain: list[str] = []
-            passed = {*self._had}
-            while (step := deltas.get(_key(version))) and _key(step[0]) not in passed:
-                version, path = step
-                passed.add(_key(version))
-                chain.append(path)
-            is_new = folder != self.last.folder if not chain else version != self.last.version
-            if is_new and (found is None or _is_later(version, found[0])):
-                found = version, folder, chain
-        return found
+            elif is_later(version, self.last.version):
+                wholes.append((version, path))
+        found = [(*self._last_of(version, deltas), folder) for version, folder in wholes]
+        can_be_had: list[tuple[str, str, list[str]]] = [
+            (version, folder, []) for version, folder in self._made
+            if is_later(version, self.last.version)]
+        can_be_had += [(version, folder, chain) for version, chain, folder in found
+                       if chain or folder != self.last.folder]
+        newest = None
+        for each in can_be_had:
+            if newest is None or is_later(each[0], newest[0]):
+                newest = each
+        return newest
 
-    def _indexes(self) -> Iterator[tuple[str, dict[str, str]]]:
-        """The folders of deltas and of whole versions, each with the metadata of its index."""
-        try:
-            names = os.listdir(self._deltas)
-        except OSError as error:
-            kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError
-            raise kind(f"cannot list the deltas: {error.strerror}", file=self._deltas,
-                       errno=error.errno) from None
-        paths = sorted(os.path.join(self._deltas, name) for name in names if not name.startswith("."))
-        for path in paths:
-            index = os.path.join(path, _INDEX)
-            try:
-                written = os.stat(index).st_mtime_ns
-            except OSError:  # is not published yet
-                continue
-            known = self._read.get(path)
-            if known is None or known[0] != written:
-                facts = _texts(_json(index).get("metadata"))
-                if "delta_encoding" not in facts:
-                    facts = {"version": _version_in(path)}
-                self._read[path] = known = written, facts
-            yield path, known[1]
-
-    def _make_room(self, kept: set[str]) -> None:
-        """Removes the versions that no follower holds. Waits a while for those that are held."""
-        end = time.monotonic() + self._patience
-        while True:
-            others = [folder for _, folder in self._made() if folder not in kept]
-            if all([_remove_unheld(folder) for folder in others]) or time.monotonic() > end:
-                return
-            time.sleep(min(0.02, self._interval))
+    def _last_of(self, version: str, deltas: dict[Key, tuple[str, str]]) -> tuple[str, list[str]]:
+        """The last version that deltas make of this one, and these; none leads back."""
+        passed = {*self._had}
+        chain: list[str] = []
+        while step := deltas.get(key_of(version)):
+            if key_of(step[0]) in passed or is_later(version, step[0]):
+                break
+            version = step[0]
+            passed.add(key_of(version))
+            chain.append(step[1])
+        return version, chain
 
 
 def follow(model: PathLike, deltas: PathLike, *, place: PathLike | None = None,
@@ -220,94 +173,15 @@ def follow(model: PathLike, deltas: PathLike, *, place: PathLike | None = None,
     deltas: the folder in which the trainer publishes: weight_v000001 and so on, deltas or whole
         versions, each complete once its index is there.
     place: a folder for the versions, say /dev/shm; else that of `model`. They are made in a folder
-        of their own there, NAME.followed-..., which followers share that give `model` by the same
-        path, and in which nothing else belongs. A version that no follower holds any more is
-        removed there before the next one is made, so that there are two at a time.
+        of their own there, NAME.followed-..., which followers share that give `model` and `deltas`
+        by the same paths, and in which nothing else belongs. A version that no follower holds any
+        more is removed there before the next one is made, so that there are two at a time. Those
+        that were made of other files by the path of the model, say of an earlier run, are not used.
     interval: seconds between two looks of wait() and of an iteration.
     patience: seconds to wait for the followers of older versions before a third one is made.
 
-    Raises weightmap.Error if there is no model now, or no folder of deltas. Any thread may call it; a forked child makes its
-    own.
+    Raises weightmap.Error if there is no model now, or no folder of deltas, or if the folder of the
+    versions is a link, or another user's where all may write. Any thread may call it; a forked
+    child makes its own.
     """
     return Follow(model, deltas, place, interval, patience)
-
-
-class _Hold:
-    """A shared lock on a version, which ends with the object and with the process."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
-
-    @staticmethod
-    def take(folder: str) -> _Hold | None:
-        """None if it is no version of a follower, or is removed now."""
-        path = os.path.join(folder, _RECORD)
-        try:
-            hold = _Hold(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-            fcntl.flock(hold._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            is_there = os.path.samestat(os.fstat(hold._descriptor), os.stat(path))
-        except OSError:
-            return None
-        return hold if is_there else None
-
-
-def _remove_unheld(folder: str) -> bool:
-    path = os.path.join(folder, _RECORD)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return True  # another has removed it
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.remove(path)  # first of all: without it the folder is no version
-        shutil.rmtree(folder, ignore_errors=True)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _json(path: str) -> dict[str, Any]:
-    """Empty for what is no regular file of at most 100 MB with an object."""
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > 100_000_000:
-            return {}
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _texts(metadata: object) -> dict[str, str]:
-    if not isinstance(metadata, dict):
-        return {}
-    return {key: text for key, text in metadata.items() if isinstance(text, str)}
-
-
-def _version_in(path: str) -> str:
-    """Of a whole version; empty if it cannot be told, or opened."""
-    try:
-        return _core.model_version(os.fsencode(path))
-    except Error:
-        return ""
-
-
-def _key(version: str) -> Key:
-    """As the library compares versions: numbers are of 64 bits."""
-    is_number = version.isascii() and version.isdecimal() and len(version) <= 200
-    number = int(version) if is_number else 1 << 64
-    return number if number < 1 << 64 else version
-
-
-def _is_later(version: str, than: str) -> bool:
-    """False of versions that are no numbers, which have no order."""
-    mine, other = _key(version), _key(than)
-    return isinstance(mine, int) and isinstance(other, int) and mine > other

@@ -316,8 +316,8 @@ class ApplyInPlace(Apply):
                 self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.shards(model), versions[1])
             # The lock of a process that was killed is free, and the next one's.
-            self.assertEqual({"model", ".model.lock"} | set(os.listdir(self.here)),
-                             {"model", ".model.lock"})
+            self.assertEqual({"model", ".model.weightmap-lock"} | set(os.listdir(self.here)),
+                             {"model", ".model.weightmap-lock"})
             self.assertNotIn(".weightmap-in-place", os.listdir(model))
 
 

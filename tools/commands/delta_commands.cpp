@@ -128,11 +128,13 @@ std::string applied_line(const ApplyCommand& command, const ApplyReport& report)
 
 // Before the work, so that a new folder is not left without its link.
 Result<void> check_link(const std::string& link) {
+  namespace fs = std::filesystem;
   std::error_code unknown;
-  const auto type = std::filesystem::symlink_status(link, unknown).type();
-  if (link.empty() || type == std::filesystem::file_type::not_found ||
-      type == std::filesystem::file_type::symlink)
-    return {};
+  if (link.empty()) return {};
+  if (!fs::is_directory(fs::absolute(link, unknown).parent_path(), unknown))
+    return failure(ErrorCode::invalid_argument, printable(link) + " would be in no folder");
+  const auto type = fs::symlink_status(link, unknown).type();
+  if (type == fs::file_type::not_found || type == fs::file_type::symlink) return {};
   return failure(ErrorCode::invalid_argument,
                  printable(link) +
                      " is there already, and is no symbolic link that could lead to "
@@ -203,6 +205,7 @@ void add_delta(CLI::App& app, Run& run) {
                   "Of OLD; default: what its folder says, else 000000")
       ->type_name("VERSION");
   command.add_option("--threads", options->how.threads, "Default: one for each processor")
+      ->check(CLI::Range(1, 4096))
       ->type_name("N");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(
@@ -245,6 +248,7 @@ void add_apply(CLI::App& app, Run& run) {
       "Make it once for all who ask for the same FOLDER: wait for another process that "
       "makes it, and take what is there already");
   command.add_option("--threads", options->how.threads, "Default: one for each processor")
+      ->check(CLI::Range(1, 4096))
       ->type_name("N");
   command.add_flag("--json", options->json, "One JSON document on standard output");
   command.footer(

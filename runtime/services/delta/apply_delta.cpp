@@ -16,11 +16,11 @@
 #include "runtime/base/go_on.hpp"
 #include "runtime/base/parallel_for.hpp"
 #include "runtime/base/try.hpp"
-#include "runtime/formats/sets/model_files.hpp"
 #include "runtime/services/delta/chain.hpp"
 #include "runtime/services/delta/encoding.hpp"
 #include "runtime/services/delta/model_version.hpp"
 #include "runtime/system/file/directory.hpp"
+#include "runtime/system/os_error.hpp"
 #include "runtime/system/write/new_folder.hpp"
 #include "runtime/system/write/replace.hpp"
 #include "runtime/system/write/write_all.hpp"
@@ -42,6 +42,7 @@ struct Piece {
   std::size_t source;
   ByteRange range;
   const ChangedTensor* changed;  // nullptr: copied
+  std::size_t number = 0;        // among those of its file
 };
 
 // What is copied is divided, so that threads can share it.
@@ -95,7 +96,8 @@ class NewWeights {
     return {};
   }
 
-  // The pieces of all files, of which those that take long come first.
+  // The pieces of all files, of which those that take long come first, and neighbours are of
+  // different files, since writes to one file wait for one another.
   std::vector<Piece> plan(const ChangedTensors& changed) const {
     std::vector<std::vector<const ChangedTensor*>> of_file(files_.size());
     for (const auto& [index, tensor] : changed) of_file[tensor.source].push_back(&tensor);
@@ -110,6 +112,9 @@ class NewWeights {
       }
       if (!files_[i].is_reflink) add_copies(pieces, i, end, base_.sources()[i].file.size());
     }
+    std::vector<std::size_t> count_of(files_.size());
+    for (Piece& piece : pieces) piece.number = count_of[piece.source]++;
+    std::ranges::stable_sort(pieces, {}, &Piece::number);
     std::ranges::stable_sort(pieces, std::greater<>(), [](const Piece& piece) {
       return std::pair(piece.changed != nullptr, piece.range.length);
     });
@@ -165,25 +170,6 @@ class NewWeights {
   std::uint64_t all_ = 0;
 };
 
-// Copies what servers read beside the weights.
-Result<void> copy_beside(const Base& base, const fs::path& folder) {
-  std::error_code failed;
-  for (fs::directory_iterator entry(base.folder, failed), end; !failed && entry != end;
-       entry.increment(failed)) {
-    std::error_code refused;
-    const std::string name = entry->path().filename();
-    if (name == sets::sums_name || name == sets::signature_name) continue;  // of the old weights
-    if (!entry->is_regular_file(refused) ||
-        !sets::lies_beside_weights(entry->path().filename().native(), entry->file_size(refused)))
-      continue;
-    fs::copy_file(entry->path(), folder / entry->path().filename(), refused);
-    if (refused && refused != std::errc::file_exists)
-      return about_file({ErrorCode::io, "cannot copy it: " + refused.message()}, entry->path());
-  }
-  if (failed) return about_file({ErrorCode::io, failed.message()}, base.folder);
-  return {};
-}
-
 // Fails unless the folder has the version and the files of the report.
 Result<void> check_made(const Base& base, const fs::path& folder, const ApplyReport& report) {
   TRY_ASSIGN(const std::string found, delta::recorded_version(folder));
@@ -195,18 +181,17 @@ Result<void> check_made(const Base& base, const fs::path& folder, const ApplyRep
     std::error_code missing;
     const std::uint64_t size = fs::file_size(report.files[i], missing);
     if (missing || size != base.sources()[i].file.size())
-      return about_file({ErrorCode::corrupt,
-                         "is not as version " + bytes::quote(found) +
-                             " has it, whose folder is there already; remove that"},
-                        report.files[i]);
+      return about_file(
+          {ErrorCode::corrupt, "is not as version " + bytes::quote(found) +
+                                   " has it, whose folder is there already; remove that"},
+          report.files[i]);
   }
   return {};
 }
 
 // Begins the new folder; nullopt: it is there already, of this version.
 Result<std::optional<os::NewFolder>> begin(const Base& base, const fs::path& to,
-                                           const ApplyReport& report,
-                                           const ApplyOptions& options) {
+                                           const ApplyReport& report, const ApplyOptions& options) {
   if (!options.once) return os::NewFolder::create(to);
   constexpr std::chrono::milliseconds pause(10);
   for (;;) {
@@ -231,18 +216,23 @@ Result<std::string> model_version(const fs::path& folder) {
 Result<ApplyReport> apply_delta(const fs::path& base, std::span<const fs::path> deltas,
                                 const fs::path& to, const ApplyOptions& options) {
   TRY_ASSIGN(const Chain chain, Chain::open(base, base, deltas, options));
+  TRY(about_file(delta::check_ended(chain.base.folder), base));
   ApplyReport report = chain.report(to);
   TRY_ASSIGN(std::optional<os::NewFolder> folder,
              about_file(begin(chain.base, to, report, options), to));
   report.made = folder.has_value();
   if (!folder) return report;
+  std::error_code failed;  // until it has the permissions of the base
+  fs::permissions(folder->filled(), fs::perms::owner_all, failed);
+  if (failed) return about_file(os::os_error("hide the new folder", failed.value()), to);
   NewWeights weights(chain.base, folder->filled(), options);
   TRY(weights.write(chain.changed));
   report.shared_bytes = weights.shared_bytes();
-  TRY(copy_beside(chain.base, folder->filled()));
+  TRY(chain.base.beside.copy_to(folder->filled()));
   TRY(about_file(
       delta::record_version(folder->filled(), report.version, report.base_version, false), to));
   TRY(chain.check_unchanged());
+  TRY(about_file(folder->take_permissions_of(chain.base.folder), to));
   TRY(about_file(folder->commit(options.durable), to));
   return report;
 }

@@ -258,7 +258,7 @@ std::vector<BaseFile> files_of(const delta::Base& base) {
 bool is_ended(const Names& names, const fs::path& present, const std::string& version) {
   if (present != names.hidden) return false;
   const Result<std::string> recorded = delta::recorded_version(present);
-  return recorded && *recorded == version;
+  return recorded && delta::is_same_version(*recorded, version);
 }
 
 // A folder with a journal has bytes of two versions, and may say either.
@@ -310,6 +310,10 @@ Result<ApplyReport> apply_delta_in_place(const fs::path& base, std::span<const f
   // The base is closed here, so that nobody has it open; the work refers to the deltas.
   const std::vector<DeltaFolder> kept = std::move(opened).close();
 
+  if (std::error_code unknown; fs::is_symlink(present / delta::version_name, unknown))
+    return about_file({ErrorCode::unsupported,
+                       "is a symbolic link, and the version would be written to what it leads to"},
+                      present / delta::version_name);
   std::vector<LeasedFile> files;
   for (const BaseFile& file : to_change) {
     const fs::path path = present / file.name;
@@ -322,10 +326,11 @@ Result<ApplyReport> apply_delta_in_place(const fs::path& base, std::span<const f
   Result<void> changed;
   if (!journal) {
     Result<ChangeJournal> made = ChangeJournal::create(names.hidden, fingerprint(kept));
-    if (made)
-      journal = *std::move(made);
-    else
-      changed = passed_on(std::move(made).error());
+    if (!made) {  // nothing is changed yet
+      if (present == names.shown) TRY(about_file(names.give(names.shown), base));
+      return passed_on(std::move(made).error());
+    }
+    journal = *std::move(made);
   }
   if (changed && goes_on) changed = work.prove_rest(files, *journal);
   if (changed) changed = work.change(files, *journal);

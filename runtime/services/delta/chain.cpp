@@ -9,6 +9,7 @@
 #include "runtime/base/bytes/about_file.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
+#include "runtime/services/delta/change_journal.hpp"
 #include "runtime/services/delta/model_version.hpp"
 
 namespace weightmap::delta {
@@ -44,9 +45,9 @@ Result<void> add_memory(ChangedTensor& changed) {
   changed.memory += needed;
   if (changed.memory <= most_memory) return {};
   return failure(ErrorCode::limit_exceeded,
-                 "its frames in " + std::to_string(changed.steps.size()) + " deltas need " +
-                     std::to_string(changed.memory) + " bytes of memory at once, more than " +
-                     std::to_string(most_memory) + "; apply fewer deltas at a time",
+                 "its frames need " + std::to_string(changed.memory) +
+                     " bytes of memory at once, more than " + std::to_string(most_memory) +
+                     "; apply fewer deltas at a time than " + std::to_string(changed.steps.size()),
                  tensor->frame.offset);
 }
 
@@ -83,21 +84,35 @@ std::size_t threads_of(std::size_t asked) noexcept {
   return asked != 0 ? asked : std::max<std::size_t>(1, std::thread::hardware_concurrency());
 }
 
+Result<void> check_ended(const fs::path& folder) {
+  if (!ChangeJournal::is_in(folder)) return {};
+  return failure(
+      ErrorCode::invalid_argument,
+      "has bytes of two versions, since a change in place was not ended; `weightmap apply "
+      "--in-place` of the model with the same deltas ends it");
+}
+
 Result<Base> Base::open(const fs::path& folder, const fs::path& name, const ApplyOptions& options) {
   std::error_code unknown;
-  if (fs::exists(folder, unknown) && !fs::is_directory(folder, unknown))
+  fs::path resolved = fs::canonical(folder, unknown);
+  if (unknown) resolved = folder;  // org/name, or nothing
+  if (fs::exists(resolved, unknown) && !fs::is_directory(resolved, unknown))
     return failure(ErrorCode::invalid_argument,
                    "is a file: give the folder of the model, whose version it then has");
-  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder, options.open));
+  TRY_ASSIGN(Checkpoint checkpoint, Checkpoint::open(resolved, options.open));
   const Checkpoint::State& state = Checkpoint::Access::state(checkpoint);
   if (state.info.format != Format::safetensors)
     return failure(ErrorCode::unsupported,
                    "is " + std::string(to_string(state.info.format)) +
                        ", and deltas are for safetensors: convert it first");
   fs::path real = state.sources.front().info.path.parent_path();
-  TRY_ASSIGN(std::string version, options.base_version ? Result<std::string>(*options.base_version)
-                                                       : version_of(real, name, checkpoint));
-  return Base{std::move(checkpoint), std::move(real), std::move(version)};
+  TRY_ASSIGN(FilesBeside beside, FilesBeside::list(real));
+  TRY_ASSIGN(std::string version,
+             options.base_version ? Result<std::string>(*options.base_version)
+                                  : version_of(real, name == folder ? resolved : name, checkpoint));
+  if (!checkpoint.is_current())
+    return failure(ErrorCode::io, "was replaced or written to while it was opened");
+  return Base{std::move(checkpoint), std::move(real), std::move(beside), std::move(version)};
 }
 
 Result<Chain> Chain::open(const fs::path& base, const fs::path& name,
@@ -137,6 +152,7 @@ std::vector<DeltaFolder> Chain::close() && {
 Result<void> Chain::check_unchanged() const {
   for (const SourceFile& source : base.sources())
     TRY(about_file(source.file.check_unchanged(), source.info.path));
+  TRY(base.beside.check_unchanged());
   for (const DeltaFolder& delta : deltas) TRY(delta.check_unchanged());
   return {};
 }

@@ -15,6 +15,7 @@
 #include "runtime/checkpoint/state.hpp"
 #include "runtime/services/delta/delta_folder.hpp"
 #include "runtime/services/delta/encoding.hpp"
+#include "runtime/services/delta/files_beside.hpp"
 #include "runtime/services/delta/sums.hpp"
 #include "weightmap/delta.hpp"
 #include "weightmap/result.hpp"
@@ -24,7 +25,10 @@ namespace weightmap::delta {
 // Returns how many threads are meant by an option; 0 means one for each processor.
 std::size_t threads_of(std::size_t asked) noexcept;
 
-// The model that deltas are applied to.
+// Fails with invalid_argument if a change in place of what is in the folder was not ended.
+Result<void> check_ended(const std::filesystem::path& folder);
+
+// The model that deltas are applied to: all of it of one folder, which is looked up once.
 struct Base {
   // `name` is what the folder is called when it has its name; see ApplyOptions::base_version.
   static Result<Base> open(const std::filesystem::path& folder, const std::filesystem::path& name,
@@ -35,6 +39,7 @@ struct Base {
 
   Checkpoint checkpoint;
   std::filesystem::path folder;  // of its files, without links to it
+  FilesBeside beside;
   std::string version;
 };
 

@@ -21,6 +21,7 @@ class ChangeJournal {
   struct Position {
     std::uint64_t tensor = 0;  // its number among those that change, in the order of the base
     std::uint64_t offset = 0;  // bytes of it that are changed
+    bool operator==(const Position&) const noexcept = default;
   };
   // What was at the position before a window there was begun, and perhaps not ended.
   struct Begun {

@@ -93,7 +93,8 @@ class FolderReading {
 
  private:
   Result<void> read_index() {
-    TRY_ASSIGN(const os::File file, os::File::open_foreign(folder_.index));
+    TRY_ASSIGN(folder_.index_file, os::File::open_foreign(folder_.index));
+    const os::File& file = *folder_.index_file;
     if (file.size() > std::min(sets::longest_index, limits_.pickle_bytes))
       return failure(ErrorCode::limit_exceeded, "the index of shards has " +
                                                     std::to_string(file.size()) +
@@ -234,6 +235,7 @@ Result<DeltaFolder> DeltaFolder::open(const fs::path& path, const Limits& limits
 }
 
 Result<void> DeltaFolder::check_unchanged() const {
+  TRY(about_file(index_file->check_unchanged(), index));
   for (const File& file : files) TRY(about_file(file.file.check_unchanged(), file.path));
   return {};
 }

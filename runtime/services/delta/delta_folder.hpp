@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,12 +34,13 @@ struct DeltaFolder {
   // contradicts itself, and with io. Errors name the file.
   static Result<DeltaFolder> open(const std::filesystem::path& path, const Limits& limits);
 
-  // Fails with io if a file was written to since it was opened.
+  // Fails with io if a file was written to since it was opened, the index as well.
   Result<void> check_unchanged() const;
   // Returns the error with the tensor and its file.
   Error about(const Tensor& tensor, Error error) const;
 
   std::filesystem::path index;
+  std::optional<os::File> index_file;  // once it is open
   std::string version;
   std::string base_version;
   DeltaEncoding encoding = DeltaEncoding::xor_bytes;

@@ -56,7 +56,8 @@ bool is_size_of_change(bool is_xor, std::uint64_t bytes, std::uint64_t tensor_by
 
 class Combination final : public Change {
  public:
-  explicit Combination(FrameReader frame) : frame_(std::move(frame)), part_(window_bytes) {}
+  Combination(FrameReader frame, std::uint64_t tensor_bytes)
+      : frame_(std::move(frame)), part_(std::min<std::uint64_t>(window_bytes, tensor_bytes)) {}
 
   Result<void> apply(std::span<std::byte> window) override {
     TRY(frame_.read(std::span(part_).first(window.size())));
@@ -249,14 +250,15 @@ Result<std::uint64_t> check_frame(DeltaEncoding encoding, const bytes::ByteSourc
                        " bytes cannot have such a change",
                    frame.offset);
   const std::uint64_t readers = is_xor ? 1 : 2;
-  return readers * head.window_bytes;
+  return readers * (head.window_bytes + FrameReader::own_bytes);
 }
 
 Result<std::unique_ptr<Change>> Change::open(DeltaEncoding encoding,
                                              const bytes::ByteSource& source, ByteRange frame,
                                              std::uint64_t tensor_bytes) {
   FrameReader reader(source, frame);
-  if (encoding == DeltaEncoding::xor_bytes) return std::make_unique<Combination>(std::move(reader));
+  if (encoding == DeltaEncoding::xor_bytes)
+    return std::make_unique<Combination>(std::move(reader), tensor_bytes);
   auto change = std::make_unique<Overwriting>(std::move(reader), FrameReader(source, frame), frame,
                                               tensor_bytes);
   TRY(change->begin());

@@ -137,6 +137,7 @@ Result<void> FrameWriter::add(std::span<const std::byte> bytes) { return compres
 
 Result<std::vector<std::byte>> FrameWriter::finish() {
   TRY(compress({}, true));
+  frame_.shrink_to_fit();  // frames are kept until their file is written
   return std::move(frame_);
 }
 

@@ -25,6 +25,9 @@ class FrameReader {
   // The source must outlive it.
   FrameReader(const bytes::ByteSource& source, ByteRange range);
 
+  // Its memory, about, without the window: of zstd's decompressor, and of what is read.
+  static constexpr std::uint64_t own_bytes = 320 << 10;
+
   struct Head {
     std::optional<std::uint64_t> stated_bytes;  // what the frame says is in it, if it does
     std::uint64_t window_bytes;                 // so much memory is needed to decompress it

@@ -268,6 +268,7 @@ Result<DeltaReport> write_delta(const fs::path& from, const fs::path& to, const 
                                 const DeltaOptions& options) {
   TRY_ASSIGN(const Checkpoint old, Checkpoint::open(from, options.open));
   TRY_ASSIGN(const Checkpoint now, Checkpoint::open(to, options.open));
+  for (const fs::path& version : {from, to}) TRY(about_file(delta::check_ended(version), version));
   DeltaReport report;
   TRY(about_file(settle_versions(options, old, folder, report), folder));
   Result<std::vector<Pair>> pairs = about_file(pairs_of(old, now), to);

@@ -10,7 +10,7 @@ namespace weightmap::os {
 namespace {
 
 std::string lock_of(const std::filesystem::path& path) {
-  return "." + path.filename().native() + ".lock";
+  return "." + path.filename().native() + ".weightmap-lock";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace weightmap::os {
 
-// It is on the file ".NAME.lock" beside the name, which its holder removes, and ends with the
+// It is on the file ".NAME.weightmap-lock" beside the name, which its holder removes, and ends with the
 // process.
 class NameLock {
  public:

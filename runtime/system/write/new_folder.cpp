@@ -1,5 +1,8 @@
 #include "runtime/system/write/new_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <system_error>
 #include <utility>
 
@@ -7,6 +10,7 @@
 #include "runtime/system/file/directory.hpp"
 #include "runtime/system/file/version_link.hpp"
 #include "runtime/system/os_error.hpp"
+#include "runtime/system/uninterrupted.hpp"
 #include "runtime/system/unique_fd.hpp"
 #include "runtime/system/write/replace.hpp"
 
@@ -56,6 +60,14 @@ NewFolder::NewFolder(NewFolder&& other) noexcept
 NewFolder::~NewFolder() {
   std::error_code ignored;
   if (lock_) fs::remove_all(filled_, ignored);
+}
+
+Result<void> NewFolder::take_permissions_of(const fs::path& other) const {
+  const UniqueFd made(uninterrupted(
+      [&] { return ::open(filled_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
+  struct stat old {};
+  if (made.get() < 0 || ::stat(other.c_str(), &old) != 0) return os_failure("look at the folder");
+  return take_permissions(made.get(), old);
 }
 
 Result<void> NewFolder::commit(bool durable) {

@@ -23,6 +23,9 @@ class NewFolder {
 
   // Where it is until commit(), to be filled.
   const std::filesystem::path& filled() const noexcept { return filled_; }
+  // Gives it the owner, the group and the permissions of another folder, as take_permissions() does
+  // (replace.hpp).
+  Result<void> take_permissions_of(const std::filesystem::path& other) const;
   // Gives it its name; with `durable` once all of it is on the disk.
   Result<void> commit(bool durable);
 

@@ -3,11 +3,14 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -347,6 +350,73 @@ TEST_SUITE("apply_delta") {
     CHECK(model.names() == std::set<std::string>{"base", "change"});
   }
 
+  // Calls `meanwhile` once, when the first bytes were written.
+  ApplyOptions doing(const std::function<void()>& meanwhile) {
+    return {.progress = [meanwhile, is_done = false](std::uint64_t, std::uint64_t) mutable {
+      if (!std::exchange(is_done, true)) meanwhile();
+      return true;
+    }};
+  }
+
+  TEST_CASE("a base is that of one folder, wherever its link leads meanwhile") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    Model::write_model(model.path() / "other", {{"a", "abcd"}, {"b", "efgh"}});
+    std::ofstream(model.path() / "other" / "config.json") << "other";
+    const fs::path link = model.path() / "link";
+    fs::create_symlink("base", link);
+    const auto options = doing([&] {
+      fs::remove(link);
+      fs::create_symlink("other", link);
+    });
+    REQUIRE_OK(apply_delta(link, {{model.changes}}, model.made, options));
+    CHECK(Model::bytes(model.made, "b") == "4567");
+    CHECK(read_file(model.made / "config.json") == "{}");
+  }
+
+  TEST_CASE("what is changed meanwhile beside the weights, or instead of them, is told") {
+    const auto refuses = [](const std::string& file, std::string_view words,
+                            const auto& meanwhile) {
+      const Model model;
+      change_of("0123", "0x23").write(model.changes);
+      const fs::path named = file.empty() ? model.base : model.base / file;
+      const auto failed = model.apply(doing([&] { meanwhile(model); }));
+      CHECK_FAILS_IN(failed, ErrorCode::io, words, named.native());
+      CHECK_FALSE(fs::exists(model.made));
+    };
+    refuses("config.json", "cannot copy it",
+            [](const Model& model) { fs::remove(model.base / "config.json"); });
+    refuses("config.json", "was changed, added or removed meanwhile",
+            [](const Model& model) { std::ofstream(model.base / "config.json") << "{ }"; });
+    refuses("tokenizer.json", "was changed, added or removed meanwhile",
+            [](const Model& model) { std::ofstream(model.base / "tokenizer.json") << "{}"; });
+    refuses("", "was replaced by another folder meanwhile", [](const Model& model) {
+      fs::rename(model.base, model.path() / "moved");
+      Model::write_model(model.base, {{"a", "0123"}, {"b", "4567"}});
+    });
+  }
+
+  TEST_CASE("an index of a delta that is written to meanwhile is told") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    const fs::path index = model.changes / "model.safetensors.index.json";
+    const auto failed = model.apply(doing([&] { std::ofstream(index) << "{}"; }));
+    CHECK_FAILS_IN(failed, ErrorCode::io, "was", index.native());
+  }
+
+  TEST_CASE("the new folder is readable by whom the old one was") {
+    const Model model;
+    change_of("0123", "0x23").write(model.changes);
+    for (const unsigned mode : {0700u, 0755u, 0550u}) {
+      fs::permissions(model.base, fs::perms{mode});
+      REQUIRE_OK(model.apply());
+      CHECK(fs::status(model.made).permissions() == fs::perms{mode});
+      fs::permissions(model.made, fs::perms::owner_all);
+      fs::remove_all(model.made);
+    }
+    fs::permissions(model.base, fs::perms::owner_all);
+  }
+
   TEST_CASE("another base is told by the sums") {
     const Model model;
     Model::write_model(model.base, {{"a", "0124"}, {"b", "4567"}});
@@ -505,33 +575,111 @@ TEST_SUITE("apply_delta_in_place") {
           read_file(model.path() / "next" / "model.safetensors"));
   }
 
-  TEST_CASE("a journal that is of no place in the model is told") {
-    const Model model;
-    if (!has_leases(model)) return;
-    change_of("0123", "0x23").write(model.changes);
-    const ApplyOptions stopping{
-        .progress = [&](std::uint64_t done, std::uint64_t all) { return done < all; }};
-    CHECK_FAILS(apply_delta_in_place(model.base, {{model.changes}}, stopping), ErrorCode::cancelled,
-                "");
-    const fs::path journal = model.path() / ".base.weightmap-in-place" / ".weightmap-in-place";
-    const std::string whole = read_file(journal);
-    REQUIRE(whole.size() >= 128);
-    struct Numbers {
-      std::uint32_t tensor, offset, begun;
-    };
-    for (const auto& [tensor, offset, begun] :
-         {Numbers{2, 0, 0}, Numbers{0, 5, 0}, Numbers{0, 2, 3}, Numbers{1, 1, 0},
-          Numbers{1, 0, 1}}) {
-      std::string changed = whole;
-      changed.replace(96, 4, number(tensor));
-      changed.replace(104, 4, number(offset));
-      changed.replace(112, 4, number(begun));
-      test::replace(journal, changed);
-      CHECK_FAILS(change(model), ErrorCode::corrupt, "the journal of the change is damaged");
+  // A change in place that was stopped behind its last window.
+  struct Stopped : Model {
+    fs::path hidden = path() / ".base.weightmap-in-place";
+    fs::path journal = hidden / ".weightmap-in-place";
+
+    bool begin() const {
+      if (!has_leases(*this)) return false;
+      change_of("0123", "0x23").write(changes);
+      const ApplyOptions stopping{
+          .progress = [&](std::uint64_t done, std::uint64_t all) { return done < all; }};
+      CHECK_FAILS(apply_delta_in_place(base, {{changes}}, stopping), ErrorCode::cancelled, "");
+      return true;
     }
-    test::replace(journal, whole);
+  };
+
+  TEST_CASE("a journal with any other byte is told before anything is written, or does no harm") {
+    const Stopped model;
+    if (!model.begin()) return;
+    const std::string whole = read_file(model.journal);
+    const fs::path saved = model.path() / "saved";
+    fs::copy(model.hidden, saved, fs::copy_options::recursive);
+    const std::string before = read_file(saved / "model.safetensors");
+    int refused = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      for (const int bit : {1, 128}) {
+        std::string damaged = whole;
+        damaged[i] = static_cast<char>(damaged[i] ^ bit);
+        test::replace(model.journal, damaged);
+        if (change(model)) {
+          CHECK(Model::bytes(model.base, "a") == "0x23");
+          fs::remove_all(model.base);
+          fs::copy(saved, model.hidden, fs::copy_options::recursive);
+        } else {
+          CHECK(read_file(model.hidden / "model.safetensors") == before);
+          ++refused;
+        }
+      }
+    CHECK(refused >= 2 * 96);  // all bytes that say what it is, and of what
+    for (const std::size_t size : {std::size_t{0}, std::size_t{159}}) {
+      test::replace(model.journal, whole.substr(0, size));
+      CHECK_FALSE(change(model));
+    }
+    test::replace(model.journal, whole.substr(0, 96) + std::string(64, 'x') + whole.substr(160));
+    CHECK_FAILS_IN(change(model), ErrorCode::corrupt, "is a damaged journal of a change",
+                   model.journal.native());
+    test::replace(model.journal, whole);
     REQUIRE_OK(change(model));
     CHECK(Model::bytes(model.base, "a") == "0x23");
+  }
+
+  TEST_CASE("a journal that is whole, and of no place in the model, is told") {
+    const Stopped model;
+    if (!model.begin()) return;
+    const std::string whole = read_file(model.journal);
+    struct State {
+      std::uint64_t tensor, offset, begun, sum;
+    };
+    for (State state : {State{2, 0, 0, 0}, State{0, 5, 0, 0}, State{0, 2, 3, 0}, State{1, 1, 0, 0},
+                        State{1, 0, 1, 0}}) {
+      const std::string old_bytes(state.begun, 'o');
+      state.sum = XXH3_64bits_withSeed(old_bytes.data(), old_bytes.size(),
+                                       XXH3_64bits(&state, sizeof state - 8));
+      const std::string text(reinterpret_cast<const char*>(&state), sizeof state);
+      const std::string none(sizeof state, 'x');
+      test::replace(model.journal, whole.substr(0, 96) + (state.begun == 0 ? none : text) +
+                                       (state.begun == 0 ? text : none) + old_bytes);
+      CHECK_FAILS(change(model), ErrorCode::corrupt, "the journal of the change is damaged");
+    }
+    test::replace(model.journal, whole);
+    REQUIRE_OK(change(model));
+  }
+
+  TEST_CASE("what a link leads to is not written to") {
+    const Stopped model;
+    if (!model.begin()) return;
+    const fs::path elsewhere = model.path() / "elsewhere";
+    fs::rename(model.journal, elsewhere);
+    fs::create_symlink(elsewhere, model.journal);
+    const std::string journal = read_file(elsewhere);
+    CHECK_FAILS_IN(change(model), ErrorCode::corrupt, "is a symbolic link", model.journal.native());
+    CHECK(read_file(elsewhere) == journal);
+    fs::remove(model.journal);
+    fs::rename(elsewhere, model.journal);
+    REQUIRE_OK(change(model));
+
+    const Model other;
+    change_of("0123", "0x23").write(other.changes);
+    std::ofstream(other.path() / "record") << R"({"version": "000000"})";
+    fs::create_symlink("../record", other.base / "weightmap_version.json");
+    CHECK_FAILS_IN(change(other), ErrorCode::unsupported, "is a symbolic link",
+                   (other.base / "weightmap_version.json").native());
+    CHECK(read_file(other.path() / "record") == R"({"version": "000000"})");
+    CHECK(Model::bytes(other.base, "a") == "0123");
+  }
+
+  TEST_CASE("a change that was not ended is no base, and no version to compare") {
+    const Stopped model;
+    if (!model.begin()) return;
+    CHECK_FAILS_IN(apply_delta(model.hidden, {{model.changes}}, model.made),
+                   ErrorCode::invalid_argument, "has bytes of two versions", model.hidden.native());
+    Model::write_model(model.path() / "next", {{"a", "0123"}, {"b", "4567"}});
+    for (const auto& [from, to] : {std::pair(model.hidden, model.path() / "next"),
+                                   std::pair(model.path() / "next", model.hidden)})
+      CHECK_FAILS_IN(write_delta(from, to, model.made), ErrorCode::invalid_argument,
+                     "has bytes of two versions", model.hidden.native());
   }
 
   TEST_CASE("without a journal a folder has the version that it says") {
@@ -614,14 +762,14 @@ TEST_SUITE("a damaged delta") {
   TEST_CASE("a frame that needs more memory than any needs here") {
     HandMade delta = change_of("0123", "0x23");
     delta.frames[0].second = silent_frame(combined("0x23", "0123"));
-    delta.frames[0].second[5] = static_cast<char>(0x98);  // a window of 512 MiB
+    delta.frames[0].second[5] = static_cast<char>(0x90);  // a window of 256 MiB
     Model().refuses(delta, ErrorCode::corrupt, "the frame is damaged");
   }
 
   TEST_CASE("frames of a chain that need too much memory at once") {
     const Model model;
     std::vector<fs::path> chain;
-    for (int step = 0; step < 5; ++step) {
+    for (int step = 0; step < 4; ++step) {
       HandMade delta = change_of("0123", step % 2 == 0 ? "0x23" : "0123");
       delta.frames[0].second = silent_frame(combined("0x23", "0123"));
       delta.frames[0].second[5] = static_cast<char>(0x88);  // a window of 128 MiB
@@ -632,11 +780,11 @@ TEST_SUITE("a damaged delta") {
       delta.write(chain.back());
     }
     CHECK_FAILS_IN(apply_delta(model.base, chain, model.made), ErrorCode::limit_exceeded,
-                   "the tensor \"a\": its frames in 5 deltas need 671088640 bytes",
+                   "the tensor \"a\": its frames need 538181632 bytes of memory at once",
                    (chain.back() / "shard.safetensors").native());
     chain.pop_back();
     REQUIRE_OK(apply_delta(model.base, chain, model.made));
-    CHECK(Model::bytes(model.made, "a") == "0123");
+    CHECK(Model::bytes(model.made, "a") == "0x23");
   }
 
   HandMade overwriting(const std::string& content, bool says_size = true) {
@@ -842,6 +990,14 @@ TEST_SUITE("write_delta") {
       CHECK(read_file(model.made / "model.safetensors") ==
             read_file(model.path() / "next" / "model.safetensors"));
     }
+  }
+
+  TEST_CASE("what a tensor is compressed to is kept in no more memory than that") {
+    const std::string old = "0123", now = "0x23";
+    const auto made =
+        delta::encode({}, bytes::MemorySource(bytes_of(old)), bytes::MemorySource(bytes_of(now)));
+    REQUIRE_OK(made);
+    CHECK(made->frame.capacity() == made->frame.size());
   }
 
   TEST_CASE("nothing changed: an index alone") {
