@@ -268,10 +268,15 @@ def test_versions_of_an_earlier_model_by_the_same_path_are_not_used_and_go(train
     other = trainer.follow()
     assert (other.last.version, value_of(other.last)) == ("000000", 100)
     weightmap.write_delta(trainer.model, trainer.trained(1), trainer.deltas / "weight_v000001")
+    for step in (1, 2):  # the earlier one is held, and not waited for
+        assert other.changed()
+        assert value_of(other.last) == step
+        trainer.step = step
+        trainer.publish()
+    assert len(trainer.versions()) == 3
     del follow
     assert other.changed()
-    assert value_of(other.last) == 1
-    assert trainer.versions() == ["model@000001"]
+    assert trainer.versions() == ["model@000002", "model@000003"]
 
 
 def test_a_version_that_is_half_there_is_made_anew(trainer):

@@ -53,16 +53,25 @@ class MadeVersions:
 
     def make_room(self, kept: set[str], patience: float, interval: float) -> None:
         """Removes the versions that no follower holds. Waits a while for those that are held."""
+        self._look()
+        for others in _folders_in(self._all):
+            if others.path != self._folder:
+                self._remove_others(others.path)
         end = time.monotonic() + patience
         while True:
-            entries = self._look()
-            for others in _folders_in(self._all):
-                if others.path != self._folder:
-                    entries += _folders_in(others.path)
-            held = [entry.path for entry in entries if not self._remove(entry, kept)]
+            held = [entry.path for entry in self._look() if not self._remove(entry, kept)]
             if not held or time.monotonic() > end:
                 return
             time.sleep(min(0.02, interval))
+
+    def _remove_others(self, folder: str) -> None:
+        """What was made of other files, as far as no follower holds it."""
+        try:
+            for entry in _folders_in(folder):
+                self._remove(entry, set())
+            os.rmdir(folder)
+        except OSError:  # is not empty, or another has removed it
+            pass
 
     def _look(self) -> list[os.DirEntry[str]]:
         """What is in the folder, which is made if it is not there."""

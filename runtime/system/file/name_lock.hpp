@@ -10,8 +10,8 @@
 
 namespace weightmap::os {
 
-// It is on the file ".NAME.weightmap-lock" beside the name, which its holder removes, and ends with the
-// process.
+// It is on the file ".NAME.weightmap-lock" beside the name, which its holder removes, and ends with
+// the process.
 class NameLock {
  public:
   // Never waits: returns nullopt if another has it.
