@@ -2,13 +2,18 @@
 #include "runtime/system/process/fork_safe.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "runtime/system/file/name_lock.hpp"
 #include "tests/mmap/bus_child.hpp"
+#include "tests/support/temporary_file.hpp"
 
 namespace weightmap::os {
 namespace {
@@ -129,6 +134,32 @@ TEST_CASE("forks while threads lock and unlock leave parent and child working") 
     }));
   done = true;
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("a lock on a name ends with its process, though a child of it lives") {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path name = folder.path() / "name";
+  int until[2];
+  REQUIRE(::pipe(until) == 0);
+  const pid_t holder = ::fork();
+  REQUIRE(holder >= 0);
+  if (holder == 0) {
+    const auto lock = NameLock::take(name);
+    if (::fork() == 0) {
+      ::close(until[1]);
+      char none;
+      ::_exit(::read(until[0], &none, 1) == 0 ? 0 : 1);  // until this test ends
+    }
+    ::_exit(lock && lock->has_value() && !NameLock::take(name)->has_value() ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(holder, &status, 0) == holder);
+  CHECK(status == 0);
+  const auto lock = NameLock::take(name);
+  REQUIRE(lock.has_value());
+  CHECK(lock->has_value());
+  ::close(until[1]);
+  ::close(until[0]);
 }
 
 }  // namespace

@@ -59,12 +59,15 @@ class Descriptors {
 
 }  // namespace
 
-FileLock::FileLock(const File& file) : file_(file) {
-  count_forks();
-  Descriptors::of_this_process().add(file.descriptor());
+NotShared::NotShared(int descriptor) : descriptor_(descriptor) {
+  Descriptors::of_this_process().add(descriptor);
 }
 
-FileLock::~FileLock() { Descriptors::of_this_process().remove(file_.descriptor()); }
+NotShared::~NotShared() { Descriptors::of_this_process().remove(descriptor_); }
+
+FileLock::FileLock(const File& file) : file_(file), not_shared_(file.descriptor()) {
+  count_forks();
+}
 
 Result<bool> FileLock::take(Users users) {
   struct flock whole {};

@@ -1,4 +1,4 @@
-// A shared or exclusive lock on an open file.
+// Locks on open files, and what a forked child has of them.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,22 @@
 
 namespace weightmap::os {
 
+// A descriptor that a forked child does not share: there it is replaced by one of another open
+// file, which has none of its locks. Without /proc it stays shared.
+class NotShared {
+ public:
+  // The descriptor must stay open during the object's lifetime.
+  explicit NotShared(int descriptor);
+  NotShared(const NotShared&) = delete;
+  NotShared& operator=(const NotShared&) = delete;
+  ~NotShared();
+
+ private:
+  int descriptor_;
+};
+
 // It belongs to the open file (F_OFD_SETLK), so that several users in one process exclude each
-// other, and ends with the process. A forked child would share the open file and keep the lock, so
-// there the descriptor is replaced by one of another open file.
+// other, and ends with the process; a forked child does not keep it.
 class FileLock {
  public:
   enum class Users { shared, alone };
@@ -20,7 +33,6 @@ class FileLock {
   explicit FileLock(const File& file);
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
-  ~FileLock();
 
   // Never waits. Another value of `users` changes the lock. Returns false if a conflicting lock
   // exists. Fails with io if the system refuses.
@@ -30,6 +42,7 @@ class FileLock {
 
  private:
   const File& file_;
+  const NotShared not_shared_;
   std::atomic<std::uint32_t> taken_in_ = ~std::uint32_t{0};  // by fork count; initially never
 };
 

@@ -29,6 +29,7 @@ Result<std::optional<NameLock>> NameLock::take(const std::filesystem::path& path
     if (!lock_open_file(file.get())) return std::nullopt;
     if (!has_name(lock.folder_.get(), lock.name_, file.get())) continue;
     lock.file_ = std::move(file);  // of which the destructor removes the name
+    lock.not_shared_ = std::make_unique<NotShared>(lock.file_.get());
     return lock;
   }
 }

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "runtime/system/file/file_lock.hpp"
 #include "runtime/system/unique_fd.hpp"
 #include "weightmap/result.hpp"
 
 namespace weightmap::os {
 
 // It is on the file ".NAME.weightmap-lock" beside the name, which its holder removes, and ends with
-// the process.
+// the process; a forked child does not keep it.
 class NameLock {
  public:
   // Never waits: returns nullopt if another has it.
@@ -26,6 +28,7 @@ class NameLock {
   std::string name_;
   UniqueFd folder_;
   UniqueFd file_;
+  std::unique_ptr<NotShared> not_shared_;  // destroyed before the file is closed
 };
 
 }  // namespace weightmap::os
