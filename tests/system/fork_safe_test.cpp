@@ -139,17 +139,20 @@ TEST_CASE("forks while threads lock and unlock leave parent and child working") 
 TEST_CASE("a lock on a name ends with its process, though a child of it lives") {
   const test::TemporaryFolder folder;
   const std::filesystem::path name = folder.path() / "name";
-  int until[2];
+  int until[2], begun[2];
   REQUIRE(::pipe(until) == 0);
+  REQUIRE(::pipe(begun) == 0);
+  char byte = 0;
   const pid_t holder = ::fork();
   REQUIRE(holder >= 0);
   if (holder == 0) {
     const auto lock = NameLock::take(name);
     if (::fork() == 0) {
       ::close(until[1]);
-      char none;
-      ::_exit(::read(until[0], &none, 1) == 0 ? 0 : 1);  // until this test ends
+      if (::write(begun[1], &byte, 1) != 1) ::_exit(1);
+      ::_exit(::read(until[0], &byte, 1) == 0 ? 0 : 1);  // until this test ends
     }
+    if (::read(begun[0], &byte, 1) != 1) ::_exit(1);
     ::_exit(lock && lock->has_value() && !NameLock::take(name)->has_value() ? 0 : 1);
   }
   int status = -1;
@@ -158,8 +161,7 @@ TEST_CASE("a lock on a name ends with its process, though a child of it lives") 
   const auto lock = NameLock::take(name);
   REQUIRE(lock.has_value());
   CHECK(lock->has_value());
-  ::close(until[1]);
-  ::close(until[0]);
+  for (const int end : {until[0], until[1], begun[0], begun[1]}) ::close(end);
 }
 
 }  // namespace
