@@ -279,6 +279,70 @@ def test_versions_of_an_earlier_model_by_the_same_path_are_not_used_and_go(train
     assert trainer.versions() == ["model@000002", "model@000003"]
 
 
+def test_files_in_folders_below_tell_models_apart_too(trainer):
+    index = '{"metadata": {}, "weight_map": {"weight": "w/model.safetensors", "bias": "w/model.safetensors"}}'
+
+    def model(value):
+        shutil.rmtree(trainer.model)
+        trainer.model.mkdir()
+        save(trainer.model / "w", value)
+        (trainer.model / "model.safetensors.index.json").write_text(index)
+
+    model(0)
+    trainer.publish()
+    follow = trainer.follow()
+    assert follow.changed() and value_of(follow.last) == 1
+    model(100)
+    assert value_of(trainer.follow().last) == 100
+
+
+def test_a_chain_that_needs_too_much_memory_is_made_in_parts(trainer, monkeypatch):
+    def limited(base, deltas, *rest, **options):
+        if len(deltas) > 2:
+            raise weightmap.LimitExceededError("too much memory")
+        return weightmap.apply_delta(base, deltas, *rest, **options)
+
+    monkeypatch.setattr("weightmap._follow.apply_delta", limited)
+    follow = trainer.follow()
+    for _ in range(5):
+        trainer.publish()
+    came = []
+    while follow.changed():
+        came.append(value_of(follow.last))
+    assert came == [2, 3, 5]
+
+
+def test_followers_of_two_versions_do_not_wait_for_each_other(trainer):
+    behind, before = trainer.follow(patience=20), trainer.follow(patience=20)
+    trainer.publish()
+    assert behind.changed() and before.changed()
+    trainer.publish()
+    assert before.changed()
+    trainer.publish()
+
+    def go_on(follow):
+        while follow.last.version != "000003":
+            follow.changed()
+
+    threads = [threading.Thread(target=go_on, args=(follow,)) for follow in (behind, before)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Else one would have been made beside two others.
+    assert trainer.versions() == ["model@000002", "model@000003"]
+
+
+def test_versions_of_a_model_that_is_read_only_go_too(trainer):
+    trainer.model.chmod(0o555)
+    follow = trainer.follow()
+    for _ in range(4):
+        trainer.publish()
+        assert follow.changed()
+    assert trainer.versions() == ["model@000003", "model@000004"]
+    trainer.model.chmod(0o755)
+
+
 def test_a_version_that_is_half_there_is_made_anew(trainer):
     follow = trainer.follow()
     trainer.publish()
@@ -328,10 +392,12 @@ def test_links_in_the_place_lead_to_nothing_that_is_removed(trainer):
     assert follow.changed()
     assert follow.last.version == "000001"
     assert len(list(prod.iterdir())) == 2
-    own = trainer.own.parent
-    shutil.rmtree(own)
-    own.symlink_to(trainer.folder)
-    with pytest.raises(weightmap.FileError, match="is a symbolic link"):
+    for own in (trainer.own, trainer.own.parent):
+        shutil.rmtree(own)
+        own.symlink_to(trainer.folder)
+        with pytest.raises(weightmap.FileError, match="is a symbolic link"):
+            trainer.follow()
+        own.unlink()
         trainer.follow()
 
 

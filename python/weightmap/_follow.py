@@ -6,6 +6,7 @@ import os
 
 from weightmap import _core
 from weightmap._deltas import apply_delta
+from weightmap._errors import LimitExceededError
 from weightmap._made_versions import Hold, MadeVersions
 from weightmap._published import Published, is_later, key_of
 from weightmap._watch import check_interval, wait_until
@@ -93,9 +94,7 @@ class Follow:
             return False
         version, folder, chain = found
         if chain:
-            base, folder = folder, self._made.folder_of(version)
-            self._made.make_room({self.last.folder, base, folder}, self._patience, self._interval)
-            apply_delta(base, chain, folder, once=True, durable=False)
+            version, folder = self._make(folder, chain)
         hold = Hold.take(folder) if folder in self._made else None
         if hold is None and folder in self._made:  # removed meanwhile, for a later one
             return False
@@ -119,12 +118,29 @@ class Follow:
         self.last, self._hold = Version(version, folder), hold
         self._had.add(key_of(version))
 
-    def _newest(self) -> tuple[str, str, list[str]] | None:
+    def _make(self, base: str, chain: list[tuple[str, str]]) -> tuple[str, str]:
+        """The version that a chain makes of its base, or one on the way there, and its folder."""
+        version = chain[-1][0]
+        folder = self._made.folder_of(version)
+        self._made.make_room({self.last.folder, base, folder}, self._patience, self._interval)
+        try:
+            apply_delta(base, [path for _, path in chain], folder, once=True, durable=False)
+        except LimitExceededError:  # of the memory for so many at once
+            if len(chain) == 1:
+                raise
+            return self._make(base, chain[: len(chain) // 2])
+        return version, folder
+
+    def _newest(self) -> tuple[str, str, list[tuple[str, str]]] | None:
         """The latest version that can be had: what it is, its base, and the deltas in between.
 
-        What other followers have made is taken as it is: a third version beside it and `last` would
-        need more memory.
+        What other followers have made is taken first, as it is: so there is no third version beside
+        it and `last`, and who waits for `last` to go waits no longer.
         """
+        others = [made for made in self._made if is_later(made[0], self.last.version)]
+        if others:
+            version, folder = max(others, key=lambda made: int(made[0]))
+            return version, folder, []
         deltas: dict[Key, tuple[str, str]] = {}  # by the version that they are for
         wholes = [(self.last.version, self.last.folder)]
         for path, facts in self._published:
@@ -136,27 +152,25 @@ class Follow:
             elif is_later(version, self.last.version):
                 wholes.append((version, path))
         found = [(*self._last_of(version, deltas), folder) for version, folder in wholes]
-        can_be_had: list[tuple[str, str, list[str]]] = [
-            (version, folder, []) for version, folder in self._made
-            if is_later(version, self.last.version)]
-        can_be_had += [(version, folder, chain) for version, chain, folder in found
-                       if chain or folder != self.last.folder]
+        can_be_had = [(version, folder, chain) for version, chain, folder in found
+                      if chain or folder != self.last.folder]
         newest = None
         for each in can_be_had:
             if newest is None or is_later(each[0], newest[0]):
                 newest = each
         return newest
 
-    def _last_of(self, version: str, deltas: dict[Key, tuple[str, str]]) -> tuple[str, list[str]]:
+    def _last_of(self, version: str,
+                 deltas: dict[Key, tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
         """The last version that deltas make of this one, and these; none leads back."""
         passed = {*self._had}
-        chain: list[str] = []
+        chain: list[tuple[str, str]] = []
         while step := deltas.get(key_of(version)):
             if key_of(step[0]) in passed or is_later(version, step[0]):
                 break
             version = step[0]
             passed.add(key_of(version))
-            chain.append(step[1])
+            chain.append(step)
         return version, chain
 
 

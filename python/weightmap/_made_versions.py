@@ -86,13 +86,14 @@ class MadeVersions:
 
     def _check_own(self) -> None:
         """Where others may make folders, theirs is not used, nor what a link leads to."""
-        status = os.lstat(self._all)
-        if stat.S_ISLNK(status.st_mode):
-            raise FileError("is a symbolic link, and versions are made and removed in a folder of "
-                            "their own", file=self._all)
-        beside = os.stat(os.path.dirname(self._all))
-        if beside.st_mode & stat.S_IWOTH and status.st_uid != os.geteuid():
-            raise FileError("is another user's, who could put other weights there", file=self._all)
+        for folder in (self._all, self._folder):
+            status = os.lstat(folder)
+            if stat.S_ISLNK(status.st_mode):
+                raise FileError("is a symbolic link, and versions are made and removed in a folder "
+                                "of their own", file=folder)
+            beside = os.stat(os.path.dirname(folder))
+            if beside.st_mode & stat.S_IWOTH and status.st_uid != os.geteuid():
+                raise FileError("is another user's, who could put other weights there", file=folder)
 
     def _version_of(self, entry: os.DirEntry[str]) -> str:
         """Empty for what is no whole version. One that is stays as it is."""
@@ -171,7 +172,7 @@ def _remove_version(entry: os.DirEntry[str]) -> bool:
     hidden = os.path.join(folder, f".{name}.removed-{os.getpid()}")
     try:
         os.rename(entry.path, hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+        _remove_all(hidden)
     except OSError:  # another has removed it
         pass
     finally:
@@ -184,15 +185,26 @@ def _remove_left(entry: os.DirEntry[str]) -> bool:
     """What a process that was killed has left: half removed, or half made."""
     made = entry.name.removesuffix(".weightmap-new")
     if made == entry.name:
-        shutil.rmtree(entry.path, ignore_errors=True)
+        _remove_all(entry.path)
         return True
     lock = os.path.join(os.path.dirname(entry.path), f"{made}.weightmap-lock")
     descriptor = _lock(lock, os.O_RDWR, _as_the_maker)
     if descriptor is not None:  # who makes it has this lock
-        shutil.rmtree(entry.path, ignore_errors=True)
+        _remove_all(entry.path)
         os.remove(lock)
         os.close(descriptor)
+    elif not os.path.lexists(lock):
+        _remove_all(entry.path)
     return True
+
+
+def _remove_all(folder: str) -> None:
+    """A version has the permissions of its base, which may be for reading only."""
+    try:
+        os.chmod(folder, stat.S_IRWXU)
+    except OSError:  # another has removed it
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folders_in(folder: str) -> list[os.DirEntry[str]]:
@@ -208,9 +220,10 @@ def _short_sum(text: str) -> str:
 def _files_of(folder: str) -> list[str]:
     """What tells the weights in a folder from others by the same path."""
     found = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".safetensors"):
-                status = entry.stat()
-                found.append(f"{entry.name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+    for within, _, names in os.walk(folder):  # an index may name files in folders below
+        for name in names:
+            if name.endswith(".safetensors"):
+                path = os.path.join(within, name)
+                status = os.stat(path)
+                found.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     return sorted(found)
