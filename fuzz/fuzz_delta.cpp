@@ -4,15 +4,12 @@
 // The first byte chooses: 0 a frame of `xor` or 1 of `overwrite`, behind a byte with the number of
 // 16 bytes that the tensor has; 2 what such a frame of `overwrite` holds; 3 an index, behind its
 // length in two bytes, and a shard.
-#include <unistd.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +20,7 @@
 #include "fuzz/look.hpp"
 #include "fuzz/look_checkpoint.hpp"
 #include "fuzz/mutation.hpp"
+#include "fuzz/process_folder.hpp"
 #include "fuzz/target.hpp"
 #include "runtime/base/bytes/byte_sink.hpp"
 #include "runtime/base/bytes/little_endian.hpp"
@@ -128,7 +126,7 @@ void check_content(std::span<const std::byte> content, std::size_t size) {
                 "what a frame may hold is not what the format says");
 }
 
-// A model, and a place for a delta, in memory if possible.
+// A model, and a place for a delta.
 class Files {
  public:
   Files() {
@@ -137,34 +135,23 @@ class Files {
     Bytes content;
     const std::string_view header = R"({"a":{"dtype":"U8","shape":[32],"data_offsets":[0,32]},)"
                                     R"("b":{"dtype":"F32","shape":[2,4],"data_offsets":[32,64]}})";
-    bytes::ByteSink(content).u64(header.size());
-    bytes::ByteSink(content).text(header);
-    const Bytes tensors = pattern(64);
-    content.insert(content.end(), tensors.begin(), tensors.end());
-    write(base() / "model.safetensors", content);
+    bytes::ByteSink sink(content);
+    sink.u64(header.size());
+    sink.text(header);
+    sink.put(pattern(64));
+    folder_.write("base/model.safetensors", content);
   }
-  Files(const Files&) = delete;
-  ~Files() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  fs::path base() const { return folder_ / "base"; }
-  fs::path delta() const { return folder_ / "delta"; }
-  fs::path made() const { return folder_ / "made"; }
+  const fs::path& path() const { return folder_.path(); }
+  fs::path base() const { return path() / "base"; }
+  fs::path delta() const { return path() / "delta"; }
+  fs::path made() const { return path() / "made"; }
   void write_delta(std::span<const std::byte> index, std::span<const std::byte> shard) const {
-    write(delta() / "model.safetensors.index.json", index);
-    write(delta() / "s.safetensors", shard);
+    folder_.write("delta/model.safetensors.index.json", index);
+    folder_.write("delta/s.safetensors", shard);
   }
 
  private:
-  static void write(const fs::path& path, std::span<const std::byte> content) {
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(content.data()),
-               static_cast<std::streamsize>(content.size()));
-  }
-  fs::path folder_ =
-      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-      ("weightmap-fuzz-" + std::to_string(::getpid()));
+  fuzz::ProcessFolder folder_;
 };
 
 std::size_t index_bytes(std::span<const std::byte> input) {
@@ -183,8 +170,7 @@ void check_folder(std::span<const std::byte> input) {
   options.open.limits = fuzz::small_limits().limits;
   const fs::path deltas[] = {files.delta()};
   const Result<ApplyReport> report = apply_delta(files.base(), deltas, files.made(), options);
-  const auto count =
-      std::distance(fs::directory_iterator(files.base().parent_path()), fs::directory_iterator());
+  const auto count = std::distance(fs::directory_iterator(files.path()), fs::directory_iterator());
   fuzz::require(count == (report ? 3 : 2), "a call leaves something, or nothing");
   if (!report) return fuzz::check_refusal(report.error(), input.size());
   const Result<Checkpoint> old = Checkpoint::open(files.base());

@@ -1,12 +1,10 @@
 // Sends any lines to a daemon as requests: each gets one line of JSON. "@" stands for the path of a
 // checkpoint, and "~" for that of another file.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "fuzz/process_folder.hpp"
 #include "fuzz/target.hpp"
 #include "tests/support/archive_builder.hpp"
 #include "tools/hold/hold_request.hpp"
@@ -14,35 +12,23 @@
 namespace {
 
 using namespace weightmap;
-namespace fs = std::filesystem;
 
-// A temporary folder of this process, in memory if possible.
 class Files {
  public:
   Files() {
-    fs::create_directories(folder_);
     const test::Bytes archive = test::ArchiveBuilder()
                                     .add("archive/data.pkl", "\x80\x02}.")
                                     .add("archive/byteorder", "little")
                                     .add("archive/version", "3\n")
                                     .finish();
-    std::ofstream(checkpoint())
-        .write(reinterpret_cast<const char*>(archive.data()),
-               static_cast<std::streamsize>(archive.size()));
-    std::ofstream(stranger()) << "nothing";
+    folder_.write("checkpoint.pt", archive);
+    folder_.write("stranger", std::as_bytes(std::span(std::string_view("nothing"))));
   }
-  Files(const Files&) = delete;
-  ~Files() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
-  std::string checkpoint() const { return folder_ / "checkpoint.pt"; }
-  std::string stranger() const { return folder_ / "stranger"; }
+  std::string checkpoint() const { return folder_.path() / "checkpoint.pt"; }
+  std::string stranger() const { return folder_.path() / "stranger"; }
 
  private:
-  fs::path folder_ =
-      (fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path()) /
-      ("weightmap-fuzz-" + std::to_string(::getpid()));
+  fuzz::ProcessFolder folder_;
 };
 
 // Only these two files are opened, whatever the line contains.

@@ -11,11 +11,15 @@ import stat
 import time
 
 from weightmap._errors import FileError, file_error
+from weightmap._open import open as open_checkpoint
 from weightmap._published import version_in
+from weightmap._watch import seen_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from weightmap._watch import SeenFile
 
 _RECORD = "weightmap_version.json"
 
@@ -31,7 +35,7 @@ class MadeVersions:
         self._name = os.path.basename(model)
         asked = "\0".join((model, os.path.realpath(deltas)))
         self._all = os.path.join(place, f"{self._name}.followed-{_short_sum(asked)}")
-        self._folder = os.path.join(self._all, _short_sum("\0".join(_files_of(base))))
+        self._folder = os.path.join(self._all, _short_sum(repr(_files_of(base))))
         self._known: dict[str, str] = {}  # versions by name and inode of their folders
         self._look()
 
@@ -217,13 +221,7 @@ def _short_sum(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
 
 
-def _files_of(folder: str) -> list[str]:
-    """What tells the weights in a folder from others by the same path."""
-    found = []
-    for within, _, names in os.walk(folder):  # an index may name files in folders below
-        for name in names:
-            if name.endswith(".safetensors"):
-                path = os.path.join(within, name)
-                status = os.stat(path)
-                found.append(f"{path} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
-    return sorted(found)
+def _files_of(folder: str) -> list[SeenFile]:
+    """What tells the model in a folder from others by the same path."""
+    with open_checkpoint(folder) as checkpoint:
+        return [seen_file(path, os.stat(path)) for path in checkpoint.files]

@@ -8,11 +8,14 @@ import stat
 
 from weightmap import _core
 from weightmap._errors import Error, file_error
+from weightmap._watch import seen_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
+
+    from weightmap._watch import SeenFile
 
     Key = int | str  # of a version: equal for "7" and "000007"
 
@@ -25,7 +28,7 @@ class Published:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._read: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {}  # by path, while it stays
+        self._read: dict[str, tuple[SeenFile, dict[str, str]]] = {}  # by path, while it stays
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Each with its facts: of a delta the metadata of its index, of a whole version its version."""
@@ -38,10 +41,9 @@ class Published:
             if name.startswith("."):
                 continue
             try:
-                status = os.stat(os.path.join(path, _INDEX))
+                seen = seen_file(_INDEX, os.stat(os.path.join(path, _INDEX)))
             except OSError:
                 continue
-            seen = status.st_ino, status.st_size, status.st_mtime_ns
             known = self._read.get(path)
             if known is None or known[0] != seen:
                 known = seen, _facts_in(path)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from weightmap._typing import PathLike
 
-    # By name: inode, size and time of the last write, as for a file by itself.
-    Seen = tuple[str, tuple[tuple[str, int, int, int], ...]]
+    SeenFile = tuple[str, int, int, int]  # name, inode, size, and time of the last write
+    Seen = tuple[str, tuple[SeenFile, ...]]  # by name, as for a file by itself
 
 
 class Watch:
@@ -109,13 +109,14 @@ def _seen(model: str) -> Seen:
     path = os.path.realpath(model)
     try:
         if not os.path.isdir(path):
-            return path, (_file("", os.stat(path)),)
+            return path, (seen_file("", os.stat(path)),)
         with os.scandir(path) as entries:
-            return path, tuple(sorted(_file(each.name, each.stat()) for each in entries
+            return path, tuple(sorted(seen_file(each.name, each.stat()) for each in entries
                                       if each.is_file()))
     except OSError:  # it is being replaced
         return path, ()
 
 
-def _file(name: str, status: os.stat_result) -> tuple[str, int, int, int]:
+def seen_file(name: str, status: os.stat_result) -> SeenFile:
+    """What another file by this name, or other content, would not have."""
     return name, status.st_ino, status.st_size, status.st_mtime_ns

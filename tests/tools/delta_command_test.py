@@ -125,6 +125,16 @@ class Deltas(Case):
                       self.ends(1, "apply", "one", "d", "--to", "new").stderr)
         self.assertEqual(self.names(), before)
 
+    def test_links_that_cannot_be_are_refused_before_the_work(self):
+        self.text("delta", "one", "two", "d")
+        before = self.names()
+        for link, why in (("two", "two is there already, and is no symbolic link"),
+                          ("none/now", "none/now would be in no folder"),
+                          ("./new", "./new is to be the new folder")):
+            done = self.ends(1, "apply", "one", "d", "--to", "new", "--publish", link)
+            self.assertIn(why, done.stderr)
+            self.assertEqual(self.names(), before)
+
     def test_in_place_changes_the_files_unless_they_are_mapped(self):
         need_leases(self)
         self.text("delta", "one", "two", "d")
@@ -143,6 +153,8 @@ class Deltas(Case):
         for words in (("delta", "one", "two"), ("apply", "one", "--to", "new"),
                       ("apply", "one", "d"), ("apply", "one", "d", "--to", "x", "--in-place"),
                       ("delta", "one", "two", "d", "--level", "20"),
+                      ("delta", "one", "two", "d", "--threads", "0"),
+                      ("apply", "one", "d", "--to", "x", "--threads", "-1"),
                       ("delta", "one", "two", "d", "--sums", "md5")):
             self.ends(2, *words)
 

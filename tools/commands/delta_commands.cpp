@@ -127,10 +127,14 @@ std::string applied_line(const ApplyCommand& command, const ApplyReport& report)
 }
 
 // Before the work, so that a new folder is not left without its link.
-Result<void> check_link(const std::string& link) {
+Result<void> check_link(const std::string& link, const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code unknown;
   if (link.empty()) return {};
+  if (fs::absolute(link, unknown).lexically_normal() ==
+      fs::absolute(folder, unknown).lexically_normal())
+    return failure(ErrorCode::invalid_argument,
+                   printable(link) + " is to be the new folder, and cannot be a link to it");
   if (!fs::is_directory(fs::absolute(link, unknown).parent_path(), unknown))
     return failure(ErrorCode::invalid_argument, printable(link) + " would be in no folder");
   const auto type = fs::symlink_status(link, unknown).type();
@@ -145,7 +149,7 @@ Result<int> run_apply(Output& out, ApplyCommand& command) {
   const Interruptible interruptible;
   ProgressBar bar;
   command.how.progress = follow(bar);
-  TRY(check_link(command.link));
+  TRY(check_link(command.link, command.to));
   const std::vector<std::filesystem::path> deltas(command.deltas.begin(), command.deltas.end());
   TRY_ASSIGN(const ApplyReport report,
              command.in_place ? apply_delta_in_place(command.base, deltas, command.how)

@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -114,9 +115,8 @@ class NewWeights {
     }
     std::vector<std::size_t> count_of(files_.size());
     for (Piece& piece : pieces) piece.number = count_of[piece.source]++;
-    std::ranges::stable_sort(pieces, {}, &Piece::number);
-    std::ranges::stable_sort(pieces, std::greater<>(), [](const Piece& piece) {
-      return std::pair(piece.changed != nullptr, piece.range.length);
+    std::ranges::sort(pieces, std::greater<>(), [](const Piece& piece) {
+      return std::tuple(piece.changed != nullptr, piece.range.length, ~piece.number, piece.source);
     });
     return pieces;
   }

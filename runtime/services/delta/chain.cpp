@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/bytes/about_file.hpp"
+#include "runtime/base/bytes/checked.hpp"
 #include "runtime/base/bytes/escape.hpp"
 #include "runtime/base/try.hpp"
 #include "runtime/services/delta/change_journal.hpp"
@@ -42,8 +43,8 @@ Result<void> add_memory(ChangedTensor& changed) {
   TRY_ASSIGN(const std::uint64_t needed,
              check_frame(folder->encoding, folder->files[tensor->file].file, tensor->frame,
                          changed.range.length));
-  changed.memory += needed;
-  if (changed.memory <= most_memory) return {};
+  if (bytes::checked_add(changed.memory, needed, &changed.memory) && changed.memory <= most_memory)
+    return {};
   return failure(ErrorCode::limit_exceeded,
                  "its frames need " + std::to_string(changed.memory) +
                      " bytes of memory at once, more than " + std::to_string(most_memory) +

@@ -1,6 +1,7 @@
 // What servers read beside the weights of a model, which its next version has, too.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
