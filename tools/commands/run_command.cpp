@@ -191,13 +191,17 @@ void add_run(CLI::App& app, Run& run) {
               "fits, start it, and make one when the start is over. Needs criu and root")
           ->check(check_folder)
           ->type_name("DIR");
+  // By a function: newer CLI11 (2.4) checks the 0 of a variable, too, where the flag is not given.
   command
-      .add_flag(
-          "--template{3600}", options->template_idle,
+      .add_flag_function(
+          "--template{3600}",
+          [options](std::int64_t seconds) {
+            options->template_idle = static_cast<std::uint64_t>(seconds);
+          },
           "Fork the command from its template, a process that an earlier start has left where\n"
           "it called weightmap.snapshot_here(); where there is none that fits, start it. With\n"
           "=SECONDS an unused template ends after so many; otherwise after an hour")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32))
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->excludes(snapshot, timeline);
   command.add_flag("--learn", options->start.learns_anew, "Learn this start again");
   command.add_flag("--show-plan", options->show_plan,
